@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.interop import find_format, import_graph, read_model
 from edgelearn.interop.from_onnx import HANDLERS
@@ -134,6 +135,57 @@ CASES = {
     "unit length": [("LpNormalization", ["x"], ["y"], {"axis": 1, "p": 2})],
     "unit length of features": [("Flatten", ["x"], ["f"], {}), ("LpNormalization", ["f"], ["y"], {"axis": 1})],
     "log softmax": [("Flatten", ["x"], ["f"], {}), ("LogSoftmax", ["f"], ["y"], {})],
+    "log softmax of large logits": [("Mul", ["x", "thousand"], ["m"], {}), ("Flatten", ["m"], ["f"], {}),
+                                    ("LogSoftmax", ["f"], ["y"], {})],
+    "logarithm of a softmax": [("Mul", ["x", "thousand"], ["m"], {}), ("LogSoftmax", ["m"], ["y"], {"axis": 1})],
+    "unit length as the old exporter of PyTorch writes it": [
+        ("Flatten", ["x"], ["f"], {}), ("ReduceL2", ["f"], ["n"], {"axes": [1], "keepdims": 1}),
+        ("Clip", ["n", "small", ""], ["c"], {}), ("Shape", ["f"], ["s"], {}), ("Expand", ["c", "s"], ["e"], {}),
+        ("Div", ["f", "e"], ["y"], {})],
+    "unit length of pixels": [
+        ("ReduceL2", ["x"], ["n"], {"axes": [1], "keepdims": 1}), ("Clip", ["n", "small", ""], ["c"], {}),
+        ("Shape", ["x"], ["s"], {}), ("Expand", ["c", "s"], ["e"], {}), ("Div", ["x", "e"], ["y"], {})],
+    "unit length as the new exporter of PyTorch writes it": [
+        ("Shape", ["x"], ["n"], {"start": 0, "end": 1}), ("Flatten", ["x"], ["f"], {}),
+        ("ReduceL2", ["f"], ["l"], {"axes": [1], "keepdims": 1}), ("Clip", ["l", "small"], ["c"], {}),
+        ("Concat", ["n", "features"], ["s"], {"axis": 0}), ("Expand", ["c", "s"], ["e"], {}),
+        ("Div", ["f", "e"], ["y"], {})],
+    "expand": [("GlobalAveragePool", ["x"], ["p"], {}), ("Expand", ["p", "larger"], ["e"], {}),
+               ("Relu", ["e"], ["y"], {})],
+    "expand in the middle": [("ReduceMean", ["x"], ["m"], {"axes": [2]}), ("Expand", ["m", "larger"], ["y"], {})],
+    "a constant that is larger": [("GlobalAveragePool", ["x"], ["p"], {}), ("Add", ["p", "place"], ["a"], {}),
+                                  ("Mul", ["a", "place"], ["y"], {})],
+    "attention": [("Reshape", ["x", "tokens"], ["s"], {}), ("Transpose", ["s"], ["t"], {"perm": [0, 2, 1]}),
+                  ("MatMul", ["t", "s"], ["a"], {}), ("Softmax", ["a"], ["b2"], {"axis": -1}),
+                  ("MatMul", ["b2", "t"], ["y"], {})],
+    "attention of heads": [
+        ("Reshape", ["x", "tokens"], ["s"], {}), ("Reshape", ["s", "heads"], ["h"], {}),
+        ("Transpose", ["h"], ["k"], {"perm": [0, 1, 3, 2]}), ("MatMul", ["k", "h"], ["a"], {}),
+        ("Where", ["mask", "a", "lowest"], ["w"], {}), ("Softmax", ["w"], ["p"], {"axis": -1}),
+        ("MatMul", ["h", "p"], ["o"], {}), ("Reshape", ["o", "tokens"], ["y"], {})],
+    "products of images": [("Transpose", ["x"], ["t"], {"perm": [0, 1, 3, 2]}), ("MatMul", ["x", "t"], ["y"], {})],
+    "a product that repeats a factor": [("ReduceMean", ["x"], ["m"], {"axes": [1]}),
+                                        ("Transpose", ["m"], ["t"], {"perm": [0, 1, 3, 2]}),
+                                        ("MatMul", ["x", "t"], ["y"], {})],
+    "a constant times a value": [("MatMul", ["left", "x"], ["m"], {}), ("MatMul", ["m", "right"], ["y"], {})],
+    "a gemm of a constant and a value": [("Flatten", ["x"], ["f"], {}),
+                                         ("Gemm", ["mat", "f", "b1"], ["g"], {"transB": 1, "alpha": 0.5}),
+                                         ("Transpose", ["g"], ["y"], {})],
+    "comparisons": [("Greater", ["x", "half"], ["g"], {}), ("Less", ["x", "place"], ["l"], {}),
+                    ("And", ["g", "l"], ["a"], {}), ("Not", ["a"], ["n"], {}), ("Cast", ["n"], ["y"], {"to": 1})],
+    "more comparisons": [("Relu", ["x"], ["r"], {}), ("Equal", ["x", "r"], ["e"], {}),
+                         ("LessOrEqual", ["x", "half"], ["l"], {}), ("GreaterOrEqual", ["x", "per"], ["g"], {}),
+                         ("Or", ["e", "g"], ["o"], {}), ("And", ["o", "l"], ["a"], {}),
+                         ("Cast", ["a"], ["y"], {"to": 1})],
+    "where": [("Relu", ["x"], ["r"], {}), ("Greater", ["x", "half"], ["g"], {}),
+              ("Where", ["g", "r", "per"], ["y"], {})],
+    "where a number isn't 0": [("Relu", ["x"], ["r"], {}), ("Cast", ["r"], ["c"], {"to": 9}),
+                               ("Where", ["c", "rows", "x"], ["y"], {})],
+    "gather a list": [("Gather", ["x", "list"], ["g"], {"axis": 1}), ("Gather", ["g", "row"], ["y"], {"axis": 2})],
+    "gather with repetition": [("Gather", ["x", "numbers"], ["y"], {"axis": 3})],
+    "a constant beside a value": [("Concat", ["x", "place"], ["y"], {"axis": 2})],
+    "the larger of many numbers": [("Max", ["x", "place"], ["m"], {}), ("Min", ["m", "per"], ["y"], {})],
+    "padded by the edge": [("Pad", ["x", "pads"], ["y"], {"mode": "edge"})],
     "extremes": [("Relu", ["x"], ["r"], {}), ("Max", ["x", "r"], ["m"], {}), ("Min", ["m", "three"], ["y"], {})],
     "selu and softsign": [("Selu", ["x"], ["s"], {}), ("Softsign", ["s"], ["y"], {})],
     "auto_pad to the front": [("Conv", ["x", "k3"], ["c"], {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
@@ -151,8 +203,12 @@ CONSTANTS = SMALL | {
     "groups": np.array([0, 2, 3, 9, 7]), "image": np.array([0, -1, 9, 7]), "pads": np.array([0, 0, 1, 2, 0, 0, 1, 0]),
     "place": draw(1, 6, 9, 7), "rows": draw(9, 1), "scales": np.float32([1, 1, 2, 2]),
     "last": draw(7), "whole": draw(6, 9, 7), "sizes": np.array([2, 6, 13, 10]), "nought": np.array(0),
-    "front": np.array([0]), "rest": np.array([-1, 7]),
-    "step": np.float32(6 / 255), "least": np.uint8(0),
+    "step": np.float32(6 / 255),
+    "thousand": np.float32(1000), "small": np.float32(1e-12), "larger": np.array([1, 6, 9, 7]),
+    "heads": np.array([0, 2, 3, 63]), "mask": RNG.random((63, 63)) > 0.3, "lowest": np.float32(-np.inf), "least": np.uint8(0),
+    "left": draw(4, 9), "right": draw(1, 6, 7, 5), "b1": draw(6, 1), "list": np.array([4, 0, 3]),
+    "row": np.array([[1, 7], [-1, 2]]), "features": np.array([378]),
+    "numbers": np.array([3, 3, 0]), "front": np.array([0]), "rest": np.array([-1, 7]),
     "q": RNG.integers(-127, 128, (6, 6, 3, 3)).astype(np.int8), "qs": abs(draw(6)) / 50, "qz": np.zeros(6, np.int8),
 }  # fmt: skip
 
@@ -174,10 +230,36 @@ def check(nodes, tmp_path, shape=IMAGE, opset=17, batch="N", atol=1e-5):
 
 @pytest.mark.parametrize("case", CASES)
 def test_against_onnxruntime(case, tmp_path):
-    fixed = {"to a sequence", "shape arithmetic"}
+    fixed = {"to a sequence", "shape arithmetic", "attention", "attention of heads", "a constant beside a value"}
     shape = (1, *IMAGE[1:]) if case in fixed else IMAGE
     opset = 14 if case == "hard swish" else 13 if "Split" in str(CASES[case]) else 17
     check(CASES[case], tmp_path, shape, opset, batch=1 if case in fixed else "N")
+
+
+@pytest.mark.parametrize("computed", (True, False), ids=("a value", "a table"))
+def test_gather_by_computed_numbers(computed, tmp_path):
+    """Numbers are an input; a constant becomes an Embedding."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    table, numbers = draw(5, 3), np.array([[2, 0, 1, 1]], np.int64)
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Cast", ["n"], ["c"], to=7)]
+    nodes.append(helper.make_node("Gather", ["r" if computed else "t", "c"], ["g"], axis=int(computed)))
+    nodes.append(helper.make_node("Neg", ["g"], ["y"]))
+    kinds = {"x": (onnx.TensorProto.FLOAT, (1, 5, 3)), "n": (onnx.TensorProto.INT32, (1, 4))}
+    infos = [helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()]
+    end = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "taken", infos, [end], [numpy_helper.from_array(table, "t")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = draw(1, 5, 3)
+    given = {"x": x, "n": numbers.astype(np.int32)}
+    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, given)
+    if not computed:
+        del infos[0], nodes[0]
+        graph = helper.make_graph(nodes, "taken", infos, [end], [numpy_helper.from_array(table, "t")])
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = el.load(save(tmp_path, proto))
+    found = model.predict(given if computed else numbers)
+    assert np.allclose(found.reshape(expected.shape), expected, atol=1e-6)
+    assert ("Take" if computed else "Embedding") in {type(node.op).__name__ for node in model.network.nodes.values()}
 
 
 @pytest.mark.parametrize(
@@ -192,17 +274,31 @@ def test_against_onnxruntime(case, tmp_path):
         "relu6": ["ReLU"],
         "gelu by erf": ["GELU"],
         "gelu of halves": ["GELU"],
+        "unit length of pixels": ["Square", "Sum", "Sqrt", "Clip", "Divide"],
     }.items(),
 )
 def test_patterns_become_one_layer(case, kinds, tmp_path):
     assert check(CASES[case], tmp_path) == kinds
 
 
-def test_a_range_of_integers_that_stands_for_a_relu6(tmp_path):
-    """onnxruntime's quantizer leaves activations out whose limits are the ends of the integers."""
-    nodes = [("Conv", ["x", "k3", "b"], ["c"], {}), ("QuantizeLinear", ["c", "step", "least"], ["i"], {}),
-             ("DequantizeLinear", ["i", "step", "least"], ["y"], {})]  # fmt: skip
-    assert check(nodes, tmp_path, atol=3.01 / 255) == ["Conv2D", "ReLU"]
+    "step": np.float32(6 / 255),
+@pytest.mark.parametrize("kind", (["LogSoftmax"], ["Softmax", "Log"]), ids="-".join)
+@pytest.mark.parametrize("opset", (11, 17))
+def test_the_logarithm_of_a_softmax_is_finite(kind, opset, tmp_path):
+    """Probabilities below 1e-38 are 0 in float32; gradients of their logarithms were NaN."""
+    names = ["g", *(["a"] if len(kind) > 1 else []), "y"]
+    nodes = [("Flatten", ["x"], ["f"], {}), ("Gemm", ["f", "mat", "b"], ["g"], {"transB": 1})]
+    nodes += [(op, [names[n]], [names[n + 1]], {}) for n, op in enumerate(kind)]
+    proto = model(nodes, {"mat": 100 * CONSTANTS["mat"], "b": SMALL["b"]}, opset=opset)
+    loaded = el.load(save(tmp_path, proto))
+    x = draw(8, 9, 7, 6)
+    found = loaded.predict(x)
+    assert found.min() < -500 and np.isfinite(found).all()
+    weights = {name: np.float64(array) for name, array in loaded.weights.items()}
+    assert np.allclose(found, infer(loaded.network, weights, x.transpose(0, 3, 1, 2)), rtol=1e-4, atol=1e-2)
+    loaded.compile(el.SGD(1e-4), el.losses.MeanSquaredError())
+    gradients = loaded.gradients(x, np.zeros((8, 6)))
+    assert all(np.isfinite(array).all() for array in gradients.values())
 
 
 @pytest.mark.parametrize(

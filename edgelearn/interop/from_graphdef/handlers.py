@@ -69,14 +69,10 @@ def transposed_conv(b: Builder, op: Operator, sizes: Operand, kernel: Operand, x
 
 
 def matmul(b: Builder, op: Operator, x: Operand, y: Operand) -> Operand:
-    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        return np.matmul(x, y)
-    across = op.attributes.get("transpose_a", False) or op.attributes.get("adj_x", False)
-    if across:
-        raise UnsupportedError("The value is transposed.", "x times a constant matrix.")
-    matrix = known(y, "matrix")
-    turned = op.attributes.get("transpose_b", False) or op.attributes.get("adj_y", False)
-    return linear.dense(b, computed(x), matrix.T if turned else matrix)
+    a = op.attributes
+    x = shapes.turn(b, x) if a.get("transpose_a", False) or a.get("adj_x", False) else x
+    y = shapes.turn(b, y) if a.get("transpose_b", False) or a.get("adj_y", False) else y
+    return linear.matmul(b, x, y)
 
 
 def bias_add(b: Builder, op: Operator, x: Operand, bias: Operand) -> Operand:
@@ -152,7 +148,7 @@ def unpack(b: Builder, op: Operator, x: Operand) -> tuple[Operand, ...]:
 def gather(b: Builder, op: Operator, x: Operand, indices: Operand, axis: Operand) -> Operand:
     if op.attributes.get("batch_dims", 0):
         raise UnsupportedError("Gather with batch_dims.", "Gather along one axis.")
-    return shapes.gather(b, x, known(indices, "indices"), integers(axis, "axis")[0])
+    return shapes.gather(b, x, indices, integers(axis, "axis")[0])
 
 
 def mirror_pad(b: Builder, op: Operator, x: Operand, sides: Operand) -> Operand:
@@ -229,6 +225,7 @@ HANDLERS: dict[str, Any] = {
     "BatchMatMulV2": matmul,
     "BiasAdd": bias_add,
     "Cast": cast,
+    "BroadcastTo": lambda b, op, x, shape: shapes.expand(b, x, integers(shape)),
     "CheckNumerics": same,
     "Concat": concat,
     "ConcatV2": concat,
@@ -247,8 +244,12 @@ HANDLERS: dict[str, Any] = {
     "FusedBatchNormV2": batchnorm,
     "FusedBatchNormV3": batchnorm,
     "GatherV2": gather,
+    "Greater": binary(lambda b, x, y: arithmetic.compare(b, "greater", x, y)),
+    "GreaterEqual": binary(lambda b, x, y: arithmetic.compare(b, "greater_equal", x, y)),
     "Identity": same,
     "LeakyRelu": leaky_relu,
+    "Less": binary(lambda b, x, y: arithmetic.compare(b, "less", x, y)),
+    "LessEqual": binary(lambda b, x, y: arithmetic.compare(b, "less_equal", x, y)),
     "Log": unary("Log"),
     "MatMul": matmul,
     "Max": _reduction(Max),
@@ -276,6 +277,7 @@ HANDLERS: dict[str, Any] = {
     "ResizeBilinear": _resize("bilinear"),
     "ResizeNearestNeighbor": _resize("nearest"),
     "Rsqrt": unary("Rsqrt"),
+    "SelectV2": lambda b, op, condition, x, y: arithmetic.where(b, condition, x, y),
     "Selu": unary("SELU"),
     "Shape": shape_of,
     "Sigmoid": unary("Sigmoid"),

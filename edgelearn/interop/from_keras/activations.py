@@ -50,6 +50,8 @@ def _apply(b: Builder, op: Operator, x: Operand, name: str, config: dict[str, An
         return arithmetic.clip(b, x, 0, 6)
     if name == "softmax":
         return arithmetic.softmax(b, x, -1)
+    if name == "log_softmax":
+        return arithmetic.log_softmax(b, x, -1)
     if name == "leaky_relu":
         return arithmetic.activation(b, x, "LeakyReLU", negative_slope=0.2 if op.version >= 3 else 0.3)
     if name == "hard_sigmoid":

@@ -11,7 +11,7 @@ import numpy as np
 from edgelearn.errors import UnsupportedError
 from edgelearn.ops import Max, Mean, ReLU, Sum
 
-from ..importing import Builder, Operator, Value, arithmetic, shapes, windows
+from ..importing import Builder, Operator, Value, arithmetic, linear, shapes, windows
 from ..importing.tensorflow import Operand
 from .config import Slot
 
@@ -136,8 +136,8 @@ def log_softmax(b: Builder, op: Operator, *inputs: Operand) -> Operand:
 
 def pad(b: Builder, op: Operator, *inputs: Operand) -> Operand:
     x, sides, mode, value = _arguments(op, inputs, "x", "pad_width", "mode", "constant_values")
-    if mode not in (None, "constant", "reflect", "symmetric"):
-        raise UnsupportedError(f"mode={mode!r:.40}.", "constant, reflect or symmetric.")
+    if mode not in (None, "constant", "edge", "reflect", "symmetric"):
+        raise UnsupportedError(f"mode={mode!r:.40}.", "constant, edge, reflect or symmetric.")
     return windows.pad(b, x, [(int(n), int(m)) for n, m in sides], float(value or 0), mode or "constant")
 
 
@@ -154,9 +154,27 @@ def power(b: Builder, op: Operator, *inputs: Operand) -> Operand:
     return arithmetic.power(b, x, float(exponent))
 
 
+def where(b: Builder, op: Operator, *inputs: Operand) -> Operand:
+    condition, x, y = _arguments(op, inputs, "condition", "x1", "x2")
+    return arithmetic.where(b, *(a if isinstance(a, Value) else np.asarray(a) for a in (condition, x, y)))
+
+
+def broadcast_to(b: Builder, op: Operator, *inputs: Operand) -> Operand:
+    x, shape = _arguments(op, inputs, "x", "shape")
+    return shapes.expand(b, x, [1 if n is None else n for n in shape])
+
+
+def _comparison(kind: str) -> Callable[..., Operand]:
+    return binary(lambda b, x, y: arithmetic.compare(b, kind, x, y))
+
+
 _KERAS = {
-    "Absolute": unary("Abs"), "Add": binary(arithmetic.add), "Clip": clip, "Concatenate": concatenate,
+    "Absolute": unary("Abs"), "Add": binary(arithmetic.add), "BroadcastTo": broadcast_to,
+    "Clip": clip, "Concatenate": concatenate,
     "Divide": binary(arithmetic.divide), "Elu": unary("ELU"), "Exp": unary("Exp"), "ExpandDims": expand_dims,
+    "Equal": _comparison("equal"), "Greater": _comparison("greater"), "GreaterEqual": _comparison("greater_equal"),
+    "Less": _comparison("less"), "LessEqual": _comparison("less_equal"), "Matmul": binary(linear.matmul),
+    "Where": where,
     "Gelu": gelu, "HardSigmoid": hard_sigmoid, "HardSilu": unary("HardSwish"), "LeakyRelu": leaky_relu,
     "Log": unary("Log"), "LogSoftmax": log_softmax, "Max": reduction(Max),
     "Maximum": binary(lambda b, x, y: arithmetic.extreme(b, x, y, True)), "Mean": reduction(Mean),

@@ -106,6 +106,12 @@ def dense(b: Builder, op: Operator, x: Operand, kernel: np.ndarray, bias: np.nda
     return linear.dense(b, computed(x), kernel, bias)
 
 
+def embedding(b: Builder, op: Operator, x: Operand, table: np.ndarray) -> Operand:
+    if op.attributes.get("mask_zero"):
+        raise UnsupportedError("mask_zero=True.", "mask_zero=False.")
+    return shapes.gather(b, table, computed(x), 0)
+
+
 def batchnorm(b: Builder, op: Operator, x: Operand, *arrays: np.ndarray) -> Value:
     rest = list(arrays)
     gamma = rest.pop(0) if op.attributes.get("scale", True) else None
@@ -336,6 +342,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "DepthwiseConv2D": weighted(depthwise_conv),
     "Dropout": dropout,
     "ELU": elu,
+    "Embedding": weighted(embedding),
     "Flatten": flatten,
     "GlobalAveragePooling1D": _global(Mean),
     "GlobalAveragePooling2D": _global(Mean),
@@ -377,7 +384,6 @@ NEAREST = {
     "Lambda": _CODE,
     "custom layer": _CODE,
     "Bidirectional": "convolutions over time (Conv1D)",
-    "Embedding": "features as input",
     "GRU": "convolutions over time (Conv1D)",
     "LSTM": "convolutions over time (Conv1D)",
     "MultiHeadAttention": "squeeze-and-excite (GlobalAveragePooling2D, Dense, Multiply)",

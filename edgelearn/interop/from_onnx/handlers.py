@@ -147,6 +147,10 @@ def _folded(function):
     return handler
 
 
+def _comparison(kind: str):
+    return _binary(lambda b, x, y: arithmetic.compare(b, kind, x, y))
+
+
 def gelu(b: Builder, op: Operator, x: Operand) -> Operand:
     return arithmetic.activation(b, x, "GELU", approximate=op.attributes.get("approximate", "none") == "tanh")
 
@@ -158,6 +162,7 @@ def power(b: Builder, op: Operator, x: Operand, exponent: Operand) -> Operand:
 HANDLERS = {
     "Abs": _unary("Abs"),
     "Add": _binary(arithmetic.add),
+    "And": _binary(arithmetic.multiply),
     "AveragePool": layers.average_pool,
     "BatchNormalization": layers.batchnorm,
     "Cast": tensors.cast,
@@ -173,7 +178,7 @@ HANDLERS = {
     "Div": _binary(arithmetic.divide),
     "Dropout": dropout,
     "Elu": _unary("ELU", ("alpha", "alpha", 1.0)),
-    "Equal": _folded(np.equal),
+    "Equal": _comparison("equal"),
     "Exp": _unary("Exp"),
     "Expand": tensors.expand,
     "Flatten": tensors.flatten,
@@ -184,6 +189,8 @@ HANDLERS = {
     "GlobalAveragePool": layers.global_average_pool,
     "GlobalMaxPool": layers.global_max_pool,
     "GroupNormalization": layers.group_normalization,
+    "Greater": _comparison("greater"),
+    "GreaterOrEqual": _comparison("greater_equal"),
     "HardSigmoid": hard_sigmoid,
     "HardSwish": _unary("HardSwish"),
     "Identity": identity,
@@ -191,6 +198,8 @@ HANDLERS = {
     "InstanceNormalization": layers.instance_normalization,
     "LayerNormalization": layers.layer_normalization,
     "LRN": layers.local_response,
+    "Less": _comparison("less"),
+    "LessOrEqual": _comparison("less_equal"),
     "LeakyRelu": _unary("LeakyReLU", ("alpha", "negative_slope", 0.01)),
     "Log": _unary("Log"),
     "LogSoftmax": _softmax(LogSoftmax()),
@@ -201,7 +210,9 @@ HANDLERS = {
     "Min": variadic(lambda b, x, y: arithmetic.extreme(b, x, y, False)),
     "Mish": _unary("Mish"),
     "Mul": _binary(arithmetic.multiply),
+    "Not": lambda b, op, x: arithmetic.compare(b, "equal", x, np.zeros((), np.float32)),
     "Neg": lambda b, op, x: arithmetic.scale(b, x, -1.0),
+    "Or": _binary(lambda b, x, y: arithmetic.extreme(b, x, y, True)),
     "PRelu": prelu,
     "Pad": tensors.pad,
     "Pow": power,
@@ -236,7 +247,7 @@ HANDLERS = {
     "Transpose": tensors.transpose,
     "Unsqueeze": tensors.unsqueeze,
     "Upsample": layers.resize,
-    "Where": _folded(np.where),
+    "Where": lambda b, op, condition, x, y: arithmetic.where(b, condition, x, y),
 }  # fmt: skip
 
 NEAREST = {

@@ -7,7 +7,7 @@ import numpy as np
 from edgelearn.errors import UnsupportedError
 from edgelearn.ops import LocalResponseNormalization, Mean
 
-from ..importing import Builder, Operator, Value, arithmetic, linear, windows
+from ..importing import Builder, Operator, Value, arithmetic, linear, shapes, windows
 from .arguments import Operand, as_keras, integers, known, padding_of, pairs
 
 CHANNELS = 1  # axis of the channels
@@ -40,26 +40,23 @@ def conv_transpose(b: Builder, op: Operator, x: Value, kernel: np.ndarray, bias:
     )  # fmt: skip
 
 
-def gemm(b: Builder, op: Operator, x: Value, kernel: np.ndarray, bias: np.ndarray | None = None) -> Operand:
-    kernel = known(kernel, "matrix")
-    kernel = kernel.T if op.attributes.get("transB", 0) else kernel
-    alpha, beta = op.attributes.get("alpha", 1.0), op.attributes.get("beta", 1.0)
-    if op.attributes.get("transA", 0):
-        raise UnsupportedError("transA=1.", "transA=0.")
-    kernel = kernel if alpha == 1 else kernel * kernel.dtype.type(alpha)
-    if bias is None or not isinstance(bias, np.ndarray):
-        y = linear.dense(b, x, kernel)
-        return y if bias is None else arithmetic.add(b, y, bias)
-    bias = np.broadcast_to(bias if beta == 1 else bias * bias.dtype.type(beta), (1, kernel.shape[1]))[0]
-    return linear.dense(b, x, kernel, bias)
+def gemm(b: Builder, op: Operator, x: Operand, kernel: Operand, bias: Operand | None = None) -> Operand:
+    a = op.attributes
+    x = shapes.transpose(b, x, (1, 0)) if a.get("transA", 0) else x
+    kernel = shapes.transpose(b, kernel, (1, 0)) if a.get("transB", 0) else kernel
+    alpha, beta = a.get("alpha", 1.0), a.get("beta", 1.0)
+    kernel = kernel if alpha == 1 else arithmetic.scale(b, kernel, alpha)
+    if not isinstance(x, Value) or not isinstance(kernel, np.ndarray) or isinstance(bias, Value):
+        y = linear.matmul(b, x, kernel)
+        return y if bias is None else arithmetic.add(b, y, arithmetic.scale(b, bias, beta))
+    if bias is None:
+        return linear.dense(b, x, kernel)
+    array = np.broadcast_to(bias if beta == 1 else bias * bias.dtype.type(beta), (1, kernel.shape[1]))[0]
+    return linear.dense(b, x, kernel, array)
 
 
 def matmul(b: Builder, op: Operator, x: Operand, y: Operand) -> Operand:
-    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        return x @ y
-    if not isinstance(x, Value):
-        raise UnsupportedError("A constant times a value.", "A value times a constant.")
-    return linear.dense(b, x, known(y, "matrix"))
+    return linear.matmul(b, x, y)
 
 
 def batchnorm(

@@ -6,7 +6,7 @@ import numpy as np
 
 from edgelearn.errors import UnsupportedError
 
-from ..importing import Builder, Operator, Quantization, Value, check_size, shapes, windows
+from ..importing import Builder, Operator, Quantization, Value, arithmetic, check_size, shapes, windows
 from .arguments import Operand, Pair, integers, known
 
 
@@ -66,7 +66,7 @@ def split(b: Builder, op: Operator, x: Operand, sizes: Operand | None = None) ->
 
 
 def gather(b: Builder, op: Operator, x: Operand, indices: Operand) -> Operand:
-    return shapes.gather(b, x, known(indices, "indices"), op.attributes.get("axis", 0))
+    return shapes.gather(b, x, indices, op.attributes.get("axis", 0))
 
 
 def pad(
@@ -81,8 +81,8 @@ def pad(
     for n, axis in enumerate(where):
         sides[axis] = (int(sizes[n]), int(sizes[n + len(where)]))
     mode = op.attributes.get("mode", "constant")
-    if mode not in ("constant", "reflect"):
-        raise UnsupportedError(f"mode='{mode}'.", "constant or reflect.")
+    if mode not in ("constant", "edge", "reflect"):
+        raise UnsupportedError(f"mode='{mode}'.", "constant, edge or reflect.")
     return windows.pad(b, x, sides, number, mode)
 
 
@@ -92,9 +92,7 @@ def cast(b: Builder, op: Operator, x: Operand) -> Operand:
     kind = onnx.helper.tensor_dtype_to_np_dtype(op.attributes["to"])
     if isinstance(x, np.ndarray):
         return x.astype(kind)
-    if kind not in (np.float32, np.float16, np.float64):
-        raise UnsupportedError(f"A value becomes {kind}.", "Floating-point numbers.")
-    return x
+    return arithmetic.as_type(b, x, kind.name)
 
 
 def constant(b: Builder, op: Operator) -> Operand:
@@ -121,12 +119,7 @@ def arange(b: Builder, op: Operator, start: Operand, limit: Operand, delta: Oper
 
 
 def expand(b: Builder, op: Operator, x: Operand, shape: Operand) -> Operand:
-    wanted = np.broadcast_shapes(x.shape, tuple(integers(shape)))
-    if isinstance(x, np.ndarray):
-        return np.broadcast_to(x, check_size(wanted))
-    if wanted != x.shape:
-        raise UnsupportedError(f"{x.shape} is repeated to {wanted}.", "Sums and products repeat by themselves.")
-    return x
+    return shapes.expand(b, x, integers(shape))
 
 
 def dequantize(b: Builder, op: Operator, x: Operand, scale: np.ndarray, zero: np.ndarray | None = None) -> Operand:

@@ -72,8 +72,46 @@ def addmm(b: Builder, op: Operator, bias: np.ndarray, x: Value, kernel: np.ndarr
     return linear.dense(b, x, _constant(kernel), _constant(bias))
 
 
-def matmul(b: Builder, op: Operator, x: Value, kernel: np.ndarray) -> Value:
-    return linear.dense(b, x, _constant(kernel))
+def matmul(b: Builder, op: Operator, x: Operand, y: Operand) -> Operand:
+    return linear.matmul(b, x, y)
+
+
+def attention(b: Builder, op: Operator, query: Operand, key: Operand, value: Operand) -> Operand:
+    """softmax(query keyᵀ / sqrt(channels)) value"""
+    a = op.attributes
+    if a.get("is_causal") or a.get("enable_gqa"):
+        raise UnsupportedError("Attention that is causal, or of groups.", "Attention of all to all.")
+    factor = a.get("scale") or query.shape[-1] ** -0.5
+    scores = arithmetic.scale(b, linear.matmul(b, query, shapes.turn(b, key)), factor)
+    return linear.matmul(b, arithmetic.softmax(b, scores, -1), value)
+
+
+def vector_norm(b: Builder, op: Operator, x: Operand) -> Operand:
+    """The root of the sum of squares"""
+    a = op.attributes
+    if a.get("ord", 2) != 2:
+        raise UnsupportedError(f"A norm of order {a['ord']}.", "The root of the sum of squares.")
+    axes = a.get("dim") or range(len(x.shape))
+    total = windows.reduce(b, arithmetic.power(b, x, 2.0), Sum, axes, bool(a.get("keepdim")))
+    return arithmetic.power(b, total, 0.5)
+
+
+def _comparison(kind: str):
+    """x compared with another value, or with a number"""
+
+    def handler(b: Builder, op: Operator, x: Operand, y: Operand | None = None) -> Operand:
+        return arithmetic.compare(b, kind, x, np.asarray(op.attributes["other"], np.float32) if y is None else y)
+
+    return handler
+
+
+def expand(b: Builder, op: Operator, x: Operand, like: Operand | None = None) -> Operand:
+    """-1 keeps a size"""
+    if like is not None:
+        return shapes.expand(b, x, like.shape)
+    sizes = op.attributes["size"]
+    own = (1,) * (len(sizes) - len(x.shape)) + tuple(x.shape)
+    return shapes.expand(b, x, [n if size == -1 else size for n, size in zip(own, sizes, strict=True)])
 
 
 def batchnorm(
@@ -268,9 +306,12 @@ HANDLERS = {
     "avg_pool1d": average_pool,
     "avg_pool2d": average_pool,
     "batch_norm": batchnorm,
+    "bmm": matmul,
     "cat": tensors.cat,
     "chunk": tensors.chunk,
     "clamp": clamp,
+    "clamp_max": clamp,
+    "clamp_min": clamp,
     "clone": tensors.identity,
     "constant_pad_nd": tensors.pad,
     "contiguous": tensors.identity,
@@ -281,20 +322,30 @@ HANDLERS = {
     "div": divide,
     "dropout": dropout,
     "elu": elu,
+    "embedding": lambda b, op, table, numbers: shapes.gather(b, table, numbers, 0),
+    "eq": _comparison("equal"),
     "exp": _activation(Exp),
+    "expand": expand,
+    "expand_as": expand,
     "feature_dropout": dropout,
     "flatten": tensors.flatten,
+    "ge": _comparison("greater_equal"),
     "gelu": gelu,
     "group_norm": group_norm,
+    "gt": _comparison("greater"),
     "hardsigmoid": lambda b, op, x: arithmetic.hard_sigmoid(b, x),
     "hardswish": _activation(HardSwish),
     "hardtanh": hardtanh,
     "instance_norm": instance_norm,
     "layer_norm": layer_norm,
+    "le": _comparison("less_equal"),
     "leaky_relu": leaky_relu,
+    "index_select": lambda b, op, x, numbers: shapes.gather(b, x, numbers, op.attributes["dim"]),
+    "linalg_vector_norm": vector_norm,
     "linear": dense,
     "log": _activation(Log),
     "log_softmax": log_softmax,
+    "lt": _comparison("less"),
     "matmul": matmul,
     "max_pool1d": max_pool,
     "max_pool2d": max_pool,
@@ -303,6 +354,7 @@ HANDLERS = {
     "mm": matmul,
     "mul": _arithmetic(arithmetic.multiply),
     "narrow": tensors.narrow,
+    "ne": _comparison("not_equal"),
     "neg": lambda b, op, x: arithmetic.scale(b, x, -1.0),
     "pad": tensors.pad,
     "permute": tensors.permute,
@@ -314,7 +366,12 @@ HANDLERS = {
     "relu6": lambda b, op, x: arithmetic.activation(b, x, ReLU(6)),
     "reshape": tensors.view,
     "rsqrt": _activation(Rsqrt),
+    "reflection_pad1d": tensors.pad,
+    "reflection_pad2d": tensors.pad,
+    "replication_pad1d": tensors.pad,
+    "replication_pad2d": tensors.pad,
     "rsub": reverse_subtract,
+    "scaled_dot_product_attention": attention,
     "select": tensors.select,
     "sigmoid": _activation(Sigmoid),
     "silu": _activation(SiLU),
@@ -336,12 +393,10 @@ HANDLERS = {
     "upsample_bilinear2d": upsample,
     "upsample_nearest2d": upsample,
     "view": tensors.view,
+    "where": lambda b, op, condition, x, y: arithmetic.where(b, condition, x, y),
 }
 
 NEAREST = {
     "lstm": "Convolutions over time (DS-CNN, BC-ResNet).",
     "gru": "Convolutions over time (DS-CNN, BC-ResNet).",
-    "scaled_dot_product_attention": "Convolutions.",
-    "bmm": "A product with a weight (linear).",
-    "embedding": "A one-hot input and linear.",
 }

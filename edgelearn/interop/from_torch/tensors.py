@@ -9,6 +9,7 @@ from edgelearn.errors import UnsupportedError
 from ..importing import Builder, Operator, Value, shapes, windows
 
 Operand = Value | np.ndarray
+PADS = {"pad": "constant", "reflection": "reflect", "replication": "edge", "replicate": "edge"}
 
 
 def cat(b: Builder, op: Operator, *values: Operand) -> Operand:
@@ -76,10 +77,11 @@ def split(b: Builder, op: Operator, x: Operand) -> tuple[Operand, ...]:
 
 
 def pad(b: Builder, op: Operator, x: Operand) -> Operand:
-    pads = op.attributes["pad"]
-    mode = op.attributes.get("mode", "constant")
-    if mode not in ("constant", "reflect"):
-        raise UnsupportedError(f"mode='{mode}'.", "constant or reflect.")
+    pads = op.attributes.get("pad", op.attributes.get("padding"))
+    given = op.attributes.get("mode") or op.kind.partition("_")[0]
+    mode = PADS.get(given, given)
+    if mode not in ("constant", "edge", "reflect"):
+        raise UnsupportedError(f"mode='{mode}'.", "constant, reflect or replicate.")
     sides = [(pads[2 * n], pads[2 * n + 1]) for n in range(len(pads) // 2)][::-1]
     sides = [(0, 0)] * (len(x.shape) - len(sides)) + sides
     return windows.pad(b, x, sides, float(op.attributes.get("value") or 0), mode)

@@ -17,9 +17,12 @@ from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.ops import (
     Add,
     Bias,
+    BroadcastTo,
     Divide,
+    Greater,
     HardSigmoid,
     HardSwish,
+    Less,
     LocalResponseNormalization,
     Log,
     LogSoftmax,
@@ -30,16 +33,19 @@ from edgelearn.ops import (
     PReLU,
     ReLU,
     Rescaling,
+    Reshape,
     Scale,
     SiLU,
     Softmax,
     Square,
     Subtract,
     Sum,
+    Transpose,
+    Where,
 )  # fmt: skip
 
-from . import linear
-from .builder import Builder, Layer, check_size
+from . import linear, shapes
+from .builder import Builder, Layer, check_size, in_order
 from .value import BATCH, Value
 
 Operand = Value | np.ndarray
@@ -79,7 +85,7 @@ def add(b: Builder, x: Operand, y: Operand) -> Operand:
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
         return _constant(np.add, x, y)
     if isinstance(x, Value) and isinstance(y, Value):
-        return _both(b, Add(), x, y)
+        return _combined(b, Add(), x, y)
     return _with_constant(b, *_value_and_constant(x, y), is_shift=True)
 
 
@@ -91,7 +97,7 @@ def subtract(b: Builder, x: Operand, y: Operand) -> Operand:
         return add(b, x, -y)
     if isinstance(x, np.ndarray):
         return add(b, scale(b, y, -1.0), x)
-    return _both(b, Subtract(), x, y)
+    return _combined(b, Subtract(), x, y)
 
 
 def multiply(b: Builder, x: Operand, y: Operand) -> Operand:
@@ -99,7 +105,7 @@ def multiply(b: Builder, x: Operand, y: Operand) -> Operand:
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
         return _constant(np.multiply, x, y)
     if isinstance(x, Value) and isinstance(y, Value):
-        return _gated(b, x, y) or _gated(b, y, x) or _both(b, Multiply(), x, y)
+        return _gated(b, x, y) or _gated(b, y, x) or _combined(b, Multiply(), x, y)
     return _with_constant(b, *_value_and_constant(x, y), is_shift=False)
 
 
@@ -112,7 +118,7 @@ def divide(b: Builder, x: Operand, y: Operand) -> Operand:
     if isinstance(y, Value):
         if isinstance(x, np.ndarray):
             return multiply(b, activation(b, y, "Reciprocal"), x)
-        return _both(b, Divide(), x, y)
+        return _combined(b, Divide(), x, y)
     if not np.all(y):
         raise FormatError(f"{b.operator.kind} '{b.operator.name}' divides by 0: the file is damaged.")
     return multiply(b, x, np.asarray(1 / y.astype(np.float64)))
@@ -166,38 +172,111 @@ def _shifted_relu6(b: Builder, layer: Layer | None) -> str | None:
     return b.source(before.inputs[0]) if before and before.op == Rescaling(1.0, 3.0) else None
 
 
-def _both(b: Builder, op: Op, x: Value, y: Value) -> Value:
-    """A layer that reads both values, where sizes of 1 are repeated."""
-    if x.sizes == y.sizes and x.axes == y.axes and b.shape(x.layer) == b.shape(y.layer):
-        return replace(x, layer=b.add(op, x.layer, y.layer), sole=True)
-    while x.rank < y.rank:
-        x = x.expanded(0)
-    while y.rank < x.rank:
-        y = y.expanded(0)
-    larger = x if prod(x.shape) >= prod(y.shape) else y
+def _combined(b: Builder, op: Op, *values: Value) -> Value:
+    """A layer that reads all values, where sizes of 1 are repeated."""
+    values = _by_themselves(b, values)
+    first = values[0]
+    if all((x.sizes, x.axes, b.shape(x.layer)) == (first.sizes, first.axes, b.shape(first.layer)) for x in values):
+        return replace(first, layer=b.add(op, *(x.layer for x in values)), sole=True)
+    rank = max(x.rank for x in values)
+    values = tuple(_with_rank(x, rank) for x in values)
+    shapes = [x.shape for x in values]
+    larger = max(values, key=lambda x: prod(x.shape))
     order = b.natural_order(larger)
-    if len(order) > 3 and x.shape != y.shape and larger.shape == np.broadcast_shapes(x.shape, y.shape):
-        return _merged(b, op, x, y, larger, order)
-    if len(order) < 3 and x.shape != y.shape:  # ops repeat heights and widths
-        order = (*[None] * (3 - len(order)), *order)  # type: ignore[assignment]
-    return b.view(larger, b.add(op, b.laid_out(x, order), b.laid_out(y, order)), order)
+    if len(order) > 3 and len(set(shapes)) > 1 and larger.shape == np.broadcast_shapes(*shapes):
+        return _merged(b, op, values, larger, order)
+    return b.view(larger, b.add(op, *(b.laid_out(x, order) for x in values)), order)
 
 
-def _merged(b: Builder, op: Op, x: Value, y: Value, larger: Value, order: tuple[int, ...]) -> Value:
-    """As `_both`, with one axis for neighbours that are all repeated, or none of them: ops repeat the outer axes."""
+def _with_rank(x: Value, rank: int) -> Value:
+    while x.rank < rank:
+        x = x.expanded(0)
+    return x
+
+
+def _by_themselves(b: Builder, values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """The values without a BroadcastTo before one of them that the op does, too."""
+    shape = np.broadcast_shapes(*(x.shape for x in values))
+    found = list(values)
+    for place, x in enumerate(values):
+        repeated, source = b.repeated.get(x.layer, (None, x))
+        same = repeated is not None and (x.sizes, x.axes) == (repeated.sizes, repeated.axes)
+        others = [*found[:place], source, *found[place + 1 :]]
+        if same and np.broadcast_shapes(*(other.shape for other in others)) == shape:
+            found = others
+    return tuple(found)
+
+
+def _merged(b: Builder, op: Op, values: tuple[Value, ...], larger: Value, order: tuple[int, ...]) -> Value:
+    """As `_combined`, with one axis for neighbours that are repeated in the same values: ops repeat the outer axes."""
     groups: list[list[int]] = []
-    kinds = [x.shape[axis] == y.shape[axis] for axis in range(x.rank)]
+    kinds = [tuple(x.shape[axis] == larger.shape[axis] for x in values) for axis in range(larger.rank)]
     for axis in (axis for axis in order if larger.shape[axis] > 1):
         if groups and kinds[groups[-1][-1]] == kinds[axis]:
             groups[-1].append(axis)
         else:
             groups.append([axis])
-    operands = (b.arrange(v, *(tuple(f for axis in group for f in v.axes[axis]) for group in groups)) for v in (x, y))
+    operands = (b.arrange(v, *(tuple(f for axis in group for f in v.axes[axis]) for group in groups)) for v in values)
     layer = b.add(op, *operands)
     factors = [factor for group in groups for axis in group for factor in larger.axes[axis]]
     places = {BATCH: BATCH} | {factor: place for place, factor in enumerate(factors)}
     axes = tuple(tuple(places[factor] for factor in axis) for axis in larger.axes)
     return Value(layer, tuple(larger.sizes[factor] for factor in factors), axes, larger.batch)
+
+
+def _all_computed(b: Builder, operands: tuple[Operand, ...]) -> tuple[Value, ...]:
+    """The operands, of which at least one is computed, with constants as values."""
+    rank = max(len(x.shape) for x in operands)
+    values = {place: _with_rank(x, rank) for place, x in enumerate(operands) if isinstance(x, Value)}
+    like = max(values.values(), key=lambda x: prod(x.shape))
+    return tuple(
+        values[n] if n in values else b.constant(np.asarray(x, np.float32), like) for n, x in enumerate(operands)
+    )
+
+
+def compare(b: Builder, kind: str, x: Operand, y: Operand) -> Operand:
+    """1 where the comparison holds, else 0. `kind`: greater, less, greater_equal, less_equal, equal or not_equal."""
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        return np.asarray(getattr(np, kind)(x, y))
+    a, c = _all_computed(b, (x, y))
+    if kind in ("greater", "less_equal"):
+        found = _combined(b, Greater(), a, c)
+    elif kind in ("less", "greater_equal"):
+        found = _combined(b, Less(), a, c)
+    else:
+        found = _combined(b, Add(), _combined(b, Greater(), a, c), _combined(b, Less(), a, c))
+    return found if kind in ("greater", "less", "not_equal") else scale(b, found, -1.0, 1.0)
+
+
+def as_type(b: Builder, x: Value, kind: str) -> Operand:
+    """A value as numbers of another type. Comparisons are 0 and 1 already; an input's numbers are as the caller gives
+    them."""
+    whole = _is_truth(b, x.layer)
+    if kind == "bool":
+        return x if whole else compare(b, "not_equal", x, np.zeros((), np.float32))
+    if not kind.startswith("float") and not whole and x.layer not in b.inputs:
+        raise UnsupportedError(f"A value becomes {kind}.", "Floating-point numbers.")
+    return x
+
+
+def _is_truth(b: Builder, layer: str) -> bool:
+    """True if a layer's values are 0 and 1: of a comparison, or of several."""
+    maker = b.layers.get(b.source(layer))
+    if maker is None or isinstance(maker.op, Greater | Less):
+        return maker is not None
+    kinds = [type(b.layers[name].op) for name in maker.inputs if name in b.layers]
+    differ = isinstance(maker.op, Add) and set(kinds) == {Greater, Less}
+    joined = isinstance(maker.op, Multiply | Maximum | Rescaling | Reshape | Transpose | BroadcastTo)
+    plain = not isinstance(maker.op, Rescaling) or maker.op == Rescaling(-1.0, 1.0)
+    return differ or (joined and plain and all(_is_truth(b, name) for name in maker.inputs))
+
+
+def where(b: Builder, condition: Operand, x: Operand, y: Operand) -> Operand:
+    """x where the condition isn't 0, else y."""
+    operands = (condition, x, y)
+    if all(isinstance(operand, np.ndarray) for operand in operands):
+        return np.where(*operands)  # type: ignore[call-overload]
+    return _combined(b, Where(), *_all_computed(b, operands))
 
 
 def _value_and_constant(x: Operand, y: Operand) -> tuple[Value, np.ndarray]:
@@ -219,12 +298,16 @@ def _with_constant(b: Builder, x: Value, constant: np.ndarray, is_shift: bool) -
         order = [*(n for n in range(x.rank) if n != axis), axis]
         y = linear.dense(b, x.transposed(tuple(order)), constant.reshape(1, -1))
         return y.transposed(tuple(order.index(n) for n in range(x.rank)))
-    aligned = _aligned(x, constant)
+    whole = shapes.expand(b, x, constant.shape)
+    assert isinstance(whole, Value)
+    if not is_shift and whole is not x and (constant == 1).all():
+        return whole
+    x, aligned = whole, _aligned(whole, constant)
     wide = [axis for axis, n in enumerate(aligned.shape) if n > 1]
     if is_shift and len(wide) == 1 and linear.add_bias(b, x, wide[0], aligned.reshape(-1)):
         return replace(x, sole=True)
     order = b.natural_order(x)
-    weight = _in_order(aligned, order)
+    weight = in_order(aligned, order)
     op = (Bias if is_shift else Scale)(None if wide == [order[-1]] else weight.shape)
     weights = {op.role: weight.reshape(-1) if op.shape is None else weight}
     return b.view(x, b.add(op, b.laid_out(x, order), weights=weights), order)
@@ -244,12 +327,6 @@ def _aligned(x: Value, constant: np.ndarray) -> np.ndarray:
     if not fits or (x.batch_axis is not None and aligned.shape[x.batch_axis] > 1):
         raise UnsupportedError(f"A constant of shape {constant.shape} with a value of shape {x.shape}.", "Equal sizes.")
     return aligned
-
-
-def _in_order(constant: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
-    """A constant in the order of a layer's axes, without the batch."""
-    rest = [axis for axis in range(constant.ndim) if axis not in order]
-    return constant.transpose(*rest, *order).reshape([constant.shape[axis] for axis in order])
 
 
 def softmax(b: Builder, x: Operand, axis: int, op: Softmax | LogSoftmax = Softmax()) -> Operand:  # noqa: B008
@@ -274,10 +351,10 @@ def extreme(b: Builder, x: Operand, y: Operand, largest: bool) -> Operand:
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
         return _constant(np.maximum if largest else np.minimum, x, y)
     if isinstance(x, Value) and isinstance(y, Value):
-        return _both(b, Maximum() if largest else Minimum(), x, y)
+        return _combined(b, Maximum() if largest else Minimum(), x, y)
     value, constant = _value_and_constant(x, y)
     if constant.size != 1:
-        raise UnsupportedError("The larger or smaller of a value and many numbers.", "Of a value and one number.")
+        return _combined(b, Maximum() if largest else Minimum(), *_all_computed(b, (value, constant)))
     limit = float(constant.reshape(()))
     return clip(b, value, limit, None) if largest else clip(b, value, None, limit)
 
@@ -301,7 +378,7 @@ def unit_length(b: Builder, x: Value, axis: int = -1) -> Value:
 def prelu(b: Builder, x: Value, slope: np.ndarray) -> Value:
     """x above 0, slope * x below; the slopes are repeated to x."""
     order = b.natural_order(x)
-    alpha = _in_order(_aligned(x, slope), order)
+    alpha = in_order(_aligned(x, slope), order)
     op = PReLU(tuple(place + 1 for place, n in enumerate(alpha.shape) if n == 1))
     return b.view(x, b.add(op, b.laid_out(x, order), weights={"alpha": alpha}), order)
 

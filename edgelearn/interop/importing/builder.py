@@ -16,7 +16,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.graph import INPUT, Network
-from edgelearn.ops import Flatten, Op, Reshape, Transpose
+from edgelearn.ops import Constant, Flatten, Op, Reshape, Transpose
 from edgelearn.ops.tensor import Shape
 
 from .graph import Operator, Quantization, TensorInfo
@@ -65,6 +65,7 @@ class Builder:
         self.notes: list[str] = []  # as of a Translation
         self.operator = Operator("", "layer", (), ())  # being translated; its name becomes the layer's
         self._suffix = ""
+        self.repeated: dict[str, tuple[Value, Value]] = {}  # by BroadcastTo: its value, and what it repeats
         self._arranged: dict[tuple[str, tuple[int, ...], tuple[int, ...], Shape], str] = {}
 
     def input(self, tensor: TensorInfo, name: str = INPUT) -> Value:
@@ -127,6 +128,24 @@ class Builder:
         self.layers[name] = Layer(op, inputs, shape, found, frozen, self.operator.name)
         self.ranges[name] = reach(op, [self.ranges[layer] for layer in inputs])
         return name
+
+    def constant(self, array: np.ndarray, like: Value) -> Value:
+        """Return a constant of the file as a value beside `like`, with as many axes; it isn't trained.
+
+        Raises UnsupportedError if it has a number for each example of the batch, or more axes.
+        """
+        aligned = array.reshape((1,) * (like.rank - array.ndim) + array.shape)
+        batch = like.batch_axis
+        if aligned.ndim > like.rank or (batch is not None and aligned.shape[batch] > 1):
+            raise UnsupportedError(
+                f"A constant of shape {array.shape} with a value of shape {like.shape}.", "Equal sizes."
+            )
+        order = self.natural_order(like)
+        values = in_order(aligned, order)
+        shape = values.shape or (1,)
+        layer = self.add(Constant(shape), like.layer, weights={"value": values.reshape(shape)}, frozen=("value",),
+                         name=f"{self.operator.name}_constant")  # fmt: skip
+        return self.view(like, layer, order)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -282,6 +301,12 @@ class Builder:
         if name not in taken:
             return name
         return next(new for n in range(1, len(taken) + 2) if (new := f"{name}_{n}") not in taken)
+
+
+def in_order(constant: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
+    """A constant in the order of a layer's axes, without the batch."""
+    rest = [axis for axis in range(constant.ndim) if axis not in order]
+    return constant.transpose(*rest, *order).reshape([constant.shape[axis] for axis in order])
 
 
 def check_size(shape: tuple[int, ...]) -> tuple[int, ...]:

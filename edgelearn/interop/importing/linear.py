@@ -17,10 +17,12 @@ from edgelearn.ops import (
     DepthwiseConv2D,
     GroupNormalization,
     LayerNormalization,
+    MatMul,
     ZeroPadding2D,
 )  # fmt: skip
 from edgelearn.ops.window import Padding, Pair, Window
 
+from . import shapes
 from .builder import Builder
 from .value import BATCH, Value
 
@@ -96,6 +98,37 @@ def dense(b: Builder, x: Value, kernel: Constant, bias: Constant | None = None) 
     axes = tuple(tuple(places[factor] for factor in axis) for axis in x.axes[:-1])
     sizes = (*(x.sizes[factor] for factor in points), *((units,) if units > 1 else ()))
     return Value(layer, sizes, (*axes, (len(points),) if units > 1 else ()), x.batch)
+
+
+def matmul(b: Builder, x: Value | Constant, y: Value | Constant) -> Value | Constant:
+    """The product of the last two axes, as numpy.matmul: of a value and a matrix a dense layer, of two values a MatMul,
+    of which one may be a constant of more axes."""
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        return np.matmul(x, y)
+    if isinstance(x, Value) and isinstance(y, np.ndarray) and y.ndim == 2:
+        return dense(b, x, y)
+    if isinstance(y, Value) and isinstance(x, np.ndarray) and x.ndim == 2 and y.rank > 1:
+        return shapes.turn(b, dense(b, shapes.turn(b, y), x.T))  # type: ignore[arg-type]
+    if min(len(x.shape), len(y.shape)) < 2:
+        raise UnsupportedError(f"A matrix product of {x.shape} and {y.shape}.", "Matrices.")
+    rank = max(len(x.shape), len(y.shape))
+    like = _with_rank(x if isinstance(x, Value) else y, rank)  # type: ignore[arg-type]
+    x, y = (_with_rank(v, rank) if isinstance(v, Value) else b.constant(v, like) for v in (x, y))
+    batches = {x.batch_axis, y.batch_axis} - {None}
+    if batches & {rank - 2, rank - 1}:
+        raise UnsupportedError(
+            f"A matrix product of {x.shape} and {y.shape}: the batch is a matrix's axis.", "Keep it apart."
+        )
+    outer = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    x, y = (shapes.expand(b, v, (*outer, *v.shape[-2:])) for v in (x, y))
+    assert isinstance(x, Value) and isinstance(y, Value)
+    order = [*(axis for axis in range(rank - 2) if axis not in batches), rank - 2, rank - 1]
+    layer = b.add(MatMul(), b.laid_out(x, order), b.laid_out(y, order))
+    return b.view(y if x.batch_axis is None else x, layer, order)
+
+
+def _with_rank(x: Value, rank: int) -> Value:
+    return x if x.rank == rank else _with_rank(x.expanded(0), rank)
 
 
 def batchnorm(
