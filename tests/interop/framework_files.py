@@ -98,6 +98,24 @@ def shuffle():
     return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
 
 
+def attending():
+    """Attention of pixels, values that a comparison chooses, and logarithms of probabilities."""
+    x = keras.Input((4, 5, 3))
+    rows = L.Reshape((20, 8), name="rows")(L.Conv2D(8, 1, name="conv")(x))
+    scores = keras.ops.softmax(keras.ops.matmul(rows, keras.ops.transpose(rows, (0, 2, 1))) * 0.3)
+    y = keras.ops.matmul(scores, rows)
+    y = keras.ops.where(keras.ops.greater(y, 0.1), y, rows * -0.5)
+    y = L.GlobalAveragePooling1D(name="mean")(L.Activation("log_softmax", name="logs")(y))
+    return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
+
+
+def words():
+    """Rows of a table by numbers."""
+    x = keras.Input((7,), dtype="int32")
+    y = L.GlobalAveragePooling1D(name="mean")(L.Embedding(9, 6, name="table")(x))
+    return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
+
+
 def dilated(x):
     """Dilated convolutions as TensorFlow 1 writes them, of an image and of a sequence; sizes that the blocks don't
     divide are padded, and cropped again."""
@@ -142,16 +160,18 @@ def names(model):
 
 def main():
     unsupported()
-    for make in (classifier, nested, functions, others, sequence, shuffle):
+    for make in (classifier, nested, functions, others, sequence, shuffle, attending, words):
         model, name = make(), make.__name__
         draw(model)
         x = RNG.normal(size=(4, *model.input_shape[1:])).astype(np.float32)
+        x = RNG.integers(0, 9, x.shape) if name == "words" else x
         labels = np.arange(4)
         with tf.GradientTape() as tape:
             y = model(x, training=False)
             loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(labels, y))
         gradients = tape.gradient(loss, model.trainable_variables)
-        found = {f"gradient {n.replace('/', '|')}": g.numpy() for n, g in zip(names(model), gradients, strict=True)}
+        found = {f"gradient {n.replace('/', '|')}": tf.convert_to_tensor(g).numpy()
+                 for n, g in zip(names(model), gradients, strict=True)}  # fmt: skip
         np.savez(FOLDER / f"{name}.npz", x=x, y=y.numpy(), labels=labels, **found)
         model.save(FOLDER / f"{name}.keras")
         if name in ("classifier", "nested"):
@@ -164,6 +184,12 @@ def main():
             function = tf.function(lambda t, model=model: model(t, training=False))
             concrete = function.get_concrete_function(tf.TensorSpec((1, *model.input_shape[1:]), tf.float32))
             lite(name, concrete)
+        if name in ("attending", "words"):
+            kind = tf.int32 if name == "words" else tf.float32
+            spec = tf.TensorSpec((None, *model.input_shape[1:]), kind)
+            concrete = tf.function(lambda t, model=model: model(t, training=False)).get_concrete_function(spec)
+            frozen = convert_variables_to_constants_v2(concrete)
+            (FOLDER / f"{name}.pb").write_bytes(frozen.graph.as_graph_def().SerializeToString())
         if name == "classifier":
             frozen = convert_variables_to_constants_v2(concrete)
             (FOLDER / "classifier.pb").write_bytes(frozen.graph.as_graph_def().SerializeToString())

@@ -137,3 +137,37 @@ def test_instances_are_normalized():
     found = el.from_torch(module, x[:1]).predict(x.permute(0, 2, 3, 1).numpy(), batch_size=2)
     expected = module(x).detach().numpy().reshape(2, 4, 15)
     assert np.allclose(np.sort(found.reshape(2, -1)), np.sort(expected.reshape(2, -1)), atol=1e-5)
+
+
+class Attending(nn.Module):
+    """Attention, values that a comparison chooses, unit length, and padding by the edge."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.query, self.key = nn.Conv2d(3, 8, 1), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.conv(F.pad(x, (1, 2, 1, 0), mode="replicate")).flatten(2).transpose(1, 2)
+        y = F.scaled_dot_product_attention(self.query(y), self.key(y), y)
+        y = torch.where(y > 0.1, y, -y.mean(1, keepdim=True))
+        return F.log_softmax(F.normalize(y.amax(1)), -1)
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(7, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.table(x).mean(1))
+
+
+def test_products_of_computed_values_and_rows_by_number():
+    torch.manual_seed(0)
+    module, x = Attending().eval(), torch.randn(2, 3, 4, 5)
+    found = el.from_torch(module, x).predict(x.permute(0, 2, 3, 1).numpy(), batch_size=2)
+    assert np.allclose(found, module(x).detach().numpy(), atol=1e-5)
+    module, x = Words().eval(), torch.tensor([[1, 2, 6], [0, 0, 3]])
+    model = el.from_torch(module, x)
+    assert np.allclose(model.predict(x.numpy(), batch_size=2), module(x).detach().numpy(), atol=1e-5)
+    assert "table/embeddings" in model.network.trainable

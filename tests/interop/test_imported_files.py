@@ -24,7 +24,8 @@ needs_tensorflow = pytest.mark.skipif(
 )
 FLOAT = ("classifier.keras", "classifier.h5", "classifier.tflite", "classifier.pb", "nested.keras",
          "nested.h5", "functions.keras", "functions.tflite", "others.keras", "others.tflite", "sequence.keras",
-         "shuffle.keras", "shuffle.tflite", "dilated.pb", "dilated.tflite")  # fmt: skip
+         "shuffle.keras", "shuffle.tflite", "dilated.pb", "dilated.tflite", "attending.keras", "attending.pb",
+         "words.keras")  # fmt: skip
 OURS = {
     "factors/variable": "factors/scale",
     "sep/depthwise_kernel": "sep_depthwise/kernel",
