@@ -15,6 +15,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 FOLDER = Path(sys.argv[1])
 RNG = np.random.default_rng(0)
+keras.utils.set_random_seed(0)
 
 
 def classifier():

@@ -205,7 +205,8 @@ CONSTANTS = SMALL | {
     "last": draw(7), "whole": draw(6, 9, 7), "sizes": np.array([2, 6, 13, 10]), "nought": np.array(0),
     "step": np.float32(6 / 255),
     "thousand": np.float32(1000), "small": np.float32(1e-12), "larger": np.array([1, 6, 9, 7]),
-    "heads": np.array([0, 2, 3, 63]), "mask": RNG.random((63, 63)) > 0.3, "lowest": np.float32(-np.inf), "least": np.uint8(0),
+    "heads": np.array([0, 2, 3, 63]), "mask": RNG.random((63, 63)) > 0.3, "lowest": np.float32(-np.inf),
+    "least": np.uint8(0),
     "left": draw(4, 9), "right": draw(1, 6, 7, 5), "b1": draw(6, 1), "list": np.array([4, 0, 3]),
     "row": np.array([[1, 7], [-1, 2]]), "features": np.array([378]),
     "numbers": np.array([3, 3, 0]), "front": np.array([0]), "rest": np.array([-1, 7]),
@@ -281,7 +282,13 @@ def test_patterns_become_one_layer(case, kinds, tmp_path):
     assert check(CASES[case], tmp_path) == kinds
 
 
-    "step": np.float32(6 / 255),
+def test_a_range_of_integers_that_stands_for_a_relu6(tmp_path):
+    """onnxruntime's quantizer leaves activations out whose limits are the ends of the integers."""
+    nodes = [("Conv", ["x", "k3", "b"], ["c"], {}), ("QuantizeLinear", ["c", "step", "least"], ["i"], {}),
+             ("DequantizeLinear", ["i", "step", "least"], ["y"], {})]  # fmt: skip
+    assert check(nodes, tmp_path, atol=3.01 / 255) == ["Conv2D", "ReLU"]
+
+
 @pytest.mark.parametrize("kind", (["LogSoftmax"], ["Softmax", "Log"]), ids="-".join)
 @pytest.mark.parametrize("opset", (11, 17))
 def test_the_logarithm_of_a_softmax_is_finite(kind, opset, tmp_path):

@@ -45,7 +45,7 @@ from edgelearn.ops import (
 )  # fmt: skip
 
 from . import linear, shapes
-from .builder import Builder, Layer, check_size, in_order
+from .builder import Builder, Layer, check_size, finite, in_order
 from .value import BATCH, Value
 
 Operand = Value | np.ndarray
@@ -289,6 +289,7 @@ def _value_and_constant(x: Operand, y: Operand) -> tuple[Value, np.ndarray]:
 
 def _with_constant(b: Builder, x: Value, constant: np.ndarray, is_shift: bool) -> Value:
     """x plus or times a constant of the file."""
+    constant = finite(constant) if is_shift else constant
     while constant.ndim > x.rank:
         x = x.expanded(0)
     if constant.size == 1:

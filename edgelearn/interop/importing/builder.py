@@ -134,7 +134,7 @@ class Builder:
 
         Raises UnsupportedError if it has a number for each example of the batch, or more axes.
         """
-        aligned = array.reshape((1,) * (like.rank - array.ndim) + array.shape)
+        aligned = finite(array).reshape((1,) * (like.rank - array.ndim) + array.shape)
         batch = like.batch_axis
         if aligned.ndim > like.rank or (batch is not None and aligned.shape[batch] > 1):
             raise UnsupportedError(
@@ -301,6 +301,12 @@ class Builder:
         if name not in taken:
             return name
         return next(new for n in range(1, len(taken) + 2) if (new := f"{name}_{n}") not in taken)
+
+
+def finite(array: np.ndarray) -> np.ndarray:
+    """The array with the largest float32 for infinity, as masks hold it: sums and comparisons come to the same."""
+    ends = np.finfo(np.float32)
+    return np.clip(array, ends.min, ends.max) if array.dtype.kind == "f" else array
 
 
 def in_order(constant: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
