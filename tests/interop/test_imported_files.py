@@ -2,11 +2,9 @@
 
 import importlib.util
 import json
-import shutil
 import subprocess
 import sys
 import zipfile
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +12,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.interop import from_graphdef, import_graph, limits, read_model
-from edgelearn.interop.from_graphdef import freezer
+from edgelearn.interop import from_graphdef, import_graph, read_model
 from edgelearn.interop.from_tflite import litert
 
 SCRIPT = Path(__file__).with_name("framework_files.py")
@@ -120,43 +117,10 @@ def test_a_part_of_a_frozen_graph(files):
         import_graph(files / "classifier.pb", outputs=("nowhere",))
 
 
-def test_saved_models_that_reach_files_are_not_loaded(tmp_path):
-    graph = node("in", "Placeholder") + node("steal", "ReadFile", ["in"])
-    (tmp_path / "saved_model.pb").write_bytes(field(2, field(2, graph)))
-    with pytest.raises(FormatError, match="steal"):
-        el.load(tmp_path)
-
-
 @needs_tensorflow
-def test_saved_models_and_damaged_ones(files, tmp_path, monkeypatch):
+def test_a_saved_model_of_keras(files):
     kept = np.load(files / "classifier.npz")
-    shutil.copytree(files / "classifier", tmp_path / "copy")
-    with freezer.Freezer() as process:
-        (data,) = (tmp_path / "copy" / "variables").glob("*.data*")
-        data.write_bytes(data.read_bytes()[:100])
-        monkeypatch.setattr(from_graphdef.saved_model, "Freezer", lambda: nullcontext(process))
-        with pytest.raises(FormatError, match="copy"):
-            el.load(tmp_path / "copy")
-        assert not process.ended
-        assert distance(infer(import_graph(files / "classifier").model_file(), kept["x"]), kept["y"]) < 1e-5
-
-
-@pytest.mark.parametrize(
-    ("work", "named"),
-    [("os.abort()", "SIGABRT"), ("os._exit(3)", "status 3"), ("time.sleep(60)", "no end"),
-     ("x = bytearray(os.urandom(1 << 24)); time.sleep(60)", "memory")],
-)  # fmt: skip
-def test_limits_of_the_process_that_freezes(work, named, tmp_path, monkeypatch):
-    script = tmp_path / "worker.py"
-    script.write_text(f"import os, sys, time\nprint('ready', flush=True)\nsys.stdin.readline()\n{work}\n")
-    (tmp_path / "saved_model.pb").write_bytes(b"")
-    monkeypatch.setattr(freezer, "SCRIPT", script)
-    monkeypatch.setattr(limits, "STILL", 30.0 if named == "memory" else 0.3)
-    monkeypatch.setattr(freezer, "MEMORY", 1 << 23)
-    process = freezer.Freezer()
-    with pytest.raises(FormatError, match=rf"{tmp_path}.*{named}"):
-        process.freeze(tmp_path)
-    assert process.ended
+    assert distance(infer(import_graph(files / "classifier").model_file(), kept["x"]), kept["y"]) < 1e-5
 
 
 @needs_tensorflow

@@ -1,4 +1,4 @@
-"""A small SavedModel, and a reader whose TensorFlow is imported once and not for each file: that would take hours."""
+"""A small SavedModel, and changes that fit the structure of protocol buffers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import sys
 from pathlib import Path
 from random import Random
 
-from edgelearn.errors import FormatError
-from edgelearn.interop.from_graphdef import saved_model
-from edgelearn.interop.from_graphdef.freezer import Freezer
+from edgelearn.interop.formats import read_model
 
 from .graphdef import varint
 from .mutations import damage_bytes
@@ -29,7 +27,6 @@ tf.saved_model.save(module, sys.argv[1], signatures=call)
 FILES = {"graph": "saved_model.pb", "index": "variables/variables.index",
          "values": "variables/variables.data-00000-of-00001"}  # fmt: skip
 DEPTH = 12  # of messages in messages
-_freezer = Freezer()
 
 
 def maker(what: str):
@@ -45,13 +42,7 @@ def maker(what: str):
 
 def read(path: Path) -> None:
     """Read the SavedModel that a file belongs to."""
-    folder = path.parent if path.name == "saved_model.pb" else path.parents[1]
-    try:
-        saved_model.read(folder, _freezer)
-    except FormatError:
-        if _freezer.ended:  # TensorFlow, which starts anew, isn't what is attacked
-            _freezer.start()
-        raise
+    read_model(path.parent if path.name == "saved_model.pb" else path.parents[1])
 
 
 def damage(data: bytes, rng: Random) -> bytes:

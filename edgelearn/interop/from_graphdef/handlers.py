@@ -247,6 +247,7 @@ HANDLERS: dict[str, Any] = {
     "Greater": binary(lambda b, x, y: arithmetic.compare(b, "greater", x, y)),
     "GreaterEqual": binary(lambda b, x, y: arithmetic.compare(b, "greater_equal", x, y)),
     "Identity": same,
+    "IdentityN": lambda b, op, *inputs: inputs,
     "LeakyRelu": leaky_relu,
     "Less": binary(lambda b, x, y: arithmetic.compare(b, "less", x, y)),
     "LessEqual": binary(lambda b, x, y: arithmetic.compare(b, "less_equal", x, y)),

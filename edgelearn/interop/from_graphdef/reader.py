@@ -6,6 +6,7 @@ Messages: tensorflow/core/framework/{graph,node_def,attr_value,tensor,tensor_sha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from math import prod
 from pathlib import Path
@@ -47,9 +48,9 @@ def parse(data: bytes, path: Path) -> ForeignGraph:
     (nodes,) = root.fields(NODE)
     if not nodes:
         raise FormatError(f"{path} is not a frozen TensorFlow graph (GraphDef): it has no node.")
-    reader = _Reader(path, max(1 << 24, 8 * len(data)))
+    reader = GraphDefReader(path, max(1 << 24, 8 * len(data)))
     for value in nodes:
-        reader.node(root.message(value))
+        reader.add(Node.of(root.message(value)))
     return reader.graph()
 
 
@@ -64,33 +65,65 @@ def _dilated(conv: Operator, dilation: tuple[int, int], sides: Any) -> dict[str,
     return {"dilations": [1, *dilation, 1], "padding": "EXPLICIT", "explicit_paddings": explicit}
 
 
-class _Reader:
+@dataclass(frozen=True)
+class Node:
+    """A node of a graph or a function, as the file writes it.
+
+    Arguments:
+    - `name`, `kind`: its own, and its operator's.
+    - `inputs`: what it reads, as "NODE", "NODE:1" or "^NODE", in functions also "ARGUMENT" and "NODE:RESULT:0".
+    - `message`: the NodeDef.
+    """
+
+    name: str
+    kind: str
+    inputs: tuple[str, ...]
+    message: Message
+
+    @classmethod
+    def of(cls, message: Message) -> Node:
+        names, kinds, inputs = message.fields(1, 2, 3)
+        name, kind = (message.text(texts[-1]) if texts else "" for texts in (names, kinds))
+        return cls(name, kind, tuple(message.text(value) for value in inputs), message)
+
+    def attributes(self, where: str = "") -> dict[str, Message]:
+        """The AttrValues by name. `where`: what errors call them (default: the file)."""
+        return self.message.mapping(5, where)
+
+
+class GraphDefReader:
+    """Turns nodes into operators and constants.
+
+    Arguments:
+    - `path`: the file, for errors.
+    - `room`: bytes that constants may take.
+    """
+
     def __init__(self, path: Path, room: int) -> None:
         self.path, self.room = path, room
         self.nodes: dict[str, Operator] = {}
         self.constants: dict[str, np.ndarray] = {}
 
-    def node(self, message: Message) -> None:
-        names, kinds, inputs, attributes = message.fields(1, 2, 3, 5)
-        name = message.text(names[-1]) if names else ""
-        kind = message.text(kinds[-1]) if kinds else ""
-        where = f"{self.path}: node '{name:.200}'"
-        if not name or not kind or name in self.nodes:
-            raise FormatError(f"{where} has the kind '{kind:.60}' and no name of its own: the file is damaged.")
-        found: dict[str, Any] = {}
-        for value in attributes:
-            entry = message.message(value, where)
-            keys, values = entry.fields(1, 2)
-            key = entry.text(keys[-1]) if keys else ""
-            if values and not key.startswith("_"):
-                found[key] = self._attribute(entry.message(values[-1], f"{where}, '{key:.60}'"))
-        read = tuple(_tensor(message.text(value)) for value in inputs)
-        made = tuple(name if n == 0 else f"{name}:{n}" for n in range(_outputs(kind, found)))
-        self.nodes[name] = Operator(kind, name, tuple(r for r in read if r), made, found)
-        if kind == "Const" and isinstance(found.get("value"), np.ndarray):
-            self.constants[name] = found["value"]
+    def add(self, node: Node) -> None:
+        """Add a node, whose inputs are written as those of a graph."""
+        where = f"{self.path}: node '{node.name:.200}'"
+        if not node.name or not node.kind or node.name in self.nodes:
+            raise FormatError(f"{where} has the kind '{node.kind:.60}' and no name of its own: the file is damaged.")
+        found = {key: self._attribute(value) for key, value in node.attributes(where).items() if key[:1] != "_"}
+        read = tuple(_tensor(name) for name in node.inputs)
+        count = len(read) if node.kind == "IdentityN" else _outputs(node.kind, found)
+        made = tuple(node.name if n == 0 else f"{node.name}:{n}" for n in range(count))
+        self.nodes[node.name] = Operator(node.kind, node.name, tuple(r for r in read if r), made, found)
+        if node.kind == "Const" and isinstance(found.get("value"), np.ndarray):
+            self.constants[node.name] = found["value"]
 
-    def graph(self) -> ForeignGraph:
+    def add_constant(self, name: str, array: np.ndarray) -> None:
+        """Add a constant whose values are in another file."""
+        self.nodes[name] = Operator("Const", name, (), (name,))
+        self.constants[name] = array
+
+    def graph(self, outputs: tuple[str, ...] = ()) -> ForeignGraph:
+        """The graph of what was added. `outputs`: names of tensors (default: what no node reads)."""
         order = self._ordered()
         unfrozen = [node for node in order if node.kind in NOT_FROZEN]
         if unfrozen:
@@ -101,12 +134,13 @@ class _Reader:
         operators = tuple(node for node in order if node.kind not in SOURCES | NO_RESULT | {"Const"})
         read = {name for node in operators for name in node.inputs}
         ends = [node for node in operators if read.isdisjoint(node.outputs)]
+        outputs = outputs or tuple(node.outputs[0] for node in ends)
         infos = self._infos(order)
         inputs = tuple(infos[node.name] for node in order if node.kind in SOURCES)
         obvious = inputs and ends and all(info.dtype in NUMBERS and info.shape for info in inputs)
         graph = ForeignGraph(
-            "TensorFlow GraphDef", self.path.stem, inputs if obvious else (), tuple(node.outputs[0] for node in ends),
-            operators, self.constants, infos, hint="" if obvious else self._candidates(inputs, ends, infos),
+            "TensorFlow GraphDef", self.path.stem, inputs if obvious else (), outputs, operators,
+             self.constants, infos, hint="" if obvious else self._candidates(inputs, ends, infos),
         )  # fmt: skip
         return fuse_dilated(graph, dict.fromkeys(("Conv2D", "DepthwiseConv2dNative"), _dilated))
 
@@ -168,7 +202,7 @@ class _Reader:
             if field == 6:
                 return TYPES.get(value.integer(content), "other")
             if field == 7:
-                return _shape(value.message(content))
+                return read_shape(value.message(content))
             if field == 8:
                 return self._array(value.message(content))
         return None
@@ -185,7 +219,7 @@ class _Reader:
         """A TensorProto; a text if it holds texts."""
         types, shapes, content = tensor.fields(1, 2, 4)
         kind = TYPES.get(tensor.integer(types[-1]) if types else 0, "")
-        shape = _shape(tensor.message(shapes[-1])) if shapes else ()
+        shape = read_shape(tensor.message(shapes[-1])) if shapes else ()
         if kind == "string":
             return "texts"
         if not kind or not isinstance(shape, tuple) or min(shape, default=1) < 0 or len(shape) > 8:
@@ -199,7 +233,7 @@ class _Reader:
             stored = np.dtype("<u2" if kind == "bfloat16" else kind).newbyteorder("<")
             if len(data) != count * stored.itemsize:
                 raise tensor.damaged(f"a tensor of {kind} and shape {shape} has {len(data):,} bytes")
-            return _plain(np.frombuffer(data, stored), kind).reshape(shape)
+            return plain(np.frombuffer(data, stored), kind).reshape(shape)
         return _repeated(_values(tensor, kind), count, tensor).reshape(shape)
 
 
@@ -214,11 +248,11 @@ def _values(tensor: Message, kind: str) -> np.ndarray:
         (values,) = tensor.fields(field)
         if values:
             numbers = np.array(tensor.integers(values), np.int64)
-            found = _plain(numbers.astype(np.uint16), kind) if field == 13 else numbers
+            found = plain(numbers.astype(np.uint16), kind) if field == 13 else numbers
     return found if kind == "bfloat16" else found.astype("float32" if kind == "float16" else kind)
 
 
-def _plain(values: np.ndarray, kind: str) -> np.ndarray:
+def plain(values: np.ndarray, kind: str) -> np.ndarray:
     """Numbers of 16 bits as float32."""
     if kind == "bfloat16":
         return (values.astype(np.uint32) << 16).view(np.float32)
@@ -237,7 +271,7 @@ def _repeated(values: np.ndarray, count: int, tensor: Message) -> np.ndarray:
     return np.concatenate([values, np.full(count - len(values), last, values.dtype)])
 
 
-def _shape(message: Message) -> tuple[int, ...] | None:
+def read_shape(message: Message) -> tuple[int, ...] | None:
     """A TensorShapeProto; -1 for open sizes, None if the rank is open."""
     dimensions, unknown = message.fields(2, 3)
     if unknown and unknown[-1]:

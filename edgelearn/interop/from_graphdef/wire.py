@@ -32,14 +32,14 @@ class Message:
         """Yield (field, wire type, value): an int for varints, bytes for all others."""
         place = 0
         while place < len(self.data):
-            key, place = self._varint(place)
+            key, place = self.varint(place)
             field, kind = key >> 3, key & 7
             if kind == VARINT:
-                value, place = self._varint(place)
+                value, place = self.varint(place)
                 yield field, kind, value
                 continue
             if kind == BYTES:
-                size, place = self._varint(place)
+                size, place = self.varint(place)
             elif kind in _FIXED:
                 size = _FIXED[kind]
             else:
@@ -56,6 +56,27 @@ class Message:
             if field in found:
                 found[field].append(value)
         return [found[field] for field in wanted]
+
+    def mapping(self, field: int, where: str = "") -> dict[str, Message]:
+        """A map from texts to messages. `where`: what errors call it (default: this message)."""
+        found, (entries,) = {}, self.fields(field)
+        for value in entries:
+            entry = self.message(value, where)
+            keys, values = entry.fields(1, 2)
+            key = entry.text(keys[-1]) if keys else ""
+            if values:
+                found[key] = entry.message(values[-1], where and f"{where}, '{key:.60}'")
+        return found
+
+    def messages(self, field: int) -> list[Message]:
+        """The values of a field as messages."""
+        (values,) = self.fields(field)
+        return [self.message(value) for value in values]
+
+    def texts(self, field: int) -> list[str]:
+        """The values of a field as texts."""
+        (values,) = self.fields(field)
+        return [self.text(value) for value in values]
 
     def message(self, value: int | memoryview, what: str = "") -> Message:
         """A field's value as a message."""
@@ -84,7 +105,7 @@ class Message:
                 continue
             packed, place = Message(value, self.what), 0
             while place < len(value):
-                number, place = packed._varint(place)
+                number, place = packed.varint(place)
                 found.append(self.integer(number))
         return found
 
@@ -104,7 +125,16 @@ class Message:
     def damaged(self, reason: str) -> FormatError:
         return FormatError(f"{self.what} is damaged: {reason}. Fetch the file again, or give another one.")
 
-    def _varint(self, place: int) -> tuple[int, int]:
+    def varints(self, count: int) -> list[int]:
+        """Numbers that stand one after another at the beginning."""
+        found, place = [], 0
+        for _ in range(count):
+            number, place = self.varint(place)
+            found.append(number)
+        return found
+
+    def varint(self, place: int) -> tuple[int, int]:
+        """The number at a place, without a sign, and the place after it."""
         value = 0
         for shift in range(0, 70, 7):
             if place >= len(self.data):
