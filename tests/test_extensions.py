@@ -5,7 +5,10 @@ import pytest
 from edgelearn.errors import ExtensionError
 from edgelearn.extensions import import_instance, import_object, is_reference, nearest
 from edgelearn.interop import find_network
-from edgelearn.ops import SGD, Optimizer
+from edgelearn.keywords.learners.base import Learner
+from edgelearn.ops import SGD, Op, Optimizer
+from edgelearn.ops.formats import NumberFormat
+from edgelearn.ops.observers import Observer
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +71,30 @@ def test_functions_that_fail(name, words):
 
 def test_nearest():
     assert "'resnet18'" in nearest("resnet19", ["vgg16", "resnet18"]) and nearest("x", ["vgg16"]) == ""
+
+
+def _define(base, name, namespace, module):
+    return type(name, (base,), {"__module__": module, "__qualname__": name, **namespace})
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "namespace"),
+    [(Op, "Scale", {}), (Observer, "Blending", {}), (NumberFormat, "Format", {}),
+     (Learner, "Mine", {"name": "nearest-mean"})],
+)  # fmt: skip
+def test_a_name_that_files_have_stays_with_its_class(base, name, namespace):
+    key = namespace.get("name", name)
+    known = base.registry[key]
+    message = rf"my_cells.{name} can't be .* '{key}': {known.__module__}.{known.__qualname__} is it already.*Rename"
+    with pytest.raises(ExtensionError, match=message):
+        _define(base, name, namespace, "my_cells")
+    assert base.registry[key] is known
+
+
+@pytest.mark.parametrize("base", [Op, Observer, NumberFormat, Learner])
+def test_a_class_that_is_defined_again_takes_its_own_place(base, monkeypatch):
+    monkeypatch.setattr(base, "registry", dict(base.registry))
+    namespace = {"name": "mine"} if base is Learner else {}
+    _define(base, "Mine", namespace, "my_cells")
+    again = _define(base, "Mine", namespace, "my_cells")
+    assert base.registry["mine" if namespace else "Mine"] is again

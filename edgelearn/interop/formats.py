@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,12 +78,18 @@ class Format:
     graph: GraphReader | None = None
     options: tuple[str, ...] = ()
 
+    @property
+    def function(self) -> Callable:
+        """As of a table's entry."""
+        return self.read
+
 
 _formats: Table[Format] = Table()
 
 
 def register(file_format: Format) -> Format:
-    """Add a format to the table; it replaces one of the same name."""
+    """Add a format to the table; yours are found before those of the package. Raises ExtensionError if another one has
+    its name."""
     return _formats.add(file_format)
 
 
@@ -162,6 +169,7 @@ def import_graph(
 def graph_format(name: str, suffixes: tuple[str, ...], signature: bytes, graph: GraphReader) -> Format:
     """Make a format whose files hold a graph with its weights; arguments as of Format."""
 
+    @wraps(graph.read)  # the table of formats tells one from another by this name
     def read_file(path: Path, network: Network | None, skip: tuple[str, ...]) -> ModelFile:
         with _naming(path):
             return _chosen(graph.translate(graph.read(path)).model_file(), network, skip)
@@ -190,6 +198,7 @@ def weights_of_a_network(read: Callable[..., Weights]) -> Reader:
     """Make a reader for a format that holds weights alone: it asks the caller for the network. `read(path, network,
     skip)` returns the weights by "layer/role"; it takes the format's options, too."""
 
+    @wraps(read)
     def read_file(path: Path, network: Network | None, skip: tuple[str, ...], **options: Any) -> ModelFile:
         if network is None:
             raise FormatError(f"{path} holds weights without a graph: say of which network, with network=….")

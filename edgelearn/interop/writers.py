@@ -77,12 +77,17 @@ class Writer:
     write: Callable[..., Written | None]
     options: tuple[str, ...] = ()
 
+    @property
+    def function(self) -> Callable[..., None]:
+        """As of a table's entry."""
+        return self.write
+
 
 _writers: Table[Writer] = Table()
 
 
 def register_writer(writer: Writer) -> Writer:
-    """Add a writer to the table; it replaces one of the same name."""
+    """Add a writer to the table. Raises ExtensionError if another one has its name."""
     return _writers.add(writer)
 
 

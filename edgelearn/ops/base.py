@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from edgelearn.errors import ShapeError
+from edgelearn.extensions import enter
 
 from .emit import Emitter, Epilogue
 from .function import LINEAR, Function
@@ -90,7 +91,7 @@ class Op:
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
-        Op.registry[cls.__name__] = cls
+        enter(Op.registry, cls.__name__, cls, "the op")
         if "emit_backward" in vars(cls):  # a gradient of its own, not that of the op it is derived from
             cls.passes_gradient = vars(cls).get("passes_gradient", False)
         if "emit_backward_data" in vars(cls):

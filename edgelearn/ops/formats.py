@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self, TypeGuard
 import numpy as np
 
 from edgelearn.errors import PlanError
+from edgelearn.extensions import enter
 
 from .emit import Emitter
 from .range_statistics import RangeStatistics
@@ -57,7 +58,7 @@ class NumberFormat:
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
-        NumberFormat.registry[cls.__name__] = cls
+        enter(NumberFormat.registry, cls.__name__, cls, "the number format")
 
     @property
     def storage(self) -> str:

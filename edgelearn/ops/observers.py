@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 from edgelearn.errors import FormatError, PlanError
+from edgelearn.extensions import enter
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Observer:
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
-        Observer.registry[cls.__name__] = cls
+        enter(Observer.registry, cls.__name__, cls, "the observer")
 
     def next(self, low, high, least, most, updates) -> tuple[float, float]:
         """(low, high), which contains 0, for the next mini-batch.

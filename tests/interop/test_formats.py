@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import edgelearn as el
-from edgelearn.errors import FormatError
-from edgelearn.interop import ModelFile, find_format, formats, read_model, safetensors, write_model
+from edgelearn.errors import ExtensionError, FormatError
+from edgelearn.interop import ModelFile, find_format, formats, read_model, safetensors, write_model, writers
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import Conv2D, Dense, Flatten
 
@@ -57,11 +57,25 @@ def test_a_format_of_ones_own(tmp_path, network, name):
     assert all(np.array_equal(array, weights[key]) for key, array in file.weights.items())
 
 
-def test_own_formats_replace_those_of_the_package(tmp_path, monkeypatch):
+def test_own_formats_stand_before_those_of_the_package_and_have_names_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(formats._formats, "_entries", {each.name: each for each in formats._formats})
-    own = formats.register(formats.Format("TFLite", (".tflite",), b"", lambda path, network, skip: None))
+
+    def read(path, network, skip):
+        return None
+
+    for _ in range(2):  # as a notebook's cell that runs again
+        own = formats.register(formats.Format("mine", (".tflite",), b"", read))
     (tmp_path / "own.tflite").touch()
     assert find_format(tmp_path / "own.tflite") is own
+    for name in ("TFLite", "NumPy archive"):
+        with pytest.raises(
+            ExtensionError, match=rf"test_formats.* can't be the format '{name}': edgelearn"
+        ):
+            formats.register(formats.Format(name, (".tflite",), b"", formats.weights_of_a_network(read)))
+    monkeypatch.setattr(writers._writers, "_entries", {each.name: each for each in writers._writers})
+    with pytest.raises(ExtensionError, match=r"edgelearn.*is it already"):
+        writers.register_writer(writers.Writer("ONNX", (".onnx",), read))
+    assert writers.find_writer("x.onnx").write is not read
 
 
 def test_formats_of_the_package(tmp_path, network):

@@ -25,7 +25,7 @@ SOURCE = str(Path(__file__).with_suffix(".cl"))
 
 
 @dataclass(frozen=True)
-class BFloat16(NumberFormat):
+class Brain16(NumberFormat):
     """The upper half of a float32."""
 
     bits = 16
@@ -131,7 +131,7 @@ def fmt(tmp_path_factory):
     spec = importlib.util.spec_from_file_location("bfloat", folder / "bfloat.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.BFloat16()
+    return module.Brain16()
 
 
 def network() -> Network:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from edgelearn.errors import DataError
-from edgelearn.extensions import check_name
+from edgelearn.extensions import check_name, enter
 
 from .classifiers import Classifier
 from .embedder import Embedder
@@ -58,7 +58,7 @@ class Learner:
         if cls.name and "name" not in vars(cls):  # not its parent's, which stands in records
             cls.name = f"{cls.__module__}:{cls.__qualname__}"
         if cls.name:
-            Learner.registry[cls.name] = cls
+            enter(Learner.registry, cls.name, cls, "the learner")
 
     def classify(
         self, embedder: Embedder, embeddings: np.ndarray, labels: np.ndarray, num_classes: int,
