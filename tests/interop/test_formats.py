@@ -68,9 +68,7 @@ def test_own_formats_stand_before_those_of_the_package_and_have_names_of_their_o
     (tmp_path / "own.tflite").touch()
     assert find_format(tmp_path / "own.tflite") is own
     for name in ("TFLite", "NumPy archive"):
-        with pytest.raises(
-            ExtensionError, match=rf"test_formats.* can't be the format '{name}': edgelearn"
-        ):
+        with pytest.raises(ExtensionError, match=rf"test_formats.* can't be the format '{name}': edgelearn"):
             formats.register(formats.Format(name, (".tflite",), b"", formats.weights_of_a_network(read)))
     monkeypatch.setattr(writers._writers, "_entries", {each.name: each for each in writers._writers})
     with pytest.raises(ExtensionError, match=r"edgelearn.*is it already"):
