@@ -78,7 +78,7 @@ class Writer:
     options: tuple[str, ...] = ()
 
     @property
-    def function(self) -> Callable[..., None]:
+    def function(self) -> Callable:
         """As of a table's entry."""
         return self.write
 
