@@ -293,6 +293,37 @@ def test_a_signal_ends_the_processes_of_an_engine(store, number, monkeypatch):
     assert ended == [KeyboardInterrupt]
 
 
+@pytest.mark.parametrize(
+    ("said", "cause"), (("RuntimeError: Simulation Runtime crashed.", "busy"), (None, "status -9"))
+)
+def test_whatever_dies_the_error_says_how_to_continue(store, said, cause, monkeypatch):
+    class Deployment:
+        def __init__(self, *arguments):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def run(self, *arguments):
+            pass
+
+        def watch(self, ended):
+            if said is None:
+                raise RunError("superlink ended with status -9: its log.")
+
+        def said(self):
+            return said
+
+    monkeypatch.setattr(elsewhere, "Deployment", Deployment)
+    config = FederatedExperiment.resolve(FederatedConfig("tiny", engine="ray"))
+    run = store.create("federated", config.to_dict())
+    with pytest.raises(RunError, match=f"{cause}.*--resume {run.id}"):
+        elsewhere.run_elsewhere(FederatedExperiment, run, config, lambda line: None)
+
+
 def test_more_nodes_than_clients_are_refused():
     with pytest.raises(ConfigError, match="nodes"):
         FederatedExperiment.resolve(FederatedConfig("tiny", engine="deployed", nodes=10**9))

@@ -20,6 +20,7 @@ FOLDER = "flower"  # in the run's folder
 TRAFFIC = "traffic.json"  # in that folder: bytes as Flower counts them
 _NODES_HERE, _NODES_ELSEWHERE = 180, 3600  # seconds that the nodes may take
 _BEGINS = 180  # seconds that a ServerApp may take to take the run over
+_CRASHED = "Simulation Runtime crashed"  # what Flower says when Ray fails
 
 
 def run_elsewhere(kind: type, run: Run, config: FederatedConfig, log: Log) -> dict | None:
@@ -31,7 +32,7 @@ def run_elsewhere(kind: type, run: Run, config: FederatedConfig, log: Log) -> di
     - `config`: of the federation.
     - `log`: gets a line for each round.
 
-    Raises RunError if the run fails or a process of Flower dies.
+    Raises RunError, which says how to continue, if the run fails or a process of Flower dies.
     """
     simulation = config.engine == "ray"
     nodes = (config.clients or 1) if simulation else config.nodes
@@ -56,8 +57,12 @@ def run_elsewhere(kind: type, run: Run, config: FederatedConfig, log: Log) -> di
     except KeyboardInterrupt:
         log(f"Stopped; the last whole round is saved. {advice}")
         return None
+    except RunError as error:
+        raise RunError(f"{error} {advice}") from error
     if run.status != "finished":
         reason = (run.record.get("error") or {}).get("message") or said
+        if _CRASHED in reason:
+            reason = f"Ray's processes died or didn't answer in time, as on a busy machine. Flower says: {reason}"
         raise RunError(f"The run ended as {run.status}: {reason} {advice}")
     log(f"Test accuracy: {run.record['results']['accuracy']:.2%}")
     for line in summary(run):
