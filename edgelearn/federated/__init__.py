@@ -6,13 +6,27 @@ from .grid import Grid, LocalGrid
 from .memory import ClientMemory
 from .messages import Instruction, Reply, Size, size_of
 from .partition import IID, ByGroup, Dirichlet, LabelsPerClient, Partition, counts
-from .rounds import RoundRecord, Rounds, Settings, mean
+from .rounds import RoundRecord, Rounds, Settings
 from .screening import Update, screen
-from .strategy import STRATEGIES, FedAdam, FedAvg, FedAvgM, FedYogi, Strategy, make_strategy
+from .strategy import (
+    STRATEGIES,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedTrimmedAvg,
+    FedYogi,
+    Krum,
+    MultiKrum,
+    NormClipping,
+    Strategy,
+    make_strategy,
+    mean,
+)
 
 __all__ = [
     "IID", "STRATEGIES", "ByGroup", "ClientMemory", "Clients", "Compressor", "Dirichlet", "Examples", "FedAdam",
-    "FedAvg", "FedAvgM", "FedYogi", "Grid", "Instruction", "LabelsPerClient", "LocalGrid", "NoCompression",
-    "Partition", "Partly", "Reply", "RoundRecord", "Rounds", "Settings", "Size", "Strategy", "Update", "counts",
-    "make_strategy", "mean", "screen", "size_of",
+    "FedAvg", "FedAvgM", "FedMedian", "FedTrimmedAvg", "FedYogi", "Grid", "Instruction", "Krum", "LabelsPerClient",
+    "LocalGrid", "MultiKrum", "NoCompression", "NormClipping", "Partition", "Partly", "Reply", "RoundRecord", "Rounds",
+    "Settings", "Size", "Strategy", "Update", "counts", "make_strategy", "mean", "screen", "size_of",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import NotRequired, TypedDict, cast
 import numpy as np
 
 from edgelearn import records
-from edgelearn.errors import FormatError, RunError
+from edgelearn.errors import FormatError, PlanError, RunError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer
 from edgelearn.records import Finite
@@ -123,7 +123,8 @@ class Rounds(TrainedModel):
       length, so none is left out for it.
     - `down`: compressor of the weights that are sent, which clients must use too (default None: all as float32).
 
-    Raises PlanError for an `average` of the settings that isn't 0 or between 0 and 1.
+    Raises PlanError for an `average` of the settings that isn't 0 or between 0 and 1, and for privacy with a strategy
+    that combines changes in a way of its own.
     """
 
     def __init__(
@@ -133,6 +134,11 @@ class Rounds(TrainedModel):
     ) -> None:  # fmt: skip
         self.model, self.names, self.settings, self.strategy, self.grid = model, list(names), settings, strategy, grid
         self.test, self.compressor, self.record = test, compressor or NoCompression(), record
+        if privacy and strategy.combines:
+            raise PlanError(
+                f"{type(strategy).__name__} must see each client's change, which privacy and masks don't allow: "
+                "choose FedAvg or another strategy that follows the mean."
+            )
         self.privacy, self._lengths = privacy, Lengths(None if privacy else settings.largest)
         self.status = TrainingStatus(epochs=settings.rounds, steps_per_epoch=len(settings.drawn(1)))
         self._weights = dict(model.weights)
@@ -256,8 +262,7 @@ class Rounds(TrainedModel):
             raise RunError(
                 f"Round {number}: no update of {len(drawn)} clients could be aggregated. Client {client}: {reason}."
             )
-        changes = self.privacy.mean(updates, len(drawn), number) if self.privacy else mean(updates)
-        self._apply(changes, number)
+        self._apply(self._combined(updates, len(drawn), number), number)
         self._arrange(updates)
         if self._average:
             self._average.add(list(self._to_average().values()), number)
@@ -294,6 +299,13 @@ class Rounds(TrainedModel):
         self._notify("on_train_batch_end", self.position.step - 1, {"loss": _loss(outcome)})
         if self.stop_training and self.position.step < self.status.steps_per_epoch:
             raise _Stopped
+
+    def _combined(self, updates: Sequence[Update], drawn: int, number: int) -> list[np.ndarray]:
+        """One change made of those of all clients."""
+        if self.privacy:
+            return self.privacy.mean(updates, drawn, number)
+        changes, examples = zip(*((update.arrays, update.examples) for update in updates), strict=True)
+        return self.strategy.combined(changes, examples, self._lengths.running)
 
     def _apply(self, changes: list[np.ndarray], number: int) -> None:
         """Trained parameters follow the strategy; statistics of BatchNorm are averaged."""
@@ -358,16 +370,6 @@ def _loss(outcome: Outcome) -> float:
         return Reply.from_bytes(outcome).metrics["loss"] if isinstance(outcome, bytes) else nan
     except (FormatError, KeyError):
         return nan
-
-
-def mean(updates: Sequence[Update]) -> list[np.ndarray]:
-    """The mean of the changes by number of examples, float32; it is summed in float64, in the order of the updates."""
-    total = sum(update.examples for update in updates)
-    sums = [np.zeros(array.shape, np.float64) for array in updates[0].arrays]
-    for update in updates:
-        for sum_, array in zip(sums, update.arrays, strict=True):
-            sum_ += np.float64(update.examples / total) * array
-    return [sum_.astype(np.float32) for sum_ in sums]
 
 
 def _recorded(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite, sqrt
+from math import inf, isfinite
 from textwrap import shorten
 
 import numpy as np
@@ -14,6 +14,7 @@ from edgelearn.errors import FormatError
 from .compressor import Decoder, Shapes
 from .grid import Outcome
 from .messages import Reply, split_own
+from .strategy import norm
 
 MOST_EXAMPLES = 10  # times the round's median that a client's number of examples counts for
 _EXAMPLES = 1_000_000_000  # no client has more
@@ -42,7 +43,7 @@ class Update:
     @property
     def norm(self) -> float:
         """Euclidean length of the whole change."""
-        return sqrt(sum(float(np.vdot(array, array)) for array in map(np.float64, self.arrays)))
+        return norm(self.arrays)
 
 
 @dataclass
@@ -63,21 +64,26 @@ class Lengths:
     largest: float | None
     medians: Sequence[float] = field(default_factory=list)
 
+    @property
+    def running(self) -> float:
+        """The running median over the last three rounds; 0 before there is a round."""
+        return _median(self.medians[-_RUNNING:]) if self.medians else 0.0
+
     def too_long(self, norms: Mapping[int, float]) -> dict[int, str]:
         """Return why some of a round's changes are too long, by client; then learn from them.
 
         Arguments:
         - `norms`: their lengths, by client.
         """
-        if self.largest is None or not (lengths := [norm for norm in norms.values() if norm]):
+        if not (lengths := [length for length in norms.values() if length]):
             return {}
         median = _median(lengths)
         known = self.medians or [median]
         typical = max(_median(known[at : at + _RUNNING]) for at in range(max(1, len(known) - _RUNNING + 1)))
-        limit = self.largest * typical
+        limit = inf if self.largest is None else self.largest * typical
         self.medians = [*self.medians, min(median, limit)][-_ROUNDS:]
-        reason = f"more than {self.largest:g} times the median of earlier rounds, {typical:.3g}"
-        return {c: f"its change is {norm:.3g} long, {reason}" for c, norm in norms.items() if norm > limit}
+        reason = f"more than {self.largest} times the median of earlier rounds, {typical:.3g}"
+        return {c: f"its change is {length:.3g} long, {reason}" for c, length in norms.items() if length > limit}
 
 
 def screen(

@@ -1,4 +1,4 @@
-"""Strategies: what the server makes of the mean of the clients' updates.
+"""Strategies: how the server combines the clients' updates, and what it makes of that.
 
 The rules are those of Flower's classes of the same names, in float32; a test holds them against these.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import sqrt
+from dataclasses import dataclass, fields
+from math import floor, sqrt
 
 import numpy as np
 
@@ -40,6 +40,21 @@ class Strategy(ABC):
         """Number of values that each client has of its own, which travel between it and the server (default 0)."""
         return 0
 
+    @property
+    def combines(self) -> bool:
+        """True for a strategy that combines changes in a way of its own, not by their mean."""
+        return type(self).combined is not Strategy.combined
+
+    def combined(self, changes: Sequence[Arrays], examples: Sequence[int], length: float) -> Arrays:
+        """Return one change made of the clients', float32 (default: their mean by number of examples).
+
+        Arguments:
+        - `changes`: of a client each, float32.
+        - `examples`: number of examples that each client says it trained with.
+        - `length`: running median of the rounds' median lengths of a change.
+        """
+        return mean(changes, examples)
+
     def arranged(self, own: np.ndarray) -> np.ndarray:
         """Return what clients have of their own after the server's part of a round.
 
@@ -61,7 +76,7 @@ class Strategy(ABC):
         """Return (change of the weights, new state). The change is then multiplied by `scale(number)`.
 
         Arguments:
-        - `mean`: mean of the clients' changes, by number of examples, float32.
+        - `mean`: the clients' changes, `combined`, float32.
         - `state`: as `initial_state` or the round before left it.
         - `number`: of the round, from 1.
         """
@@ -167,12 +182,135 @@ class FedYogi(_Adaptive):
         return v - np.float32(1 - self.beta_2) * square * np.sign(v - square)
 
 
+@dataclass(frozen=True)
+class FedMedian(FedAvg):
+    """The median of each value over the clients (Yin et al. 2018, "Byzantine-robust distributed learning"). It and the
+    strategies below withstand a minority of bad clients; each client counts the same, whatever its number of examples.
+
+    Arguments: those of Strategy.
+    """
+
+    def combined(self, changes, examples, length):
+        return [np.median(values, 0).astype(np.float32) for values in map(np.stack, zip(*changes, strict=True))]
+
+
+@dataclass(frozen=True)
+class _Tolerant(FedAvg):
+    """Base of strategies that are told how many bad clients they must withstand.
+
+    Arguments: those of Strategy, and
+    - `bad`: largest share of bad clients, at least 0 and below 0.5 (default 0.3).
+
+    Raises PlanError for another share.
+    """
+
+    bad: float = 0.3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.bad < 0.5:
+            raise PlanError(f"Strategies withstand a share of bad clients of at least 0 and below 0.5, not {self.bad}.")
+
+    def number(self, clients: int) -> int:
+        """Number of bad clients of so many, fewer than half."""
+        return min(floor(self.bad * clients + 1e-9), (clients - 1) // 2)
+
+
+@dataclass(frozen=True)
+class FedTrimmedAvg(_Tolerant):
+    """The mean of each value over the clients without the largest and the smallest ones, as many at each end as clients
+    may be bad (Yin et al. 2018).
+
+    Arguments: those of Strategy, and
+    - `bad`: largest share of bad clients, at least 0 and below 0.5 (default 0.3).
+    """
+
+    def combined(self, changes, examples, length):
+        kept = slice(self.number(len(changes)), len(changes) - self.number(len(changes)))
+        stacks = map(np.stack, zip(*changes, strict=True))
+        return [np.sort(values, 0)[kept].mean(0, np.float64).astype(np.float32) for values in stacks]
+
+
+@dataclass(frozen=True)
+class MultiKrum(_Tolerant):
+    """The mean of the changes that lie nearest to others (Blanchard et al. 2017, "Machine learning with adversaries"):
+    of all but the bad clients.
+
+    Arguments: those of Strategy, and
+    - `bad`: largest share of bad clients, at least 0 and below 0.5 (default 0.3).
+    """
+
+    def kept(self, clients: int) -> int:
+        """Number of changes that are kept."""
+        return clients - self.number(clients)
+
+    def combined(self, changes, examples, length):
+        flat, count = (
+            np.stack([np.concatenate([np.float64(a).ravel() for a in each]) for each in changes]),
+            len(changes),
+        )
+        squares = (flat**2).sum(1)
+        distances = np.sort(squares[:, None] + squares - 2 * flat @ flat.T, 1)
+        scores = distances[:, 1 : max(2, count - self.number(count) - 1)].sum(1)
+        best = sorted(np.argsort(scores, kind="stable")[: self.kept(count)])
+        return mean([changes[place] for place in best], [1] * len(best))
+
+
+@dataclass(frozen=True)
+class Krum(MultiKrum):
+    """The change that lies nearest to others (Blanchard et al. 2017).
+
+    Arguments: those of Strategy, and
+    - `bad`: largest share of bad clients, at least 0 and below 0.5 (default 0.3).
+    """
+
+    def kept(self, clients):
+        return 1
+
+
+@dataclass(frozen=True)
+class NormClipping(FedAvg):
+    """The mean of the changes, those that are longer than the rounds' running median scaled down to it (Sun et al.
+    2019, "Can you really backdoor federated learning?"); no client counts for more examples than the median one.
+
+    Arguments: those of Strategy.
+    """
+
+    def combined(self, changes, examples, length):
+        factors = [min(1.0, length / max(norm(each), 1e-300)) for each in changes]
+        clipped = [[np.float32(f) * a for a in each] for f, each in zip(factors, changes, strict=True)]
+        most = sorted(examples)[(len(examples) - 1) // 2]
+        return mean(clipped, [min(count, most) for count in examples])
+
+
 STRATEGIES: dict[str, type[Strategy]] = {
     "fedavg": FedAvg, "fedprox": FedAvg, "fedavgm": FedAvgM, "fedadam": FedAdam, "fedyogi": FedYogi,
+    "fedmedian": FedMedian, "fedtrimmedavg": FedTrimmedAvg, "krum": Krum, "multikrum": MultiKrum,
+    "normclipping": NormClipping,
 }  # fmt: skip
 
 
-def make_strategy(name: str, proximal: float, rate: float | None = None, decay: float = 1.0) -> Strategy:
+def mean(changes: Sequence[Arrays], examples: Sequence[int]) -> Arrays:
+    """Return the mean of changes by number of examples, float32; it is summed in float64, in the order of the clients.
+
+    Arguments:
+    - `changes`: of a client each, float32.
+    - `examples`: number of examples of each client.
+    """
+    sums, total = [np.zeros(array.shape, np.float64) for array in changes[0]], sum(examples)
+    for arrays, count in zip(changes, examples, strict=True):
+        for sum_, array in zip(sums, arrays, strict=True):
+            sum_ += np.float64(count / total) * array
+    return [sum_.astype(np.float32) for sum_ in sums]
+
+
+def norm(arrays: Sequence[np.ndarray]) -> float:
+    """Return the Euclidean length of all values together."""
+    return sqrt(sum(float(np.vdot(array, array)) for array in map(np.float64, arrays)))
+
+
+def make_strategy(
+    name: str, proximal: float, rate: float | None = None, decay: float = 1.0, bad: float | None = None
+) -> Strategy:
     """Return a strategy by name.
 
     Arguments:
@@ -180,15 +318,17 @@ def make_strategy(name: str, proximal: float, rate: float | None = None, decay: 
     - `proximal`: μ of "fedprox"; the others have no proximal term.
     - `rate`: the server's learning rate (default None: the strategy's).
     - `decay`: factor of the server's steps from one round to the next (default 1).
+    - `bad`: largest share of bad clients (default None: the strategy's).
 
-    Raises PlanError for an unknown name, and for a rate where the strategy has none.
+    Raises PlanError for an unknown name, and for a rate or a share where the strategy has none.
     """
     if name not in STRATEGIES:
         raise PlanError(f"'{name}' is no strategy: choose {', '.join(STRATEGIES)}.")
-    kind = STRATEGIES[name]
+    known = {each.name for each in fields(STRATEGIES[name])}
     settings = {"decay": decay} | ({"proximal": proximal} if name == "fedprox" else {})
-    if rate is not None:
-        if kind is FedAvg:
-            raise PlanError(f"{name} has no learning rate of the server: leave it out, or choose fedavgm.")
-        settings["rate"] = rate
-    return kind(**settings)
+    if rate is not None and "rate" not in known:
+        raise PlanError(f"{name} has no learning rate of the server: leave it out, or choose fedavgm.")
+    if bad is not None and "bad" not in known:
+        raise PlanError(f"{name} isn't told a share of bad clients: leave it out, or choose multikrum.")
+    settings |= {field: value for field, value in (("rate", rate), ("bad", bad)) if value is not None}
+    return STRATEGIES[name](**settings)

@@ -46,6 +46,38 @@ def test_strategies_equal_flowers(name):
         np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "flowers", "settings"),
+    [
+        ("fedmedian", "FedMedian", {}), ("fedtrimmedavg", "FedTrimmedAvg", {"beta": 0.3}),
+        ("krum", "Krum", {"num_malicious_nodes": 3}),
+        ("multikrum", "MultiKrum", {"num_malicious_nodes": 3, "num_nodes_to_select": 7}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("clients", (10, 9))
+def test_combinations_equal_flowers(name, flowers, settings, clients):
+    """Of ten clients; of nine, two may be bad, not three."""
+    module = pytest.importorskip("flwr.serverapp.strategy")
+    from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+
+    if clients == 9:
+        smaller = {"num_malicious_nodes": 2, "num_nodes_to_select": 7, "beta": 2 / 9}
+        settings = {key: smaller[key] for key in settings}
+    rng = np.random.default_rng(1)
+    changes = [[rng.normal(size=(3, 4)).astype(np.float32), rng.normal(size=5).astype(np.float32)]
+               for _ in range(clients)]  # fmt: skip
+    replies = []
+    for number, change in enumerate(changes):
+        arrays = ArrayRecord({str(place): Array(array) for place, array in enumerate(change)})
+        content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 5})})
+        replies.append(Message(content, reply_to=Message(RecordDict(), dst_node_id=number, message_type="train")))
+    theirs, _ = getattr(module, flowers)(**settings).aggregate_train(1, replies)
+    ours = make_strategy(name, 0.0).combined(changes, [5] * clients, 1.0)
+    for place, array in enumerate(ours):
+        assert array.dtype == np.float32
+        np.testing.assert_allclose(array, theirs[str(place)].numpy(), rtol=2e-5, atol=1e-6)
+
+
 class Lossy:
     """Flower's grid, of one node whose process dies `times` times for each message."""
 

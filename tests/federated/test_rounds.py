@@ -15,15 +15,22 @@ from edgelearn.federated import (
     FedAdam,
     FedAvg,
     FedAvgM,
+    FedMedian,
+    FedTrimmedAvg,
     FedYogi,
     Instruction,
+    Krum,
     LocalGrid,
+    MultiKrum,
+    NormClipping,
     Reply,
     Rounds,
     Settings,
+    make_strategy,
 )
 from edgelearn.federated.compression import make_compressor
 from edgelearn.federated.compressor import Partly
+from edgelearn.federated.privacy import Privacy
 from edgelearn.federated.screening import Lengths
 from edgelearn.ops import Dense
 from edgelearn.train import Callback
@@ -120,7 +127,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize(
-    "strategy", [FedAvg(), FedAvgM(decay=0.9), FedAdam(), FedYogi()], ids=lambda s: type(s).__name__
+    "strategy", [FedAvg(), FedAvgM(decay=0.9), FedAdam(), FedYogi(), NormClipping()], ids=lambda s: type(s).__name__
 )
 def test_the_same_bits_again_and_from_every_round(federation, strategy):
     bits = Bits()
@@ -365,6 +372,54 @@ def test_a_client_cannot_claim_to_matter_more_than_ten_others(federation):
         assert [each["examples"] for each in records[0].clients][2] == 70
         found.append(rounds.state()[0])
     assert same(*found)
+
+
+ROBUST = [FedMedian(), FedTrimmedAvg(), Krum(), MultiKrum(), NormClipping()]
+ATTACKS = {
+    "sign flip": lambda change: -change, "scaled": lambda change: -9 * change,
+    "random": lambda change: 3 * np.random.default_rng(2).normal(size=change.shape).astype(np.float32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", ROBUST, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("bad", (0, 1, 3))
+def test_strategies_that_withstand_bad_clients(strategy, attack, bad):
+    """Of ten clients; the first ones lie about their examples, too. The mean points elsewhere."""
+    rng = np.random.default_rng(3)
+    right = rng.normal(size=200).astype(np.float32)
+    changes = [[right + rng.normal(size=200).astype(np.float32) / 2] for _ in range(10)]
+    changes = [[ATTACKS[attack](c) for c in each] if n < bad else each for n, each in enumerate(changes)]
+    examples = [10**9] * bad + [7] * (10 - bad)
+
+    def cosine(strategy):
+        (found,) = strategy.combined(changes, examples, float(np.linalg.norm(right)))
+        return found @ right / np.linalg.norm(found) / np.linalg.norm(right)
+
+    assert cosine(strategy) > 0.85
+    assert not bad or cosine(FedAvg()) < 0.2
+
+
+def test_clipping_follows_lengths_down():
+    """Lengths fall a hundredfold; a change as long as the first ones counts as one of the last three rounds."""
+    lengths, strategy = Lengths(None), NormClipping()
+    for length in np.geomspace(1, 0.01, 12):
+        lengths.too_long(dict.fromkeys(range(5), float(length)))
+    one, other = np.float32([1, 0]), np.float32([0, 0.01])
+    (found,) = strategy.combined([[one], [other]], [10**9, 7], lengths.running)
+    np.testing.assert_allclose(found, [lengths.running / 2, 0.005], rtol=1e-5)
+    assert lengths.running < 0.02
+
+
+def test_strategies_that_see_each_change_refuse_privacy(federation):
+    model = federation[0]
+    for strategy in ROBUST:
+        with pytest.raises(PlanError, match="each client's change"):
+            Rounds(model, model.changing, Settings(4, 1), strategy, None, (X, Y), privacy=Privacy(1.0, 1.0))
+    with pytest.raises(PlanError, match="below"):
+        Krum(bad=0.5)
+    with pytest.raises(PlanError, match="fedmedian"):
+        make_strategy("fedmedian", 0.0, bad=0.1)
 
 
 def test_a_round_without_updates_ends_the_run(federation):

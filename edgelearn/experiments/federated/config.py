@@ -30,6 +30,7 @@ class FederatedConfig(TrainingConfig):
     - `proximal`: μ of "fedprox" (default 0.01).
     - `server_rate`: learning rate of "fedavgm", "fedadam" and "fedyogi" (default: the strategy's).
     - `server_decay`: factor of the server's steps from one round to the next (default 1). 0.995 leaves 8 % after 500.
+    - `bad`: largest share of bad clients that "fedtrimmedavg", "krum" and "multikrum" withstand (default 0.3).
     - `average`: decay of the exponential mean of the rounds' weights that is tested and kept; clients get the weights
       themselves (default 0: none). 0.99 is about the mean of 100 rounds.
     - `normalization`: "batch" (default; its moving statistics are averaged like weights) or "group".
@@ -66,6 +67,9 @@ class FederatedConfig(TrainingConfig):
     proximal: float = setting(0.01, "μ of fedprox", minimum=0)
     server_rate: float | None = setting(None, "learning rate of fedavgm, fedadam, fedyogi", above=0)
     server_decay: float = setting(1.0, "factor of the server's steps from round to round", above=0, maximum=1)
+    bad: float | None = setting(
+        None, "largest share of bad clients, of fedtrimmedavg, krum, multikrum (default: 0.3)", minimum=0, maximum=0.49
+    )
     average: float = setting(
         0.0,
         "decay of the mean of the rounds' weights that is tested and kept, such as 0.99 (0: none)",
@@ -105,14 +109,16 @@ class FederatedConfig(TrainingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         try:
-            self.make_strategy()
+            strategy = self.make_strategy()
         except PlanError as error:
-            raise ConfigError("server_rate", str(error)) from None
+            raise ConfigError("bad" if self.server_rate is None else "server_rate", str(error)) from None
         if (self.clip is None) != (self.noise is None):
             raise ConfigError("clip" if self.clip is None else "noise", "clip and noise belong together: give both.")
         if self.masked and (self.clip is not None or self.compress != "float32"):
             raise ConfigError("masked", "masks hide changes as they are: leave clip, noise and compress out.")
-        if self.masked and self.make_strategy().own_size:
+        if strategy.combines and (self.masked or self.clip is not None):
+            raise ConfigError("strategy", f"{self.strategy} must see each client's change: leave masked and clip out.")
+        if self.masked and strategy.own_size:
             raise ConfigError("masked", f"{self.strategy} sends clients' own vectors: choose another strategy.")
         if self.authenticate and not self.tls:
             raise ConfigError("authenticate", "nodes authenticate over TLS only: give tls too.")
@@ -123,7 +129,7 @@ class FederatedConfig(TrainingConfig):
 
     def make_strategy(self) -> Strategy:
         """The strategy with its settings."""
-        return make_strategy(self.strategy, self.proximal, self.server_rate, self.server_decay)
+        return make_strategy(self.strategy, self.proximal, self.server_rate, self.server_decay, self.bad)
 
     def make_compressor(self) -> Compressor:
         """The compressor of the clients' updates."""

@@ -13,7 +13,7 @@ from edgelearn.federated.verification import (
     make_verification_strategy,
 )
 
-FIXED = ("partition", "alpha", "labels_per_client", "proximal", "normalization")  # a client is a user
+FIXED = ("partition", "alpha", "labels_per_client", "proximal", "bad", "normalization")  # a client is a user
 
 
 @dataclass(frozen=True)

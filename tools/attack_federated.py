@@ -1,0 +1,120 @@
+"""Measure what bad clients do to a federation, for each strategy that withstands them: the table of the manual.
+
+    python tools/attack_federated.py [--seeds 0 1 2] [--rounds 40] [--bad 0 1 2 3] [--strategies fedavg …]
+
+Ten clients, each a speaker or more of the embedded words, train a small dense network; four other speakers test it.
+Prints accuracy in %, the mean over the seeds, for each strategy, kind of attack and number of bad clients.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+import edgelearn as el
+from edgelearn.data.audio.cache import load_features
+from edgelearn.data.audio.features import DS_CNN_MLPERF
+from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.experiments.keywords.splits import hold_out
+from edgelearn.federated import ByGroup, Clients, Examples, LocalGrid, Reply, Rounds, Settings, make_strategy
+from edgelearn.ops import Dense, ReLU
+
+CLIENTS, WORDS = 10, 8
+STRATEGIES = ("fedavg", "fedmedian", "fedtrimmedavg", "krum", "multikrum", "normclipping")
+
+
+def scaled(factor: float, **fields) -> Callable[[Reply, np.random.Generator], Reply]:
+    def lie(reply, rng):
+        return replace(reply, payload=(np.float32(factor) * np.frombuffer(reply.payload, "<f4")).tobytes(), **fields)
+
+    return lie
+
+
+def noise(reply: Reply, rng: np.random.Generator) -> Reply:
+    """Normal values, three times as long as the change."""
+    change = np.frombuffer(reply.payload, "<f4")
+    values = rng.standard_normal(len(change))
+    return replace(reply, payload=np.float32(3 * np.linalg.norm(change) / np.linalg.norm(values) * values).tobytes())
+
+
+ATTACKS = {  # what a bad client does to its reply; "label flip" trains with the wrong words instead
+    "sign flip": scaled(-1.0), "scaled": scaled(-9.0), "random": noise, "label flip": scaled(1.0),
+    "false count": scaled(-1.0, examples=10**9),
+}  # fmt: skip
+
+
+class BadClients(LocalGrid):
+    """Clients of which the first `bad` attack."""
+
+    def __init__(self, clients: Clients, liars: Clients, kind: str, bad: int, seed: int) -> None:
+        super().__init__(clients)
+        self.liars, self.kind, self.bad, self.seed = LocalGrid(liars), kind, bad, seed
+
+    def exchange(self, instructions, deadline, arrived):
+        honest = {client: data for client, data in instructions.items() if client >= self.bad}
+        outcomes = super().exchange(honest, deadline, arrived)
+        if lying := {client: data for client, data in instructions.items() if client < self.bad}:
+            for client, data in self.liars.exchange(lying, deadline, arrived).items():
+                reply = Reply.from_bytes(data)
+                rng = np.random.default_rng([self.seed, client, reply.round])
+                outcomes[client] = ATTACKS[self.kind](reply, rng).to_bytes()
+        return outcomes
+
+
+def measure(seed: int, rounds: int, strategies: list[str], bad: list[int]) -> dict[tuple[str, str, int], float]:
+    """Return the accuracy of each (strategy, kind of attack, number of bad clients)."""
+    split = hold_out(embedded_words(words=WORDS, speakers=16, takes=5), speakers=4, seed=seed)
+    sides = []
+    for part in (split.train, split.test):
+        x = load_features(part, DS_CNN_MLPERF)
+        x = (x - x.mean(1, keepdims=True)) / (x.std(1, keepdims=True) + 1e-3)
+        sides.append((x.reshape(len(x), -1).astype(np.float32), part.labels))
+    (x, y), test = sides
+    network = el.Network("words", x.shape[1:])
+    network.add("hidden", Dense(32))
+    network.add("relu", ReLU())
+    network.add("words", Dense(WORDS))
+    model = el.Model(network, seed=seed).compile(el.SGD(0.05))
+    start = dict(model.weights)
+    examples = Examples(x, y, ByGroup(CLIENTS, seed).divide(y, split.train.speakers))
+    found = {}
+    with model.trainer(16, examples=examples.sizes) as trainer:
+        clients = Clients(trainer, start, examples, epochs=1, seed=seed)
+        flipped = replace(clients, examples=replace(examples, y=WORDS - 1 - y))
+        for name in strategies:
+            for kind, count in [("none", 0), *((kind, n) for kind in ATTACKS for n in bad if n)]:
+                if kind == "none" and 0 not in bad:
+                    continue
+                liars = flipped if kind == "label flip" else clients
+                model.weights, settings = start, Settings(CLIENTS, rounds, seed=seed, validation_frequency=rounds)
+                grid = BadClients(clients, liars, kind, count, seed)
+                federation = Rounds(model, model.changing, settings, make_strategy(name, 0.0), grid, test)
+                federation.fit()
+                found[name, kind, count] = model.evaluate(*test)["accuracy"]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--bad", type=int, nargs="+", default=[0, 1, 2, 3])
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
+    options = parser.parse_args()
+    seeds = [measure(seed, options.rounds, options.strategies, options.bad) for seed in options.seeds]
+    counts = [count for count in options.bad if count]
+    print("| strategy | no bad clients |" + "".join(f" {kind}: {counts} |" for kind in ATTACKS))
+    print("|" + "---|" * (2 + len(ATTACKS)))
+    for name in options.strategies:
+        cells = [("none", [0]) if 0 in options.bad else ("none", []), *((kind, counts) for kind in ATTACKS)]
+        texts = [
+            ", ".join(f"{100 * np.mean([s[name, kind, n] for s in seeds]):.1f}" for n in some) for kind, some in cells
+        ]
+        print(f"| `{name}` | " + " | ".join(texts) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
