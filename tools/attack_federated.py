@@ -1,8 +1,9 @@
 """Measure what bad clients do to a federation, for each strategy that withstands them: the table of the manual.
 
-    python tools/attack_federated.py [--seeds 0 1 2] [--rounds 40] [--bad 0 1 2 3] [--strategies fedavg …]
+    python tools/attack_federated.py [--seeds 0 1 2] [--rounds 60] [--bad 0 1 2 3] [--strategies fedavg …] [--speakers]
 
-Ten clients, each a speaker or more of the embedded words, train a small dense network; four other speakers test it.
+Ten clients train a small dense network with the embedded words of twelve speakers, divided alike or, with --speakers,
+by speaker; four other speakers test it. Bad clients are the first of the ten.
 Prints accuracy in %, the mean over the seeds, for each strategy, kind of attack and number of bad clients.
 """
 
@@ -19,7 +20,7 @@ from edgelearn.data.audio.cache import load_features
 from edgelearn.data.audio.features import DS_CNN_MLPERF
 from edgelearn.data.audio.synthetic import embedded_words
 from edgelearn.experiments.keywords.splits import hold_out
-from edgelearn.federated import ByGroup, Clients, Examples, LocalGrid, Reply, Rounds, Settings, make_strategy
+from edgelearn.federated import IID, ByGroup, Clients, Examples, LocalGrid, Reply, Rounds, Settings, make_strategy
 from edgelearn.ops import Dense, ReLU
 
 CLIENTS, WORDS = 10, 8
@@ -64,7 +65,9 @@ class BadClients(LocalGrid):
         return outcomes
 
 
-def measure(seed: int, rounds: int, strategies: list[str], bad: list[int]) -> dict[tuple[str, str, int], float]:
+def measure(
+    seed: int, rounds: int, strategies: list[str], bad: list[int], speakers: bool
+) -> dict[tuple[str, str, int], float]:
     """Return the accuracy of each (strategy, kind of attack, number of bad clients)."""
     split = hold_out(embedded_words(words=WORDS, speakers=16, takes=5), speakers=4, seed=seed)
     sides = []
@@ -79,7 +82,8 @@ def measure(seed: int, rounds: int, strategies: list[str], bad: list[int]) -> di
     network.add("words", Dense(WORDS))
     model = el.Model(network, seed=seed).compile(el.SGD(0.05))
     start = dict(model.weights)
-    examples = Examples(x, y, ByGroup(CLIENTS, seed).divide(y, split.train.speakers))
+    partition = ByGroup(CLIENTS, seed) if speakers else IID(CLIENTS, seed)
+    examples = Examples(x, y, partition.divide(y, split.train.speakers))
     found = {}
     with model.trainer(16, examples=examples.sizes) as trainer:
         clients = Clients(trainer, start, examples, epochs=1, seed=seed)
@@ -100,11 +104,13 @@ def measure(seed: int, rounds: int, strategies: list[str], bad: list[int]) -> di
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--bad", type=int, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
+    parser.add_argument("--speakers", action="store_true")
     options = parser.parse_args()
-    seeds = [measure(seed, options.rounds, options.strategies, options.bad) for seed in options.seeds]
+    settings = options.rounds, options.strategies, options.bad, options.speakers
+    seeds = [measure(seed, *settings) for seed in options.seeds]
     counts = [count for count in options.bad if count]
     print("| strategy | no bad clients |" + "".join(f" {kind}: {counts} |" for kind in ATTACKS))
     print("|" + "---|" * (2 + len(ATTACKS)))
