@@ -1,9 +1,9 @@
 """Measure what bad clients do to a federation, for each strategy that withstands them: the table of the manual.
 
-    python tools/attack_federated.py [--seeds 0 1 2] [--rounds 60] [--bad 0 1 2 3] [--strategies fedavg …] [--speakers]
+    python tools/attack_federated.py [--seeds 0 1 2] [--rounds 80] [--bad 0 1 2 3] [--strategies fedavg …] [--speakers]
 
 Ten clients train a small dense network with the embedded words of twelve speakers, divided alike or, with --speakers,
-by speaker; four other speakers test it. Bad clients are the first of the ten.
+by speaker, one update a round with all of their clips; four other speakers test it. Bad clients are the first of the ten.
 Prints accuracy in %, the mean over the seeds, for each strategy, kind of attack and number of bad clients.
 """
 
@@ -69,7 +69,7 @@ def measure(
     seed: int, rounds: int, strategies: list[str], bad: list[int], speakers: bool
 ) -> dict[tuple[str, str, int], float]:
     """Return the accuracy of each (strategy, kind of attack, number of bad clients)."""
-    split = hold_out(embedded_words(words=WORDS, speakers=16, takes=5), speakers=4, seed=seed)
+    split = hold_out(embedded_words(words=WORDS, speakers=16, takes=20), speakers=4, seed=seed)
     sides = []
     for part in (split.train, split.test):
         x = load_features(part, DS_CNN_MLPERF)
@@ -80,12 +80,12 @@ def measure(
     network.add("hidden", Dense(32))
     network.add("relu", ReLU())
     network.add("words", Dense(WORDS))
-    model = el.Model(network, seed=seed).compile(el.SGD(0.05))
+    model = el.Model(network, seed=seed).compile(el.SGD(0.3))
     start = dict(model.weights)
     partition = ByGroup(CLIENTS, seed) if speakers else IID(CLIENTS, seed)
     examples = Examples(x, y, partition.divide(y, split.train.speakers))
     found = {}
-    with model.trainer(16, examples=examples.sizes) as trainer:
+    with model.trainer(max(examples.sizes), examples=examples.sizes) as trainer:
         clients = Clients(trainer, start, examples, epochs=1, seed=seed)
         flipped = replace(clients, examples=replace(examples, y=WORDS - 1 - y))
         for name in strategies:
@@ -104,7 +104,7 @@ def measure(
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=80)
     parser.add_argument("--bad", type=int, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
     parser.add_argument("--speakers", action="store_true")
