@@ -172,7 +172,7 @@ def graph_format(name: str, suffixes: tuple[str, ...], signature: bytes, graph: 
     @wraps(graph.read)  # the table of formats tells one from another by this name
     def read_file(path: Path, network: Network | None, skip: tuple[str, ...]) -> ModelFile:
         with _naming(path):
-            return _chosen(graph.translate(graph.read(path)).model_file(), network, skip)
+            return _chosen(graph.translate(graph.read(path).between()).model_file(), network, skip)
 
     return Format(name, suffixes, signature, read_file, graph)
 

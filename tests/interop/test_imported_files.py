@@ -22,7 +22,8 @@ needs_tensorflow = pytest.mark.skipif(
 FLOAT = ("classifier.keras", "classifier.h5", "classifier.tflite", "classifier.pb", "nested.keras",
          "nested.h5", "functions.keras", "functions.tflite", "others.keras", "others.tflite", "sequence.keras",
          "shuffle.keras", "shuffle.tflite", "dilated.pb", "dilated.tflite", "attending.keras", "attending.pb",
-         "words.keras")  # fmt: skip
+         "words.keras",
+         "words.pb")  # fmt: skip
 OURS = {
     "factors/variable": "factors/scale",
     "sep/depthwise_kernel": "sep_depthwise/kernel",
@@ -191,9 +192,34 @@ def test_a_graph_with_a_front_end(graph):
     assert np.allclose(model.predict(x, 1), x @ KERNEL)
 
 
+def test_a_graph_with_one_placeholder_and_one_softmax(graph):
+    """Of a training: its labels and its accuracy are left out, and that is said."""
+    path = graph(
+        node("picture", "Placeholder", dtype=field(6, 3), shape=field(7, shape(-1, 4)))
+        + node("labels", "Placeholder", dtype=field(6, 9), shape=field(7, shape(-1)))
+        + constant("kernel", KERNEL) + constant("axis", np.array([1], np.int32))
+        + node("floats", "Cast", ["picture"], DstT=field(6, 1)) + node("scores", "MatMul", ["floats", "kernel"])
+        + node("classes", "Softmax", ["scores"]) + node("found", "ArgMax", ["classes", "axis"])
+        + node("right", "Equal", ["found", "labels"])
+    )  # fmt: skip
+    model = el.load(path)
+    x = np.float32([[1, 0, 3, 1]])
+    raised = np.exp(x @ KERNEL - (x @ KERNEL).max())
+    assert np.allclose(model.predict(x), raised / raised.sum(), atol=1e-6)
+    assert "'picture'" in model.metadata["part that was read"]
+    assert any("'picture'" in note and "'classes'" in note for note in el.inspect(path).notes)
+
+
 @pytest.mark.parametrize(
     ("data", "named"),
     [
+        (
+            node("e", "Enter", ["x"], frame_name=field(2, b"rnn/while"))
+            + node("x", "Placeholder")
+            + node("m", "Merge", ["e", "n"])
+            + node("n", "NextIteration", ["m"]),
+            "while.*'rnn/while'.*recurrent",
+        ),
         (b"", "no node"),
         (b"\x0a\xff\xff\xff\xff\x0f", "field 1"),
         (b"\xff" * 40, "damaged"),

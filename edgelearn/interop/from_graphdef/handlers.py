@@ -305,6 +305,7 @@ HANDLERS: dict[str, Any] = {
     "_FusedMatMul": fused,
 }
 
+_LOOP = "convolutions over time (DS-CNN, BC-ResNet): recurrent networks, which are loops (while), aren't read yet"
 NEAREST = {
     "ArgMax": "leave it out: outputs=(its input,)",
     "AudioSpectrogram": "leave the front end out: inputs=(what it hands on,); edgelearn.data.audio computes features",
@@ -312,6 +313,9 @@ NEAREST = {
     "DecodeWav": "leave the front end out: inputs=(what it hands on,)",
     "Mfcc": "leave the front end out: inputs=(what it hands on,)",
     "Merge": "freeze the graph for inference alone",
+    "While": _LOOP,
+    "StatelessWhile": _LOOP,
+    "TensorListReserve": _LOOP,
     "SpaceToBatchND": "a convolution with dilation",
     "Switch": "freeze the graph for inference alone",
     "TopKV2": "leave it out: outputs=(its input,)",

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError
+from edgelearn.graph.ancestors import ancestors
 
 from ..importing import ForeignGraph, Operator, TensorInfo, fuse_dilated
+from .handlers import HANDLERS
 from .wire import Message
 
 NODE = 1  # field of GraphDef
@@ -30,6 +32,7 @@ INTEGERS = {7: "int32", 10: "int64", 11: "bool", 13: "float16", 16: "uint32", 17
 MOST_VALUES = 1 << 26  # of a constant that a file repeats one number for
 SOURCES = {"Placeholder", "PlaceholderV2"}
 NUMBERS = {"float32", "float16", "float64", "bfloat16", "uint8"}  # of inputs that a network can have
+LOOPS = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch"}
 NO_RESULT = {"NoOp", "Assert"}
 NOT_FROZEN = {"VarHandleOp", "Variable", "VariableV2", "ReadVariableOp"}
 
@@ -134,15 +137,39 @@ class GraphDefReader:
         operators = tuple(node for node in order if node.kind not in SOURCES | NO_RESULT | {"Const"})
         read = {name for node in operators for name in node.inputs}
         ends = [node for node in operators if read.isdisjoint(node.outputs)]
-        outputs = outputs or tuple(node.outputs[0] for node in ends)
         infos = self._infos(order)
         inputs = tuple(infos[node.name] for node in order if node.kind in SOURCES)
         obvious = inputs and ends and all(info.dtype in NUMBERS and info.shape for info in inputs)
+        hint = "" if obvious else self._candidates(inputs, ends, infos)
+        metadata: dict[str, str] = {}
+        plain = outputs or (obvious and len(inputs) == 1 and all(node.kind in HANDLERS for node in ends))
+        outputs = outputs or tuple(node.outputs[0] for node in ends)
+        if not plain and (pair := self._pair(order, infos)):
+            begin, end = pair
+            obvious, inputs, outputs, hint = True, (begin,), (end.outputs[0],), ""
+            metadata["part that was read"] = (
+                f"From '{begin.name}', the only placeholder that the only {end.kind} needs, to that, '{end.name}'. For "
+                f"other parts give inputs=(…) and outputs=(…)."
+            )
         graph = ForeignGraph(
-            "TensorFlow GraphDef", self.path.stem, inputs if obvious else (), outputs, operators,
-             self.constants, infos, hint="" if obvious else self._candidates(inputs, ends, infos),
+            "TensorFlow GraphDef", self.path.stem, inputs if obvious else (), outputs, operators, self.constants, infos,
+            metadata=metadata, hint=hint, notes=tuple(metadata.values()),
         )  # fmt: skip
         return fuse_dilated(graph, dict.fromkeys(("Conv2D", "DepthwiseConv2dNative"), _dilated))
+
+    def _pair(self, order: list[Operator], infos: Mapping[str, TensorInfo]) -> tuple[TensorInfo, Operator] | None:
+        """The placeholder and the softmax between which the network obviously lies: the only softmax, and the only
+        placeholder that it needs. None if there are more, or none."""
+        softmaxes = [node for node in order if node.kind in ("Softmax", "LogSoftmax")]
+        if len(softmaxes) != 1:
+            return None
+        makers = {output: node for node in order for output in node.outputs}
+        needed = ancestors(softmaxes[0].inputs, lambda name: makers[name].inputs)
+        sources = [node for node in order if node.kind in SOURCES and node.name in needed]
+        infos_of = [infos[node.name] for node in sources]
+        if len(infos_of) != 1 or infos_of[0].dtype == "string" or not infos_of[0].shape or len(infos_of[0].shape) < 2:
+            return None
+        return infos_of[0], softmaxes[0]
 
     def _candidates(self, inputs: tuple[TensorInfo, ...], ends: list[Operator], infos: Mapping[str, TensorInfo]) -> str:
         """Tensors between which a network may lie."""
@@ -169,8 +196,18 @@ class GraphDefReader:
         try:
             return [self.nodes[name] for name in TopologicalSorter(needs).static_order()]
         except CycleError as error:
-            circle = ", ".join(str(name) for name in error.args[1][:5])
-            raise FormatError(f"{self.path}: nodes read each other in a circle ({circle}). Unroll the loop.") from None
+            names = [str(name) for name in error.args[1]]
+            circle = ", ".join(names[:5])
+            if any(self.nodes[name].kind in LOOPS for name in names):
+                frames = {str(node.attributes["frame_name"]) for node in self.nodes.values() if node.kind == "Enter"}
+                loop = next(iter(sorted(frames)), circle)
+                raise FormatError(
+                    f"{self.path} has a loop over time (while), '{loop:.200}': recurrent networks aren't read yet. "
+                    f"Nearest: convolutions over time (DS-CNN, BC-ResNet), or a graph whose loop is unrolled."
+                ) from None
+            raise FormatError(
+                f"{self.path}: nodes read each other in a circle ({circle}), which no graph does. It is damaged."
+            ) from None
 
     def _infos(self, order: list[Operator]) -> dict[str, TensorInfo]:
         """Shapes that the file tells: of placeholders, of constants, and of what is reshaped."""
