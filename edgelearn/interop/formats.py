@@ -147,8 +147,9 @@ def read_model(
 
 
 def import_graph(
-    path: str | Path, *, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (), input_shape: Shape | None = None
-) -> Translation:
+    path: str | Path, *, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (), input_shape: Shape | None = None,
+    open_size: int | None = None,
+) -> Translation:  # fmt: skip
     """Translate a file of another framework, whether all of its operators can be translated or not.
 
     Arguments:
@@ -156,6 +157,8 @@ def import_graph(
     - `inputs`, `outputs`: names of the tensors between which the network lies (default: the file's own).
     - `input_shape`: of an example in the order of edgelearn, (height, width, channels) for an image; for files that
       leave it open, or to have another size (default: the file's).
+    - `open_size`: stands for each size that is still open then, to look at the network; a note says so (default None:
+      an open size is an error).
 
     Raises FormatError if the file is damaged, or of a format without a graph.
     """
@@ -163,7 +166,8 @@ def import_graph(
     if found.graph is None:
         raise FormatError(f"{path} ({found.name}) holds no graph of another framework: read it with edgelearn.load.")
     with _naming(path):
-        return found.graph.translate(found.graph.read(Path(path)).between(inputs, outputs, input_shape))
+        graph = found.graph.read(Path(path)).between(inputs, outputs, input_shape)
+        return found.graph.translate(graph if open_size is None else graph.closed(open_size))
 
 
 def graph_format(name: str, suffixes: tuple[str, ...], signature: bytes, graph: GraphReader) -> Format:

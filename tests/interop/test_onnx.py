@@ -354,6 +354,9 @@ def test_an_open_size_asks_for_the_shape(tmp_path):
     with pytest.raises(FormatError, match="input_shape"):
         read_model(path)
     assert read_model(path, input_shape=(4, 5, 3)).network.input_shape == (4, 5, 3)
+    report = el.inspect(path)
+    assert report.inputs == {"input": (96, 96, 3)} and "'x' open" in report.notes[0] and "96" in report.notes[0]
+    assert not any("open" in note for note in el.inspect(path, input_shape=(4, 5, 3)).notes)
 
 
 def test_all_unsupported_operators_at_once(tmp_path):

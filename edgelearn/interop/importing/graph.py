@@ -154,6 +154,19 @@ class ForeignGraph:
             chosen = (_resized(chosen[0], input_shape), *chosen[1:])
         return replace(self, inputs=chosen, outputs=outputs, operators=operators)
 
+    def closed(self, size: int) -> ForeignGraph:
+        """The graph with `size` for each size of an input that the file leaves open, but the batch; a note says so."""
+        inputs, notes = [], []
+        for info in self.inputs:
+            if info.shape and None in info.shape[1:]:
+                notes.append(
+                    f"The file leaves sizes of '{info.name}' open, {info.shape}: this is drawn with {size} for each. "
+                    f"Give input_shape=(height, width, channels) for others."
+                )
+                info = replace(info, shape=(info.shape[0], *(size if n is None else n for n in info.shape[1:])))
+            inputs.append(info)
+        return replace(self, inputs=tuple(inputs), notes=(*self.notes, *notes))
+
 
 def _resized(info: TensorInfo, shape: tuple[int, ...]) -> TensorInfo:
     """The tensor with the sizes of an example in edgelearn's order."""

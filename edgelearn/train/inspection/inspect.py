@@ -19,6 +19,8 @@ from ..model import Model
 from .difference import difference
 from .report import Inspection, LayerReport
 
+OPEN_SIZE = 96  # of what a file leaves open
+
 
 def inspect(
     model: Model | Network | str | Path, network: Network | None = None, *, inputs: tuple[str, ...] = (),
@@ -34,7 +36,8 @@ def inspect(
     - `inputs`, `outputs`, `input_shape`: as in edgelearn.load.
 
     A file with operators that edgelearn doesn't have is reported, too: all of them, with their attributes and what
-    works instead. Raises FormatError for a damaged file.
+    works instead. Where a file leaves sizes open, 96 stands for each, and a note says so. Raises FormatError for a
+    damaged file.
     """
     if isinstance(model, Model):
         return _inspect(model.network, "")
@@ -45,7 +48,9 @@ def inspect(
             warnings.simplefilter("always")
             file = read_model(model, network)
         return _inspect(file.network, Path(model).name, tuple(str(each.message) for each in said))
-    translation = import_graph(model, inputs=inputs, outputs=outputs, input_shape=input_shape)
+    translation = import_graph(
+        model, inputs=inputs, outputs=outputs, input_shape=input_shape, open_size=OPEN_SIZE
+    )  # fmt: skip
     if translation.network is None:
         return _problems(translation, Path(model).name)
     notes = translation.notes
