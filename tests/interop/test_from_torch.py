@@ -121,8 +121,8 @@ def test_sound():
     ).eval()
     x = torch.randn(2, 4, 9)
     model = el.from_torch(module, x)
-    found = model.predict(x.numpy(), batch_size=2)
-    assert {"0", "1", "3"} <= model.network.nodes.keys()
+    found = model.predict(x.numpy().transpose(0, 2, 1), batch_size=2)
+    assert {"0", "1", "3"} <= model.network.nodes.keys() and model.network.input_shape == (9, 4)
     assert np.allclose(found, module(x).detach().numpy(), atol=1e-5)
 
 

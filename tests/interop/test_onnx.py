@@ -325,6 +325,40 @@ def test_older_opsets(opset, nodes, tmp_path):
     check(nodes, tmp_path, opset=opset)
 
 
+SEQUENCES = {
+    "convolutions": [("Relu", ["x"], ["r"], {}), ("Conv", ["r", "k", "b"], ["c"], {"pads": [1, 1]}),
+                     ("MaxPool", ["c"], ["y"], {"kernel_shape": [2], "strides": [2]})],
+    "to features": [("Conv", ["x", "k"], ["c"], {}), ("GlobalAveragePool", ["c"], ["p"], {}),
+                    ("Flatten", ["p"], ["y"], {})],
+    "flat": [("BatchNormalization", ["x", "n", "n", "n", "v"], ["c"], {}), ("Flatten", ["c"], ["y"], {})],
+    "shape of the new exporter": [("Shape", ["x"], ["s"], {"start": 0, "end": 1}), ("Conv", ["x", "k"], ["c"], {}),
+                                  ("Concat", ["s", "rest"], ["t"], {"axis": 0}), ("Reshape", ["c", "t"], ["y"], {})],
+    "last already": [("Transpose", ["x"], ["t"], {"perm": [0, 2, 1]}), ("Conv", ["t", "kt"], ["y"], {})],
+    "tokens": [("MatMul", ["x", "m"], ["y"], {})],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SEQUENCES)
+def test_sequences_have_channels_last(case, tmp_path):
+    """Those that convolutions read as (n, channels, length); others stay as they are."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    arrays = {"k": draw(5, 4, 3), "kt": draw(5, 9, 3), "b": draw(5), "m": draw(9, 2), "n": draw(4),
+              "v": abs(draw(4)) + 1, "rest": np.array([-1])}  # fmt: skip
+    used = {name for _, inputs, _, _ in SEQUENCES[case] for name in inputs}
+    batch = 1 if "Shape" in str(SEQUENCES[case]) else 2
+    proto = model(SEQUENCES[case], {n: a for n, a in arrays.items() if n in used}, (batch, 4, 9), batch=batch)
+    x = draw(batch, 4, 9)
+    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    loaded = el.load(save(tmp_path, proto))
+    turned = case not in ("last already", "tokens")
+    assert loaded.network.input_shape == ((9, 4) if turned else (4, 9))
+    found = loaded.predict(x.transpose(0, 2, 1) if turned else x, batch_size=batch)
+    expected = expected.transpose(0, 2, 1) if case in ("convolutions", "last already") else expected
+    notes = el.inspect(tmp_path / "model.onnx").notes
+    assert any("(length, channels)" in note for note in notes) == turned
+    assert found.shape == expected.shape and np.allclose(found, expected, atol=1e-5)
+
+
 def test_a_file_knows_its_classes_and_preprocessing(tmp_path):
     proto = model(CASES["flatten and gemm"], {"mat": CONSTANTS["mat"], "b": SMALL["b"]})
     names = [f"class {n}" for n in range(6)]

@@ -6,6 +6,8 @@ Format: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,21 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 
-from ..importing import ForeignGraph, Operator, TensorInfo
+from ..importing import ForeignGraph, Operator, TensorInfo, gives_channels_first, takes_channels_first
 from .fuse import fuse_gelu
 
 LARGEST_FILE = 2 << 30  # of the protocol buffers themselves; weights beyond that lie in files of their own
 DOMAINS = ("", "ai.onnx")
 POINTWISE = {"Add", "Cast", "Div", "Identity", "Mul", "Sub"}  # that may stand before, such as a scale of pixels
+CHANNELS_FIRST = {
+    "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool",
+    "GroupNormalization", "InstanceNormalization", "LRN", "MaxPool",
+}  # fmt: skip
+PASSING = POINTWISE | {
+    "Clip", "Concat", "Dropout", "Elu", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "LogSoftmax", "Max", "Min",
+    "Mish", "Pad", "PRelu", "Relu", "Resize", "Selu", "Sigmoid", "Slice", "Softmax", "Softplus", "Softsign", "Sum",
+    "Tanh",
+}  # fmt: skip
 TO_IMAGES = [0, 3, 1, 2]  # from channels last to channels first
 
 
@@ -74,10 +85,10 @@ def graph_of(model: Any, path: Path = Path("model.onnx")) -> ForeignGraph:
     if unread and len(unread) < len(given):
         texts["inputs that nothing reads"] = ", ".join(unread)
         given = [value for value in given if value.name in read]
+    inputs = tuple(_input(value, operators) for value in given)
     return ForeignGraph(
-        "ONNX", graph.name or path.stem, tuple(_input(value, operators) for value in given),
-        tuple(value.name for value in graph.output), operators, constants,
-        {value.name: _info(value) for value in (*graph.value_info, *graph.output)},
+        "ONNX", graph.name or path.stem, inputs, tuple(value.name for value in graph.output), operators, constants,
+        {value.name: _info(value) for value in graph.value_info} | _outputs(graph.output, operators, inputs),
         preprocessing or {}, tuple(map(str, names or ())),
         {key: text for key, text in texts.items() if key not in ("preprocessing", "class_names")},
     )  # fmt: skip
@@ -153,8 +164,12 @@ def _info(value: Any) -> TensorInfo:
 
 
 def _input(value: Any, operators: tuple[Operator, ...]) -> TensorInfo:
-    """An input; an image has channels first, unless all that is done with it is to put them there."""
+    """An input; an image has channels first, unless all that is done with it is to put them there, and so has a
+    sequence that convolutions and their like read."""
     info = _info(value)
+    if info.shape is not None and len(info.shape) == 3:
+        first = takes_channels_first(info.name, operators, CHANNELS_FIRST, PASSING)
+        return replace(info, layout="NCHW" if first else "")
     if info.shape is None or len(info.shape) != 4:
         return info
     names, readers = {value.name}, []
@@ -167,6 +182,16 @@ def _input(value: Any, operators: tuple[Operator, ...]) -> TensorInfo:
             readers.append(operator)
     last = readers and all(o.kind == "Transpose" and list(o.attributes.get("perm", ())) == TO_IMAGES for o in readers)
     return TensorInfo(info.name, info.shape, info.dtype, "NHWC" if last else "NCHW")
+
+
+def _outputs(
+    values: Iterable[Any], operators: tuple[Operator, ...], inputs: tuple[TensorInfo, ...]
+) -> dict[str, TensorInfo]:  # fmt: skip
+    """The outputs by name, which know whether they have channels first."""
+    begins = {info.name for info in inputs if info.layout == "NCHW"}
+    first = {value.name for value in values
+             if gives_channels_first(value.name, operators, CHANNELS_FIRST, PASSING, begins)}  # fmt: skip
+    return {value.name: replace(_info(value), layout="NCHW" if value.name in first else "") for value in values}
 
 
 def _json(texts: dict[str, str], key: str, kind: type) -> Any:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from edgelearn.errors import FormatError
 
-from ..importing import ForeignGraph, Operator, TensorInfo
+from ..importing import ForeignGraph, Operator, TensorInfo, gives_channels_first, takes_channels_first
 
 VIEWS = {"view", "reshape", "flatten", "transpose", "permute", "slice", "select", "squeeze", "unsqueeze", "chunk",
          "split", "split_with_sizes", "narrow", "expand", "unflatten", "getitem"}  # fmt: skip
+
+
+SEQUENCES = {
+    "adaptive_avg_pool1d", "avg_pool1d", "batch_norm", "conv1d", "conv_transpose1d", "group_norm", "instance_norm",
+    "max_pool1d",
+}  # fmt: skip
+PASSING = {
+    "add", "cat", "clamp", "clone", "contiguous", "div", "dropout", "elu", "feature_dropout", "gelu", "hardsigmoid",
+    "hardswish", "hardtanh", "leaky_relu", "log_softmax", "mul", "pad", "relu", "relu6", "sigmoid", "silu", "softmax",
+    "softplus", "sub", "tanh",
+}  # fmt: skip
 
 
 def graph_of_module(module: Any, example: Any, name: str = "") -> ForeignGraph:
@@ -21,7 +33,7 @@ def graph_of_module(module: Any, example: Any, name: str = "") -> ForeignGraph:
     Arguments:
     - `module`: an nn.Module; it is left as it is.
     - `example`: an input, or a tuple of them, with the batch as first axis; a tensor of 4 axes is (n, channels, height,
-      width).
+      width), one of 3 axes that convolutions read (n, channels, length).
     - `name`: of the network (default the class of the module).
 
     Raises FormatError if PyTorch can't export it.
@@ -80,9 +92,19 @@ def _graph(program: Any, name: str, dropouts: dict[str, float], leaves: set[str]
     if not inputs or any(info is None for info in inputs):
         raise FormatError(f"{name} needs tensors as inputs.")
     known = {info.name: info for info in map(_info, program.graph.nodes) if info is not None}
+    operators = tuple(reader.operators)
+    inputs = [_as_sequence(info, takes_channels_first(info.name, operators, SEQUENCES, PASSING)) for info in inputs]
+    begins = {info.name for info in inputs if info.layout}
+    for end in set(outputs) & known.keys():
+        known[end] = _as_sequence(known[end], gives_channels_first(end, operators, SEQUENCES, PASSING, begins))
     return ForeignGraph(
-        "PyTorch", name, tuple(inputs), tuple(outputs), tuple(reader.operators), constants | reader.constants, known
-    )
+        "PyTorch", name, tuple(inputs), tuple(outputs), operators, constants | reader.constants, known
+    )  # fmt: skip
+
+
+def _as_sequence(info: TensorInfo, channels_first: bool) -> TensorInfo:
+    """The tensor; a sequence (n, channels, length) says that it has channels first."""
+    return replace(info, layout="NCHW") if channels_first and info.shape and len(info.shape) == 3 else info
 
 
 class _Reader:

@@ -80,8 +80,9 @@ class Builder:
         batch, *rest = tensor.shape if has_batch else (1, *tensor.shape)
         sizes = tuple(int(n) for n in rest if n is not None)
         order = tuple(range(len(sizes)))
-        if tensor.layout == "NCHW" and len(sizes) == 3:
-            sizes, order = (sizes[1], sizes[2], sizes[0]), (2, 0, 1)
+        if tensor.layout == "NCHW" and len(sizes) > 1:
+            last = len(sizes) - 1
+            sizes, order = (*sizes[1:], sizes[0]), (last, *range(last))
         if not sizes or min(sizes) < 1:
             raise FormatError(f"Input '{tensor.name}' has the shape {tensor.shape}: sizes are 1 or more.")
         layer = name if name == INPUT and not self.inputs else self._unique(name)
@@ -263,13 +264,15 @@ class Builder:
             layer = self.add(Reshape(shape), layer, name=f"{layer}_reshape")
         return self.add(Transpose(tuple(1 + merged.index(run) for run in runs)), layer, name=f"{layer}_transpose")
 
-    def output(self, x: Value) -> str:
-        """Return the layer of an output of the network: (height, width, channels) for an image, else the file's axes
-        without the batch and without other axes of size 1 at the end."""
+    def output(self, x: Value, channels_first: bool = False) -> str:
+        """Return the layer of an output of the network: (height, width, channels) for an image, (length, channels) for
+        a sequence of `channels_first`, else the file's axes without the batch and without other axes of size 1 at the
+        end."""
         if x.batch_axis not in (0, None) or (x.batch_axis is None and x.batch > 1):
             raise UnsupportedError("An output's batch is not its first axis.", "Keep the batch as first axis.")
         image = x.rank == 4 and x.batch_axis == 0
         order = IMAGES[self.layout] if image else [axis for axis in range(x.rank) if axis != x.batch_axis]
+        order = (2, 1) if channels_first and x.rank == 3 and x.batch_axis == 0 else order
         axes = [x.axes[axis] for axis in order]
         return self.arrange(x, *([axis for axis in axes if axis] if len(x.sizes) < 2 else axes)) if x.sizes else x.layer
 

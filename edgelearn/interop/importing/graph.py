@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,7 +38,8 @@ class TensorInfo:
     - `name`: unique in the file.
     - `shape`: with the batch as first axis; None for an open size, or instead of the whole shape.
     - `dtype`: NumPy's name of its type (default "float32").
-    - `layout`: "NHWC" or "NCHW" for images, else "" (default). The network's input has the order NHWC either way.
+    - `layout`: "NHWC" or "NCHW" for images and sequences, else "" (default). The network's inputs and outputs have
+      channels last either way.
     - `quantization`: scale and zero point (default none).
     - `is_state`: True if it keeps its value from one call to the next (default False).
     """
@@ -168,9 +169,34 @@ class ForeignGraph:
         return replace(self, inputs=tuple(inputs), notes=(*self.notes, *notes))
 
 
+def takes_channels_first(name: str, operators: Sequence[Operator], kinds: Set[str], passing: Set[str]) -> bool:
+    """True if all that reads tensor `name`, past operators of the kinds `passing`, is of `kinds`, whose channels are
+    axis 1."""
+    names, found = {name}, set[str]()
+    for operator in operators:  # in the order in which they run
+        if names.isdisjoint(operator.inputs) or operator.kind in ("Shape", "sym_size"):
+            continue
+        if operator.kind in passing:
+            names.update(operator.outputs)
+        else:
+            found.add(operator.kind)
+    return bool(found) and found <= kinds
+
+
+def gives_channels_first(
+    name: str, operators: Sequence[Operator], kinds: Set[str], passing: Set[str], inputs: Set[str]
+) -> bool:  # fmt: skip
+    """True if tensor `name` is made by an operator of `kinds`, or is one of `inputs`, with operators of the kinds
+    `passing` after that."""
+    makers = {output: operator for operator in operators for output in operator.outputs}
+    while name in makers and makers[name].kind in passing:
+        name = next((read for read in makers[name].inputs if read in makers or read in inputs), "")
+    return makers[name].kind in kinds if name in makers else name in inputs
+
+
 def _resized(info: TensorInfo, shape: tuple[int, ...]) -> TensorInfo:
     """The tensor with the sizes of an example in edgelearn's order."""
-    sizes = (shape[2], shape[0], shape[1]) if info.layout == "NCHW" and len(shape) == 3 else tuple(shape)
+    sizes = (shape[-1], *shape[:-1]) if info.layout == "NCHW" else tuple(shape)
     if info.shape and len(info.shape) == len(sizes) == 1 and info.shape[0] is not None:
         return replace(info, shape=sizes)  # without a batch
     return replace(info, shape=(info.shape[0] if info.shape else None, *sizes))

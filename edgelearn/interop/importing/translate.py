@@ -97,6 +97,10 @@ def translate(
                 f"'{tensor.name}' has the shape {tensor.shape}, without a batch: it is read as one example. Give "
                 f"arrays of the shape (n, {tensor.shape[0]})."
             )
+        if tensor.layout == "NCHW" and tensor.shape and len(tensor.shape) == 3:
+            walk.builder.notes.append(
+                f"'{tensor.name}' is a sequence, (channels, length) in the file and (length, channels) here."
+            )
     for operator in graph.operators:
         walk.step(operator)
     return walk.finish()
@@ -173,7 +177,11 @@ class _Walk:
                 raise FormatError(f"The output '{missing[0]}' doesn't depend on the inputs: nothing is left to train.")
             self.builder.operator = replace(self.builder.operator, name="output", kind="output")
             try:
-                ends = tuple(self.builder.output(self.found[name]) for name in self.graph.outputs)  # type: ignore[arg-type]
+                layouts = {name: info.layout for name, info in self.graph.tensors.items()}
+                ends = tuple(
+                    self.builder.output(self.found[name], layouts.get(name) == "NCHW")  # type: ignore[arg-type]
+                    for name in self.graph.outputs
+                )
                 network, weights = self.builder.finish(ends)
             except (UnsupportedError, ShapeError) as error:
                 output = Operator("output", self.graph.outputs[0], (), ())
