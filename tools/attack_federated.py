@@ -3,7 +3,7 @@
     python tools/attack_federated.py [--seeds 0 1 2] [--rounds 80] [--bad 0 1 2 3] [--strategies fedavg …] [--speakers]
 
 Ten clients train a small dense network with the embedded words of twelve speakers, divided alike or, with --speakers,
-by speaker, one update a round with all of their clips; four other speakers test it. Bad clients are the first of the ten.
+by speaker, one update a round with all of their clips; four other speakers test it. The first of the ten are bad.
 Prints accuracy in %, the mean over the seeds, for each strategy, kind of attack and number of bad clients.
 """
 
