@@ -181,7 +181,7 @@ def main():
         if name == "nested":
             model.get_layer("a").trainable = model.get_layer("inner").trainable = False
             model.save(FOLDER / "frozen.keras")
-        if name in ("classifier", "functions", "others", "shuffle"):
+        if name in ("classifier", "functions", "others", "shuffle", "sequence"):
             function = tf.function(lambda t, model=model: model(t, training=False))
             concrete = function.get_concrete_function(tf.TensorSpec((1, *model.input_shape[1:]), tf.float32))
             lite(name, concrete)

@@ -21,6 +21,7 @@ needs_tensorflow = pytest.mark.skipif(
 )
 FLOAT = ("classifier.keras", "classifier.h5", "classifier.tflite", "classifier.pb", "nested.keras",
          "nested.h5", "functions.keras", "functions.tflite", "others.keras", "others.tflite", "sequence.keras",
+         "sequence.tflite",
          "shuffle.keras", "shuffle.tflite", "dilated.pb", "dilated.tflite", "attending.keras", "attending.pb",
          "words.keras",
          "words.pb")  # fmt: skip

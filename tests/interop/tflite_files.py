@@ -4,7 +4,7 @@ import flatbuffers
 import numpy as np
 import pytest
 
-TYPES = {"float32": "FLOAT32", "float16": "FLOAT16", "int32": "INT32", "uint8": "UINT8", "int8": "INT8"}
+TYPES = {"bool": "BOOL", "float32": "FLOAT32", "float16": "FLOAT16", "int32": "INT32", "uint8": "UINT8", "int8": "INT8"}
 
 
 def schema():
@@ -74,7 +74,7 @@ class File:
         for code in codes:
             entry = s.OperatorCodeT()
             entry.builtinCode = getattr(s.BuiltinOperator, code)
-            entry.deprecatedBuiltinCode, entry.version = min(entry.builtinCode, 127), 1
+            entry.deprecatedBuiltinCode, entry.version = min(entry.builtinCode, 127), 2 if code == "BROADCAST_TO" else 1
             model.operatorCodes.append(entry)
         save(model, path)
         return path
@@ -111,8 +111,9 @@ def fold_clamps(source, target, unsigned):
     (graph,) = model.subgraphs
     s, tensors = schema(), graph.tensors
     kinds = [code.builtinCode for code in model.operatorCodes]
-    linear = [o for o in graph.operators
-              if kinds[o.opcodeIndex] in (s.BuiltinOperator.CONV_2D, s.BuiltinOperator.DEPTHWISE_CONV_2D)]  # fmt: skip
+    names = s.BuiltinOperator
+    multiply = (names.CONV_2D, names.DEPTHWISE_CONV_2D, names.FULLY_CONNECTED)
+    linear = [o for o in graph.operators if kinds[o.opcodeIndex] in multiply]
     biases = [_numbers(model, tensors[o.inputs[2]]) for o in linear]
     for operator in linear:
         options = operator.builtinOptions
@@ -149,4 +150,7 @@ def _numbers(model, tensor):
 
 
 def _put(model, tensor, array):
-    model.buffers[tensor.buffer].data = np.frombuffer(array.tobytes(), np.uint8)
+    buffer = schema().BufferT()  # tensors that are alike share one
+    buffer.data = np.frombuffer(array.tobytes(), np.uint8)
+    model.buffers.append(buffer)
+    tensor.buffer = len(model.buffers) - 1

@@ -111,10 +111,8 @@ def fully_connected(b: Builder, op: Operator, x: Operand, kernel: Operand, bias:
 
 
 def batch_matmul(b: Builder, op: Operator, x: Operand, y: Operand) -> Operand:
-    matrix = known(y, "matrix")
-    if op.attributes["adj_x"] or matrix.ndim != 2:
-        raise UnsupportedError(f"A product with {matrix.shape}.", "A constant (features, units).")
-    return linear.dense(b, computed(x), matrix.T if op.attributes["adj_y"] else matrix)
+    x = shapes.turn(b, x) if op.attributes["adj_x"] else x
+    return linear.matmul(b, x, shapes.turn(b, y) if op.attributes["adj_y"] else y)
 
 
 def _arithmetic(function):
@@ -175,7 +173,7 @@ def unpack(b: Builder, op: Operator, x: Operand) -> tuple[Operand, ...]:
 def gather(b: Builder, op: Operator, x: Operand, indices: Operand) -> Operand:
     if op.attributes["batch_dims"]:
         raise UnsupportedError("Gather with batch_dims.", "Gather along one axis.")
-    return shapes.gather(b, x, known(indices, "indices"), op.attributes["axis"])
+    return shapes.gather(b, x, indices, op.attributes["axis"])
 
 
 def mirror_pad(b: Builder, op: Operator, x: Operand, sides: Operand) -> Operand:
@@ -226,21 +224,31 @@ def prelu(b: Builder, op: Operator, x: Operand, slope: Operand) -> Operand:
 
 
 def cast(b: Builder, op: Operator, x: Operand) -> Operand:
-    """Values stay as they are; constants get their type."""
+    kind = DTYPES.get(op.attributes["out_type"], "float32")
+    kind = {"int4": "int8", "bfloat16": "float32"}.get(kind, kind)
+    return x.astype(kind) if isinstance(x, np.ndarray) else arithmetic.as_type(b, x, kind)
+
+
+def tile(b: Builder, op: Operator, x: Operand, multiples: Operand) -> Operand:
+    counts = integers(multiples, "multiples")
+    sizes = [n * count for n, count in zip(x.shape, counts, strict=True)]
     if isinstance(x, np.ndarray):
-        kind = DTYPES.get(op.attributes["out_type"], "float32")
-        return x.astype("int8" if kind == "int4" else "float32" if kind == "bfloat16" else kind)
-    return x
+        check_size(tuple(sizes))
+        return np.tile(x, counts)
+    for axis, count in enumerate(counts):
+        if count > 1 and x.shape[axis] > 1:
+            x = computed(shapes.concatenate(b, [x] * count, axis))
+    return shapes.expand(b, x, sizes)
 
 
-def broadcast_to(b: Builder, op: Operator, x: Operand, shape: Operand) -> Operand:
-    wanted = np.broadcast_shapes(x.shape, tuple(integers(shape)))
-    if isinstance(x, Value):
-        if wanted != x.shape:
-            raise UnsupportedError(f"{x.shape} is repeated to {wanted}.", "Sums and products repeat by themselves.")
-        return x
-    check_size(wanted)
-    return np.broadcast_to(x, wanted)
+def select(b: Builder, op: Operator, condition: Operand, x: Operand, y: Operand) -> Operand:
+    if op.kind == "SELECT" and len(condition.shape) == 1 < len(x.shape):
+        raise UnsupportedError("A condition for each example.", "A condition for each value.")
+    return arithmetic.where(b, condition, x, y)
+
+
+def _compare(kind: str):
+    return binary(lambda b, x, y: arithmetic.compare(b, kind, x, y))
 
 
 HANDLERS = {
@@ -249,7 +257,7 @@ HANDLERS = {
     "ADD_N": add_n,
     "AVERAGE_POOL_2D": average_pool,
     "BATCH_MATMUL": batch_matmul,
-    "BROADCAST_TO": broadcast_to,
+    "BROADCAST_TO": lambda b, op, x, shape: shapes.expand(b, x, integers(shape)),
     "CAST": cast,
     "CONCATENATION": concatenate,
     "CONV_2D": conv,
@@ -260,6 +268,7 @@ HANDLERS = {
     "DEQUANTIZE": same,
     "DIV": _arithmetic(arithmetic.divide),
     "ELU": unary("ELU"),
+    "EQUAL": _compare("equal"),
     "EXP": unary("Exp"),
     "EXPAND_DIMS": expand_dims,
     "FAKE_QUANT": same,
@@ -267,11 +276,18 @@ HANDLERS = {
     "FULLY_CONNECTED": fully_connected,
     "GATHER": gather,
     "GELU": gelu,
+    "GREATER": _compare("greater"),
+    "GREATER_EQUAL": _compare("greater_equal"),
     "HARD_SWISH": unary("HardSwish"),
     "LEAKY_RELU": leaky_relu,
+    "LESS": _compare("less"),
+    "LESS_EQUAL": _compare("less_equal"),
     "L2_NORMALIZATION": unit_length,
     "LOCAL_RESPONSE_NORMALIZATION": local_response,
     "LOG": unary("Log"),
+    "LOGICAL_AND": binary(arithmetic.multiply),
+    "LOGICAL_NOT": lambda b, op, x: arithmetic.scale(b, x, -1.0, 1.0) if isinstance(x, Value) else ~x,
+    "LOGICAL_OR": lambda b, op, x, y: arithmetic.extreme(b, x, y, True),
     "LOGISTIC": unary("Sigmoid"),
     "LOG_SOFTMAX": lambda b, op, x: arithmetic.log_softmax(b, x, -1),
     "MAXIMUM": lambda b, op, x, y: arithmetic.extreme(b, x, y, True),
@@ -280,6 +296,7 @@ HANDLERS = {
     "MINIMUM": lambda b, op, x, y: arithmetic.extreme(b, x, y, False),
     "MIRROR_PAD": mirror_pad,
     "MUL": _arithmetic(arithmetic.multiply),
+    "NOT_EQUAL": _compare("not_equal"),
     "NEG": lambda b, op, x: arithmetic.scale(b, x, -1.0),
     "PACK": pack,
     "PAD": pad,
@@ -298,6 +315,8 @@ HANDLERS = {
     "RESIZE_BILINEAR": _resize("bilinear"),
     "RESIZE_NEAREST_NEIGHBOR": _resize("nearest"),
     "RSQRT": unary("Rsqrt"),
+    "SELECT": select,
+    "SELECT_V2": select,
     "SHAPE": shape_of,
     "SLICE": slices,
     "SOFTMAX": softmax,
@@ -312,6 +331,7 @@ HANDLERS = {
     "SUB": _arithmetic(arithmetic.subtract),
     "SUM": _reduction(Sum),
     "TANH": unary("Tanh"),
+    "TILE": tile,
     "TRANSPOSE": transpose,
     "TRANSPOSE_CONV": transposed_conv,
     "UNPACK": unpack,
