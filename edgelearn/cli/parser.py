@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from textwrap import wrap
 from types import ModuleType
 from typing import Any, NoReturn
 
 from edgelearn.display import escaped
+from edgelearn.extensions import nearest
 
 from .files import written
+
+FIRST = """\
+What to do first:
+
+  edgelearn doctor                 is everything there that training needs?
+  edgelearn flowers --sample       train a small network, in seconds
+  edgelearn runs                   what was trained, and where it lies
+
+Then with networks and pictures of your own:
+
+  edgelearn inspect mine.onnx      can it be trained here?
+  edgelearn finetune mine.onnx --images my/pictures
+  edgelearn memory fit mine.onnx --budget "20 MB peak"
+
+All commands: edgelearn --help. Each explains itself: edgelearn runs --help."""
 
 
 class Help(argparse.HelpFormatter):
@@ -44,13 +61,34 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         super().error(escaped(message))
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Name what is most like a word that is none of the choices."""
+        if action.choices is not None and value not in action.choices:
+            known = list(map(str, action.choices))
+            like = nearest(str(value), known) or f" Choose {', '.join(known)}."
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r:.60}.{like}")
+
+    def parse_args(self, args=None, namespace=None):
+        """Parse; name the option that is most like one that isn't known."""
+        words = sys.argv[1:] if args is None else list(args)
+        found, unknown = self.parse_known_args(words, namespace)
+        if unknown:
+            at: argparse.ArgumentParser = self
+            for word in words:
+                at = next((choices[word] for choices in _below(at) if word in choices), at)
+            like = nearest(unknown[0].partition("=")[0], at._option_string_actions)
+            more = f" {at.prog} --help lists its options." if not like else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}.{like}{more}")
+        return found
+
 
 def make_parser(commands: dict[str, ModuleType], version: str) -> Parser:
     """A parser with a command for each module: its docstring is the description, `add_arguments` adds its options,
     `run` executes it."""
     parser = Parser("edgelearn", description="On-device learning on any OpenCL device.")
     parser.add_argument("--version", action="version", version=version)
-    parsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser.set_defaults(execute=lambda _: print(f"{parser.description}\n\n{FIRST}"))
+    parsers = parser.add_subparsers(metavar="COMMAND")
     for name, module in commands.items():
         text = module.__doc__ or ""
         command = parsers.add_parser(name, help=text.partition("\n")[0], description=text)
@@ -64,13 +102,20 @@ def make_parser(commands: dict[str, ModuleType], version: str) -> Parser:
     return parser
 
 
+def _below(parser: argparse.ArgumentParser) -> Iterator[dict[str, argparse.ArgumentParser]]:
+    """The commands of a parser by their words."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield action.choices
+
+
 def leaves(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """The commands below `parser`, with their words, such as "memory plan"."""
-    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    below = list(_below(parser))
     if not below:
         yield name, parser
-    for action in below:
-        for word, each in action.choices.items():
+    for commands in below:
+        for word, each in commands.items():
             yield from leaves(each, f"{name} {word}".strip())
 
 

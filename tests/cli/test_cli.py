@@ -79,7 +79,7 @@ def refused(capsys, status_of):
 
 
 def test_usage(capsys):
-    for arguments in ([], ["--help"], ["bloom"], *([name, "--help"] for name in COMMANDS)):
+    for arguments in (["memory"], ["--help"], ["bloom"], *([name, "--help"] for name in COMMANDS)):
         with pytest.raises(SystemExit) as caught:
             main(arguments)
         assert caught.value.code == (0 if "--help" in arguments else 2)
@@ -89,6 +89,31 @@ def test_usage(capsys):
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out.strip() == __version__
+
+
+def test_edgelearn_alone_says_what_to_do_first(capsys):
+    assert main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    commands = [line.split("  ")[1].strip().split() for line in lines if line.startswith("  edgelearn")]
+    assert commands[0] == ["edgelearn", "doctor"] and all(words[1] in COMMANDS for words in commands)
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("runz", "'runz'. Did you mean 'runs'?"),
+        ("memory pln", "'pln'. Did you mean 'plan'?"),
+        ("flowers --epohcs 3", "unrecognized arguments: --epohcs 3. Did you mean '--epochs'?"),
+        ("federated run --roundz=3", "Did you mean '--rounds'"),
+        ("flowers trian", "edgelearn flowers --help lists its options"),
+        ("bloom", "Choose devices, doctor"),
+    ],
+)
+def test_misspelt_words_are_suggested(line, named, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(line.split())
+    assert caught.value.code == 2 and named in capsys.readouterr().err
 
 
 def test_a_keyboard_interrupt_is_no_traceback(monkeypatch, capsys):
