@@ -42,6 +42,7 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
         "id, folder, kind": "of the run", "status": "running, finished, failed, interrupted or damaged",
         "started, updated": "times as texts", "epochs": "finished ones", "device, results": "as in the run's record",
         "last": "newest row of its history", "problem": "why a damaged run can't be read, or null",
+        "bytes": "of its files",
     }),
     "runs RUN": (_ONE, {
         "format": "version of this document", "run": "its record: configuration, device, versions, results",

@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
             like = nearest(str(value), known) or f" Choose {', '.join(known)}."
             raise argparse.ArgumentError(action, f"invalid choice: {value!r:.60}.{like}")
 
-    def parse_args(self, args=None, namespace=None):
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Parse; name the option that is most like one that isn't known."""
         words = sys.argv[1:] if args is None else list(args)
         found, unknown = self.parse_known_args(words, namespace)

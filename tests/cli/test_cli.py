@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -259,6 +260,54 @@ def test_no_runs(capsys, tmp_path, refused):
     refused("no runs.*'x'", "runs", "x")
     refused("no runs.*'x'", "compare", "x")
     refused("edgelearn flowers", "predict", "x.jpg")
+
+
+def test_runs_are_deleted_pruned_and_trained_again(tmp_path, capsys):
+    store = RunStore(tmp_path)
+    config = {"seed": 0, "epochs": 1}
+    for status in ("finished", "failed", "interrupted"):
+        with store.create("compare", config) as run:
+            if status == "finished":
+                run.finish({})
+            elif status == "failed":
+                run.fail(ValueError("no"))
+    finished, failed, interrupted = sorted(
+        store.list(), key=lambda each: "finished failed interrupted".find(each.status)
+    )
+    here = ["--runs", str(tmp_path)]
+    assert main(["runs", *here]) == 0
+    shown = capsys.readouterr().out
+    assert "MB" in shown and "3 runs in" in shown and max(map(len, shown.splitlines()[:-1])) <= 80
+    assert finished.bytes == sum(path.stat().st_size for path in finished.folder.iterdir()) > 0
+    assert main(["runs", "prune", "--days", "1", "--yes", *here]) == 0 and len(store.list()) == 3
+    assert main(["runs", "prune", *here]) == 0 and len(store.list()) == 3
+    assert "edgelearn runs prune --yes" in capsys.readouterr().out
+    assert main(["runs", "prune", "--yes", *here]) == 0
+    assert [each.id for each in store.list()] == [finished.id]
+    assert main(["runs", "rerun", finished.id, *here]) == 1
+    assert "which no command trains" in capsys.readouterr().err
+    for words in (["delete"], ["rerun"], ["prune", "x"], [finished.id, failed.id]):
+        assert main(["runs", *words, *here]) == 2
+    assert main(["runs", "delete", interrupted.id, *here]) == 1
+    with store.create("compare", config) as running:
+        assert main(["runs", "delete", running.id, *here]) == 1
+        assert "is running" in capsys.readouterr().err
+        running.finish({})
+    assert main(["runs", "delete", finished.id[:-1], running.id, "--json", *here]) == 0
+    assert [each["id"] for each in json.loads(capsys.readouterr().out)] == [finished.id, running.id]
+    assert not list(tmp_path.iterdir())
+
+
+@needs_sample
+def test_a_run_is_trained_again_from_its_record(trained, tmp_path, capsys):
+    runs, _ = trained
+    shutil.copytree(runs, tmp_path / "runs")
+    store = RunStore(tmp_path / "runs")
+    before = store.list()[-1]
+    assert main(["runs", "rerun", before.id, "--json", "--runs", str(store.root)]) == 0
+    (again,) = json.loads(capsys.readouterr().out)
+    assert len(store.list()) == 3 and store.open(again["id"]).config == store.open(before.id).config
+    assert again["results"]["accuracy"] == before.results["accuracy"]
 
 
 @needs_sample

@@ -114,7 +114,7 @@ def list_table(summaries: Sequence[RunSummary], width: int = 100) -> str:
     """The list of runs as plain text, and the faults of damaged ones below it."""
     if not summaries:
         return "No runs yet."
-    runs = table(None, ["run", "status", "started (UTC)", "epochs", "result", "device"])
+    runs = table(None, ["run", "status", "started (UTC)", "epochs", "result", "MB", "device"])
     for summary in summaries:
         runs.add_row(
             summary.id,
@@ -122,6 +122,7 @@ def list_table(summaries: Sequence[RunSummary], width: int = 100) -> str:
             summary.started[:16].replace("T", " "),
             str(summary.epochs),
             _headline(summary),
+            f"{summary.bytes / MB:,.1f}",
             str(summary.device.get("name", ABSENT)),
         )
     problems = [f"{summary.id}: {summary.problem}" for summary in summaries if summary.problem]

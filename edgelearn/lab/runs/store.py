@@ -8,6 +8,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,14 +18,14 @@ from edgelearn import atomic
 from edgelearn.errors import EdgelearnError, RunError
 
 from .environment import changes, environment
-from .lock import Lock
+from .lock import Lock, is_held
 from .record import FORMAT, RECORD, normal
 from .run import FIXED, LOCK, Run
 
 CHANGES = "changes.diff"  # of a checkout with local changes: what they were
 _KIND = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ID = re.compile(r".+-\d{8}-\d{6}-[0-9a-f]{4}")
-_UNFINISHED_PREFIX = ".creating-"
+_UNFINISHED_PREFIX, _DELETED_PREFIX = ".creating-", ".deleting-"
 _UNFINISHED_AGE_SECONDS = 3600.0
 
 
@@ -41,6 +42,7 @@ class RunSummary:
     - `device`, `results`: as the run records them.
     - `last`: the newest line of its history.
     - `problem`: why a damaged run can't be read, else None.
+    - `bytes`: of its files.
     """
 
     id: str
@@ -54,6 +56,7 @@ class RunSummary:
     results: dict[str, Any] = field(default_factory=dict)
     last: dict[str, Any] = field(default_factory=dict)
     problem: str | None = None
+    bytes: int = 0
 
 
 class RunStore:
@@ -111,10 +114,34 @@ class RunStore:
 
         Raises RunError if there is none or more than one, FormatError if the run is damaged.
         """
+        return Run(self._find(name))
+
+    def delete(self, name: str) -> str:
+        """Delete the run whose id is `name`, or the only one whose id starts so, and return its id; a damaged one, too.
+
+        Raises RunError if there is none or more than one, if a process is writing it, or if it can't be removed.
+        """
+        folder = self._find(name)
+        if is_held(folder / LOCK):
+            raise RunError(f"{folder.name} is running: end it first, with Ctrl-C in its terminal.")
+        hidden = self.root / f"{_DELETED_PREFIX}{secrets.token_hex(8)}"
+        try:
+            os.rename(folder, hidden)  # at once: a kill leaves no half of a run
+            shutil.rmtree(hidden)
+        except OSError as error:
+            raise RunError(f"{folder} can't be removed: {error.strerror}. Check the folder's permissions.") from error
+        return folder.name
+
+    def find(self, name: str) -> str:
+        """The id of the run that `name` is, or that alone starts so. Raises RunError if there is none or more."""
+        return self._find(name).name
+
+    def _find(self, name: str) -> Path:
+        """The folder of the run whose id is `name`, or of the only one whose id starts so."""
         ids = [folder.name for folder in self._folders()]
         matches = [name] if name in ids else [known for known in ids if name and known.startswith(name)]
         if len(matches) == 1:
-            return Run(self.root / matches[0])
+            return self.root / matches[0]
         if matches:
             raise RunError(f"{len(matches)} runs start with {name!r}: {_some(matches)}. Give more of the id.")
         known = f"There are: {_some(ids)}." if ids else "There are none yet; EDGELEARN_RUNS names another folder."
@@ -164,8 +191,8 @@ class RunStore:
         return Run(folder, lock)
 
     def _remove_unfinished(self) -> None:
-        """Remove folders whose creator was killed: they are so old that nobody is creating them now."""
-        for folder in self.root.glob(f"{_UNFINISHED_PREFIX}*"):
+        """Remove folders whose creator or remover was killed: they are so old that nobody is creating them now."""
+        for folder in (*self.root.glob(f"{_UNFINISHED_PREFIX}*"), *self.root.glob(f"{_DELETED_PREFIX}*")):
             try:
                 if time.time() - folder.stat().st_mtime > _UNFINISHED_AGE_SECONDS:
                     shutil.rmtree(folder, ignore_errors=True)
@@ -193,9 +220,19 @@ def _summary(folder: Path) -> RunSummary:
             device=_dict(record.get("device")),
             results=_dict(record.get("results")),
             last=rows[-1] if rows else {},
+            bytes=_size(folder),
         )
     except EdgelearnError as error:
-        return RunSummary(folder.name, folder, "damaged", _changed(folder), problem=str(error))
+        return RunSummary(folder.name, folder, "damaged", _changed(folder), problem=str(error), bytes=_size(folder))
+
+
+def _size(folder: Path) -> int:
+    """Bytes of a folder's files; those that another process removes meanwhile don't count."""
+    found = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            found += path.stat().st_size * path.is_file()
+    return found
 
 
 def _changed(folder: Path) -> str:
