@@ -174,6 +174,10 @@ def test_splits_and_digests():
     assert len(el.Combination.product(precision=("fp32", "int8"), micro_batch=(8, 4))) == 4
 
 
+def test_tables_fit_a_terminal(comparison):
+    assert max(map(len, str(comparison).splitlines())) <= 80
+
+
 def test_combinations_of_no_activation_memory():
     plain, _ = el.Combination.product(activation_memory=(None, "1 MB stored"))
     assert plain == el.Combination() and plain.name == "fp32" and plain.to_dict()["activation_memory"] == "keep_all"

@@ -126,7 +126,7 @@ class CombinationResults(Displayed):
     def __str__(self) -> str:
         return self.to_text()
 
-    def to_text(self, width: int = 100) -> str:
+    def to_text(self, width: int = 80) -> str:
         """A table of plain text, no line longer than `width` characters."""
         found = tables.table(f"'{self.network}' on {self.device}", self.header)
         for row in self.cells():

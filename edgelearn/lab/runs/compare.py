@@ -57,7 +57,7 @@ class Comparison(Displayed):
         differences = {key: {run: config[key] for run, config in configs if key in config} for key in self.differences}
         return {"runs": self.ids, "differences": differences, "results": self.results}
 
-    def to_text(self, width: int = 100) -> str:
+    def to_text(self, width: int = 80) -> str:
         """Two tables of plain text, no line longer than `width` characters."""
         names = [str(number) for number in range(1, len(self.ids) + 1)]
         legend = table("Runs", ["", "run"])
@@ -110,7 +110,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
     )
 
 
-def list_table(summaries: Sequence[RunSummary], width: int = 100) -> str:
+def list_table(summaries: Sequence[RunSummary], width: int = 80) -> str:
     """The list of runs as plain text, and the faults of damaged ones below it."""
     if not summaries:
         return "No runs yet."
