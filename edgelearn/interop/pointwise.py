@@ -16,12 +16,15 @@ from edgelearn.ops import (
     SELU,
     Abs,
     Bias,
+    BroadcastTo,
     Clip,
     Divide,
     Exp,
+    Greater,
     HardSigmoid,
     HardSwish,
     LeakyReLU,
+    Less,
     Log,
     Maximum,
     Minimum,
@@ -41,6 +44,7 @@ from edgelearn.ops import (
     Square,
     Subtract,
     Tanh,
+    Where,
 )
 
 
@@ -94,13 +98,22 @@ ACTIVATIONS: dict[type[Op], Callable[..., Any]] = {
     Tanh: lambda m, op, x: m.tanh(x),
 }
 
+
+def _truth(m: Any, condition: Any, like: Any) -> Any:
+    return m.where(condition, m.ones_like(like), m.zeros_like(like))
+
+
 ARITHMETIC: dict[type[Op], Callable[..., Any]] = {
     Bias: lambda m, op, x, bias: x + bias,
+    BroadcastTo: lambda m, op, x: x * m.ones(op.shape),
     Divide: lambda m, op, a, b: a / b,
+    Greater: lambda m, op, a, b: _truth(m, a > b, a + b),
+    Less: lambda m, op, a, b: _truth(m, a < b, a + b),
     Maximum: lambda m, op, a, b: m.maximum(a, b),
     Minimum: lambda m, op, a, b: m.minimum(a, b),
     Multiply: lambda m, op, a, b: a * b,
     PReLU: lambda m, op, x, alpha: _leaky(m, alpha, x),
     Scale: lambda m, op, x, scale: x * scale,
     Subtract: lambda m, op, a, b: a - b,
+    Where: lambda m, op, condition, a, b: m.where(condition != 0, a, b),
 }

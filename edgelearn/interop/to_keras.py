@@ -18,12 +18,14 @@ from edgelearn.ops import (
     AveragePooling2D,
     BatchNormalization,
     Concatenate,
+    Constant,
     Conv2D,
     Conv2DTranspose,
     Coupling,
     Dense,
     DepthwiseConv2D,
     Dropout,
+    Embedding,
     Flatten,
     GlobalAveragePooling2D,
     GlobalMaxPooling2D,
@@ -31,6 +33,7 @@ from edgelearn.ops import (
     LayerNormalization,
     LocalResponseNormalization,
     LogSoftmax,
+    MatMul,
     Max,
     MaxPooling2D,
     Mean,
@@ -48,6 +51,7 @@ from edgelearn.ops import (
     Stream,
     SubSpectralNormalization,
     Sum,
+    Take,
     Transpose,
     UpSampling2D,
     ZeroPadding2D,
@@ -276,6 +280,10 @@ def _slice(b: _Builder, x: Tensor) -> Tensor:
 
 def _pad(b: _Builder, x: Tensor) -> Tensor:
     assert isinstance(b.op, Pad)
+    if b.op.mode == "edge":
+        for axis, sides in enumerate(b.op.padding, start=1):
+            x = ops.take(x, np.pad(np.arange(x.shape[axis]), sides, "edge"), axis) if any(sides) else x
+        return x
     more = {"constant_values": b.op.value} if b.op.mode == "constant" else {}
     return ops.pad(x, ((0, 0), *b.op.padding), b.op.mode, **more)
 
@@ -319,6 +327,33 @@ class WeightLayer(layers.Layer):
         return self.function(ops, self.op, inputs, self.weight)
 
 
+class ConstantLayer(layers.Layer):
+    """A weight alone.
+
+    Arguments:
+    - `shape`: of the weight.
+    - `name`: of the layer.
+    """
+
+    def __init__(self, shape: tuple[int, ...], name: str) -> None:
+        super().__init__(name=name)
+        self.shape = shape
+
+    def build(self, input_shape: tuple) -> None:
+        self.weight = self.add_weight(name="value", shape=self.shape)
+
+    def call(self, inputs: Tensor) -> Tensor:
+        zeros = ops.zeros_like(ops.reshape(inputs, (-1, int(np.prod(inputs.shape[1:]))))[:, :1])
+        return ops.reshape(zeros, (-1, *(1,) * len(self.shape))) + self.weight
+
+
+def _take(b: _Builder, x: Tensor, numbers: Tensor) -> Tensor:
+    """Products with rows of one 1."""
+    size = x.shape[1]
+    rows = ops.one_hot(ops.mod(ops.cast(ops.round(numbers), "int32"), size), size, dtype=x.dtype)
+    return ops.reshape(ops.matmul(rows, ops.reshape(x, (-1, size, int(np.prod(x.shape[2:]))))), (-1, *b.node.shape))
+
+
 def _activation(function: Callable[..., Tensor], b: _Builder, x: Tensor) -> Tensor:
     return function(ops, b.op, x)
 
@@ -338,11 +373,13 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     AveragePooling2D: _average_pooling,
     BatchNormalization: _batchnorm,
     Concatenate: lambda b, *x: layers.Concatenate()(list(x)),
+    Constant: lambda b, x: ConstantLayer(b.node.shape, b.node.name)(x),
     Conv2D: _convolution,
     Conv2DTranspose: _transposed_convolution,
     Coupling: _coupling,
     Dense: lambda b, x: layers.Dense(b.op.units, use_bias=b.op.use_bias, name=b.node.name)(x),
     DepthwiseConv2D: _convolution,
+    Embedding: lambda b, x: layers.Embedding(b.op.input_dim, b.op.output_dim, name=b.node.name)(x),
     Dropout: lambda b, x: layers.Dropout(b.op.rate)(x),
     Flatten: lambda b, x: layers.Flatten()(x),
     GlobalAveragePooling2D: lambda b, x: layers.GlobalAveragePooling2D()(x),
@@ -350,6 +387,7 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     LayerNormalization: _example_normalization,
     LocalResponseNormalization: _local_response,
     GlobalMaxPooling2D: _reduction(ops.max),
+    MatMul: lambda b, x, y: ops.matmul(x, y),
     Max: _reduction(ops.max),
     MaxPooling2D: _max_pooling,
     Mean: _reduction(ops.mean),
@@ -367,6 +405,7 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     Stream: lambda b, x: _rounded(x, b.op.step),
     SubSpectralNormalization: _sub_spectral,
     Sum: _reduction(ops.sum),
+    Take: _take,
     Transpose: _transpose,
     UpSampling2D: _up_sampling,
     ZeroPadding2D: lambda b, x: layers.ZeroPadding2D(b.op.sides)(x),

@@ -18,12 +18,14 @@ from edgelearn.ops import (
     AveragePooling2D,
     BatchNormalization,
     Concatenate,
+    Constant,
     Conv2D,
     Conv2DTranspose,
     Coupling,
     Dense,
     DepthwiseConv2D,
     Dropout,
+    Embedding,
     GlobalAveragePooling2D,
     GroupNormalization,
     LayerNormalization,
@@ -303,6 +305,13 @@ def _local_response(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Ten
     return channels_first(x * (op.bias + op.factor * x**2 @ windows.T) ** -op.beta)
 
 
+def _constant(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+    value = net.role(node, "value")
+    assert value is not None
+    value = value.permute(*reversed(range(value.ndim))) if value.ndim != 4 else value.permute(2, 3, 1, 0)
+    return channels_first(value.expand(len(x), *value.shape))
+
+
 def _coupling(net: TorchNetwork, node: Node, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
     assert isinstance(node.op, Coupling)
     return x + (_rounded(f, node.op.step) if node.op.step else f)
@@ -335,11 +344,13 @@ HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     AveragePooling2D: _average_pooling,
     BatchNormalization: _batchnorm,
     Concatenate: lambda net, node, *x: torch.cat(x, 1),
+    Constant: _constant,
     Conv2D: _convolution,
     Conv2DTranspose: _transposed_convolution,
     Coupling: _coupling,
     Dense: lambda net, node, x: F.linear(x, net.role(node, "kernel"), net.role(node, "bias")),
     DepthwiseConv2D: _convolution,
+    Embedding: lambda net, node, x: F.embedding(x.round().long(), net.role(node, "embeddings").T),
     Dropout: lambda net, node, x: F.dropout(x, node.op.rate, net.training),
     GroupNormalization: _example_normalization,
     LayerNormalization: _example_normalization,

@@ -15,6 +15,7 @@ from edgelearn.ops import (
     AdaptiveAveragePooling2D,
     Flatten,
     GlobalMaxPooling2D,
+    MatMul,
     Max,
     Mean,
     Op,
@@ -26,6 +27,7 @@ from edgelearn.ops import (
     SliceChannels,
     SpaceToDepth,
     Sum,
+    Take,
     Transpose,
     UpSampling2D,
     ZeroPadding2D,
@@ -131,6 +133,16 @@ def _linear_map(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
     return torch.einsum("yh,nchw,xw->ncyx", rows, x, columns)
 
 
+def _matmul(net: nn.Module, node: Node, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return channels_first(channels_last(a) @ channels_last(b))
+
+
+def _take(net: nn.Module, node: Node, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    x = channels_last(x)
+    examples = torch.arange(len(x), device=x.device)[:, None]
+    return channels_first(x[examples, numbers.round().long()])
+
+
 TORCH_MODES = {
     ("bilinear", "half_pixel", ""): {"mode": "bilinear", "align_corners": False},
     ("bilinear", "align_corners", ""): {"mode": "bilinear", "align_corners": True},
@@ -142,6 +154,7 @@ SHAPES: dict[type[Op], Callable[..., torch.Tensor]] = {
     AdaptiveAveragePooling2D: lambda net, node, x: F.adaptive_avg_pool2d(x, node.shape[:2]),
     Flatten: lambda net, node, x: _flat(x),
     GlobalMaxPooling2D: _reduction(torch.amax),
+    MatMul: _matmul,
     Max: _reduction(torch.amax),
     Mean: _reduction(torch.mean),
     Pad: _pad,
@@ -152,6 +165,7 @@ SHAPES: dict[type[Op], Callable[..., torch.Tensor]] = {
     SliceChannels: _slice_channels,
     SpaceToDepth: _space_to_depth,
     Sum: _reduction(torch.sum),
+    Take: _take,
     Transpose: _transpose,
     UpSampling2D: _resize,
     ZeroPadding2D: _zero_padding,

@@ -127,7 +127,7 @@ def attended() -> Network:
     net.add("logarithms", LogSoftmax())
     net.add("flat", Flatten())
     net.add("dense", Dense(CLASSES))
-    return net
+    return net.freeze("limit", "numbers")  # which have no gradient
 
 
 def head(net: Network) -> Network:

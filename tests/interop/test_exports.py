@@ -20,8 +20,10 @@ from edgelearn.ops import (
     Add,
     AveragePooling2D,
     BatchNormalization,
+    BroadcastTo,
     Clip,
     Concatenate,
+    Constant,
     Conv2D,
     Conv2DTranspose,
     Dense,
@@ -31,13 +33,17 @@ from edgelearn.ops import (
     Format,
     GlobalAveragePooling2D,
     GlobalMaxPooling2D,
+    Greater,
     GroupNormalization,
     HardSigmoid,
     HardSwish,
     LayerNormalization,
     LeakyReLU,
+    Less,
     LocalResponseNormalization,
     Log,
+    LogSoftmax,
+    MatMul,
     Max,
     MaxPooling2D,
     Mean,
@@ -47,6 +53,7 @@ from edgelearn.ops import (
     PReLU,
     ReLU,
     Rescaling,
+    Reshape,
     Resize,
     Scale,
     Sigmoid,
@@ -60,6 +67,7 @@ from edgelearn.ops import (
     Tanh,
     Transpose,
     UpSampling2D,
+    Where,
     ZeroPadding2D,
 )
 from edgelearn.train.calibration import calibrate
@@ -172,7 +180,29 @@ def residual() -> el.Network:
     return network
 
 
+def chosen() -> el.Network:
+    """Attention, values that a comparison chooses, operands of other ranks, and padding by the edge."""
+    network = el.Network("chosen", (4, 5, 6))
+    rows = network.add("rows", Reshape((20, 6)))
+    network.add("keys", Transpose((2, 1)))
+    network.add("scores", MatMul(), rows, "keys")
+    network.add("attention", LogSoftmax())
+    mixed = network.add("mixed", MatMul(), "attention", rows)
+    network.add("limit", Constant((1, 6)), rows)
+    network.add("above", Greater(), mixed, "limit")
+    network.add("picked", Where(), "above", mixed, rows)
+    network.add("image", Reshape((4, 5, 6)))
+    network.add("wide", Transpose((1, 3, 2)))
+    network.add("product", MatMul(), "wide", "image")
+    network.add("mean", Mean(1))
+    network.add("below", Less(), "mean", "product")
+    network.add("repeated", BroadcastTo((4, 6, 6)), "mean")
+    network.add("all", Add(), "below", "repeated", "product")
+    return network
+
+
 NETWORKS = {
+    "chosen": chosen,
     "padded": every_kind_of_padding,
     "shortcut": overwritten,
     "uneven": with_uneven_strides,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.interop.pointwise import ACTIVATIONS, ARITHMETIC
-from edgelearn.ops import ELU, GELU, SELU, HardSwish, LeakyReLU, Op, PReLU
+from edgelearn.ops import ELU, GELU, SELU, BroadcastTo, Greater, HardSwish, LeakyReLU, Less, Op, PReLU, Where
 
 from .graph import InferenceGraph, Value
 
@@ -105,6 +105,17 @@ def _handler(function: Callable[..., Any]) -> Callable[..., Value]:
     return handle
 
 
+def _aligned(kind: str) -> Callable[..., Value]:
+    """The formats' own operator, whose operands have as many axes as the result."""
+
+    def handle(graph: InferenceGraph, layer: Any, *inputs: Value) -> Value:
+        rank = 1 + len(layer.node.shape)
+        aligned = [graph.reshape(x, (1,) * (rank - len(x.shape)) + x.shape[1:]) for x in inputs]
+        return graph.add(kind, aligned, (1, *layer.node.shape))
+
+    return handle
+
+
 def _gelu(graph: InferenceGraph, layer: Any, x: Value) -> Value:
     if layer.node.op.approximate:
         return _handler(ACTIVATIONS[GELU])(graph, layer, x)
@@ -132,5 +143,6 @@ POINTWISE: dict[type[Op], Callable[..., Value]] = {
     op: _handler(function) for op, function in (ACTIVATIONS | ARITHMETIC).items()
 } | {
     ELU: _elu, GELU: _gelu, HardSwish: lambda graph, layer, x: graph.unary("hard_swish", x), LeakyReLU: _leaky,
-    PReLU: _prelu, SELU: _elu,
+    PReLU: _prelu, SELU: _elu, BroadcastTo: _aligned("broadcast_to"), Greater: _aligned("greater"),
+    Less: _aligned("less"), Where: _aligned("where"),
 }  # fmt: skip

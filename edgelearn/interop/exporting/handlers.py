@@ -20,6 +20,7 @@ from edgelearn.ops import (
     BatchNormalization,
     Bias,
     Concatenate,
+    Constant,
     Conv2DTranspose,
     Coupling,
     Dropout,
@@ -31,6 +32,7 @@ from edgelearn.ops import (
     LayerNormalization,
     LocalResponseNormalization,
     LogSoftmax,
+    MatMul,
     Max,
     MaxPooling2D,
     Mean,
@@ -230,6 +232,13 @@ def _linear_map(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     return graph.transpose(x, (0, 1, 3, 2))
 
 
+def _constant(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    """The weight, for as many examples as there are: added to a 0 of each."""
+    largest = graph.unary("abs", graph.reduce("max", x, range(1, len(x.shape))))
+    zero = graph.reshape(graph.scalar("minimum", largest, 0), (1,) * len(layer.node.shape))
+    return graph.scalar("add", zero, layer.weights["value"])
+
+
 def _relu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     assert isinstance(layer.node.op, ReLU)
     if (most := layer.node.op.max_value) not in (None, 6):
@@ -263,6 +272,8 @@ HANDLERS: dict[type[Op], Callable[..., Value]] = POINTWISE | {
     Flatten: lambda graph, layer, x: graph.reshape(x, layer.node.shape),
     GlobalAveragePooling2D: _global_average,
     GlobalMaxPooling2D: _reduction("max"),
+    Constant: _constant,
+    MatMul: lambda graph, layer, a, b: graph.add("matmul", [a, b], (1, *layer.node.shape)),
     MaxPooling2D: _pooling,
     GroupNormalization: _normalized,
     LayerNormalization: _normalized,

@@ -304,6 +304,35 @@ def _softmax(w: _Writer, o: Operation) -> None:
     w.emit(kind, [w.name(o.inputs[0])], o.output.name, axis=1 if is_image(o.output) else -1)
 
 
+def _comparison(w: _Writer, o: Operation) -> None:
+    truth = w.emit(o.kind.capitalize(), [w.name(x) for x in o.inputs], f"{o.output.name}/truth")
+    w.emit("Cast", [truth], o.output.name, to=onnx.TensorProto.FLOAT)
+
+
+def _where(w: _Writer, o: Operation) -> None:
+    condition, *choices = (w.name(x) for x in o.inputs)
+    truth = w.emit("Cast", [condition], f"{o.output.name}/truth", to=onnx.TensorProto.BOOL)
+    w.emit("Where", [truth, *choices], o.output.name)
+
+
+def _broadcast_to(w: _Writer, o: Operation) -> None:
+    """The batch's size of 1 is repeated to that of the input."""
+    shape = w.constant(f"{o.output.name}/shape", np.array(_by_axis(o.output, o.output.shape), np.int64))
+    w.emit("Expand", [w.name(o.inputs[0]), shape], o.output.name)
+
+
+def _matmul(w: _Writer, o: Operation) -> None:
+    """Images have rows and columns at the end for that."""
+    y, image = o.output.name, is_image(o.output)
+    a, b = (
+        w.transposed(w.name(x), f"{y}/channels last {place}", LAST) if image else w.name(x)
+        for place, x in enumerate(o.inputs)
+    )
+    product = w.emit("MatMul", [a, b], f"{y}/product" if image else y)
+    if image:
+        w.transposed(product, y, FIRST)
+
+
 def _pad(w: _Writer, o: Operation) -> None:
     if o.attributes["mode"] == "symmetric":
         raise FormatError(f"ONNX has no symmetric padding (layer '{o.output.name}'). Export to TFLite instead.")
@@ -375,7 +404,8 @@ def _quantize(w: _Writer, o: Operation) -> None:
 HANDLERS: dict[str, Callable[[_Writer, Operation], None]] = {
     "conv": _conv, "depthwise": _conv, "dense": _dense, "relu6": _relu6, "rsqrt": _rsqrt, "gelu": _gelu,
     "softmax": _softmax, "log_softmax": _softmax, "pad": _pad, "transposed_conv": _transposed_conv,
-    "local_response": _local_response, "resize": _resize,
+    "local_response": _local_response, "resize": _resize, "greater": _comparison, "less": _comparison, "where": _where,
+    "broadcast_to": _broadcast_to, "matmul": _matmul,
     "max_pool": _pool, "average_pool": _pool, "reduce_sum": _reduce, "reshape": _reshape, "transpose": _transpose,
     "slice": _slice, "concatenate": _concatenate, "quantize": _quantize,
     **dict.fromkeys(UNARY, _unary), **dict.fromkeys(BINARY, _binary), **dict.fromkeys(REDUCE, _reduce),

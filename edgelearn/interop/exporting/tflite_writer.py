@@ -362,14 +362,39 @@ def _concatenate(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: Tflite
 
 
 def _pad(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    if (mode := o.attributes["mode"]) != "constant":
+    if (mode := o.attributes["mode"]) == "edge":
+        raise FormatError(f"TFLite has no padding by the edge (layer '{o.output.name}'). Export to ONNX instead.")
+    if mode != "constant":
         sides = w.numbers(o.attributes["sides"], y, "sides")
         w.emit("MIRROR_PAD", [inputs[0], sides], y, "MirrorPadOptions", Mode=int(mode == "symmetric"))
         return
     w.emit_pad(inputs[0], o.attributes["sides"], o.attributes["value"], y)
 
 
+def _comparison(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    truth = TfliteTensor(f"{y.name}/truth", y.shape, "bool", batched=True)
+    w.emit(o.kind.upper(), inputs, truth, f"{o.kind.capitalize()}Options")
+    w.emit("CAST", [truth], y, "CastOptions", InDataType=tflite.TensorType.BOOL, OutDataType=tflite.TensorType.FLOAT32)
+
+
+def _where(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    truth = TfliteTensor(f"{y.name}/truth", inputs[0].shape, "bool", batched=True)
+    w.emit("CAST", inputs[:1], truth, "CastOptions", InDataType=tflite.TensorType.FLOAT32,
+           OutDataType=tflite.TensorType.BOOL)  # fmt: skip
+    w.emit("SELECT_V2", [truth, *inputs[1:]], y, "SelectV2Options")
+
+
+def _broadcast_to(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    """A product with ones, which leaves the batch open."""
+    w.emit("MUL", [inputs[0], w.constant(np.ones(y.shape, np.float32), f"{y.name}/ones")], y, "MulOptions")
+
+
+def _matmul(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    w.emit("BATCH_MATMUL", inputs, y, "BatchMatMulOptions")
+
+
 HANDLERS: dict[str, Handler] = {
+    "greater": _comparison, "less": _comparison, "where": _where, "broadcast_to": _broadcast_to, "matmul": _matmul,
     "add": _binary("ADD", "AddOptions"), "sub": _binary("SUB", "SubOptions"), "mul": _binary("MUL", "MulOptions"),
     "div": _binary("DIV", "DivOptions"), "maximum": _binary("MAXIMUM", "MaximumMinimumOptions"),
     "minimum": _binary("MINIMUM", "MaximumMinimumOptions"), "prelu": _binary("PRELU", ""),
