@@ -343,8 +343,9 @@ class ConstantLayer(layers.Layer):
         self.weight = self.add_weight(name="value", shape=self.shape)
 
     def call(self, inputs: Tensor) -> Tensor:
-        zeros = ops.zeros_like(ops.reshape(inputs, (-1, int(np.prod(inputs.shape[1:]))))[:, :1])
-        return ops.reshape(zeros, (-1, *(1,) * len(self.shape))) + self.weight
+        flat: Tensor = ops.reshape(inputs, (-1, int(np.prod(inputs.shape[1:]))))
+        zeros: Tensor = ops.reshape(ops.zeros_like(flat[:, :1]), (-1, *(1,) * len(self.shape)))
+        return zeros + self.weight
 
 
 def _take(b: _Builder, x: Tensor, numbers: Tensor) -> Tensor:
