@@ -1,5 +1,7 @@
 """Combinations of precision, activation memory, micro-batch and trained layers on a network of one's own."""
 
+import csv
+import io
 import json
 
 import numpy as np
@@ -12,6 +14,7 @@ from edgelearn.experiments.combinations.compare import split
 from edgelearn.experiments.combinations.config import described, digest
 from edgelearn.lab.runs import RunStore
 from edgelearn.lab.runs import compare as compare_runs
+from edgelearn.lab.runs.tables import to_latex
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, MeanSquaredError, ReLU
 from edgelearn.train import Callback
 
@@ -176,6 +179,15 @@ def test_splits_and_digests():
 
 def test_tables_fit_a_terminal(comparison):
     assert max(map(len, str(comparison).splitlines())) <= 80
+
+
+def test_tables_for_papers_and_spreadsheets(comparison):
+    lines = list(csv.reader(io.StringIO(comparison.to_csv())))
+    assert lines == [list(comparison.header), *map(list, comparison.cells())]
+    latex = comparison.to_latex()
+    assert latex.startswith("\\begin{tabular}{lrrrrrr}\n\\toprule\ncombination & ") and "\\%" in latex
+    assert latex.count("\\\\\n") == len(comparison.rows) + 1
+    assert "a\\_b \\& 5 \\% $\\pm$ 1" in to_latex([["a_b & 5 % ± 1"]], ["x"])
 
 
 def test_combinations_of_no_activation_memory():

@@ -135,6 +135,14 @@ class CombinationResults(Displayed):
             column.no_wrap = True
         return tables.render([found, *self._notes()], width)
 
+    def to_csv(self) -> str:
+        """The table as comma-separated values."""
+        return tables.to_csv(self.cells(), self.header)
+
+    def to_latex(self) -> str:
+        """The table in LaTeX, for the package booktabs."""
+        return tables.to_latex(self.cells(), self.header)
+
     def _repr_html_(self) -> str:
         return tables.html(self.cells(), self.header) + "".join(f"<p>{escape(note)}</p>" for note in self._notes())
 

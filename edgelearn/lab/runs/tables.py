@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -13,6 +14,12 @@ from edgelearn.display import escaped
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+
+_LATEX = {
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--",
+}  # fmt: skip
 
 
 def table(title: str | None, columns: Sequence[str], right: bool = False) -> Table:
@@ -35,6 +42,24 @@ def html(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
 
     head = f"<thead>{line(header, 'th')}</thead>" if header else ""
     return f"<table>{head}<tbody>{''.join(line(row, 'td') for row in rows)}</tbody></table>"
+
+
+def to_csv(rows: Iterable[Sequence[object]], header: Sequence[str]) -> str:
+    """A table as comma-separated values, lines ending in "\\n"."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([header, *rows])
+    return buffer.getvalue()
+
+
+def to_latex(rows: Iterable[Sequence[object]], header: Sequence[str]) -> str:
+    """A table as a tabular environment of LaTeX with the lines of the package booktabs."""
+
+    def line(cells: Sequence[object]) -> str:
+        return " & ".join("".join(_LATEX.get(letter, letter) for letter in str(cell)) for cell in cells) + r" \\"
+
+    head, body = line(header), [line(row) for row in rows]
+    parts = [rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
+    return "\n".join([*parts, r"\end{tabular}", ""])
 
 
 def render(parts: Sequence[Table | str], width: int, optional: Sequence[str] = ()) -> str:
