@@ -217,27 +217,13 @@ class Model(SavedModel):
 
     @one_thread
     def fit(
-        self,
-        x,
-        y=None,
-        batch_size: int | None = 32,
-        epochs: int = 1,
-        *,
-        micro_batch: int | None = None,
-        validation_data: tuple | None = None,
-        validation_split: float = 0.0,
-        validation_frequency: int = 1,
-        callbacks: Sequence[Callback] | Callback | None = (),
-        verbose: str | int = "auto",
-        cache: str | None = None,
-        cache_folder: Path | None = None,
-        budget: BudgetLike | None = None,
-        shuffle: bool = True,
-        class_weight: Mapping[int, float] | None = None,
-        sample_weight=None,
-        steps_per_epoch: int | None = None,
+        self, x, y=None, batch_size: int | None = 32, epochs: int = 1, *, micro_batch: int | None = None,
+        validation_data: Any = None, validation_split: float = 0.0, validation_frequency: int = 1,
+        callbacks: Sequence[Callback] | Callback | None = (), verbose: str | int = "auto", cache: str | None = None,
+        cache_folder: Path | None = None, budget: BudgetLike | None = None, shuffle: bool = True,
+        class_weight: Mapping[int, float] | None = None, sample_weight=None, steps_per_epoch: int | None = None,
         validation_steps: int | None = None,
-    ) -> History:
+    ) -> History:  # fmt: skip
         """Train until `epochs` are done in all, those of earlier calls since `compile` included.
 
         Arguments:
