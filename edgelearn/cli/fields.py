@@ -103,6 +103,11 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     "keywords enrol": (_ONE, {"file": "of words", "words": "number of clips by word"}),
     "keywords words": (_ONE, {"file": "of words", "words": "number of clips by word"}),
     "keywords listen": (_ONE, {"words": "enrolled", "threshold": "score", "detections": "time (s), word, score"}),
+    "keywords bundle": (_ONE, {
+        "folder": "the bundle", "words": "enrolled", "network": "its file", "bytes": "size of that file",
+        "types": "bytes of its weights and other constants by type",
+        "float32": "layers that stay float32 where integers were asked for, with the reason",
+    }),
     "keywords compose": (_ONE, {
         "recording, labels": "files", "seconds": "length", "words": "word, start and end in seconds, in order",
     }),

@@ -1,6 +1,7 @@
 """Words of your own: enrol them from a few clips, detect them in recordings or at the microphone.
 
-`enrol` adds clips to a small file of words, `words` lists its contents, `listen` detects its words, with their times;
+`enrol` adds clips to a small file of words, `words` lists its contents, `listen` detects its words, with their times,
+`bundle` writes a folder that detects them on another device;
 `compose` makes a long recording of clips to try it on. `train` trains a network for enrolment, `evaluate` measures
 learners in episodes, `personal` measures how much a user's own clips reduce errors, and `check` holds the published
 claims against measurements.
@@ -41,6 +42,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words.add_argument("--forget", metavar="WORD", help="remove a word")
     words.set_defaults(act=_words)
     add_listen(commands.add_parser("listen", help="detect words in a recording or at the microphone"))
+    bundle = commands.add_parser("bundle", help="write the words and their network for another device")
+    bundle.add_argument("words", metavar="FILE", help="the file of words that `enrol` wrote")
+    bundle.add_argument("folder", type=written, help="the folder to write")
+    bundle.add_argument(
+        "--format", choices=("tflite", "onnx"), default="tflite", help="of the network (default: tflite)"
+    )
+    bundle.add_argument("--threshold", type=number(), help="score needed for a detection, for the application")
+    types = bundle.add_mutually_exclusive_group()
+    types.add_argument("--int8", action="store_true", help="integers, with ranges of the enrolled clips")
+    types.add_argument("--full-integer", action="store_true", help="integers alone, for microcontrollers (tflite)")
+    types.add_argument("--float16", action="store_true", help="weights in float16")
+    add_network(bundle)
+    bundle.set_defaults(act=_bundle)
     compose = commands.add_parser("compose", help="make a long recording of clips, with labels of the spoken words")
     add = compose.add_argument
     add("recording", type=_wav, help="the WAV file to write; labels go into a .txt file of the same name")
@@ -93,6 +107,21 @@ def _words(options: argparse.Namespace) -> Answer:
         vocabulary.save(options.file)
     print(f"{options.file}: {vocabulary}")
     return _words_in(options.file, vocabulary)
+
+
+def _bundle(options: argparse.Namespace) -> Answer:
+    from edgelearn.keywords import Vocabulary, save_bundle
+
+    vocabulary = Vocabulary.load(options.words)
+    spotter = vocabulary.enrol(find_network(options))
+    types = {"int8": options.int8, "full_integer": options.full_integer, "float16": options.float16}
+    examples = vocabulary.features if options.int8 or options.full_integer else None
+    made = save_bundle(
+        options.folder, spotter, vocabulary.words, options.threshold, options.format, examples, **types
+    )  # fmt: skip
+    print(f"{options.folder}: {vocabulary}", made, sep="\n")
+    found = {"folder": options.folder, "words": vocabulary.words, "network": made.path, "bytes": made.bytes}
+    return Answer(found | {"types": made.types, "float32": made.float32})
 
 
 def _words_in(file: str, vocabulary: Vocabulary) -> Answer:

@@ -35,6 +35,7 @@ CASES = {
     "memory compare": "memory compare json_nets:tiny --plans keep_all --rounds 1",
     "memory measure": "memory measure json_nets:tiny --rounds 1 --busy",
     "keywords words": "keywords words mine.npz",
+    "keywords bundle": "keywords bundle mine.npz bundle --network sample",
     "federated tasks": "federated tasks",
     "bench": "bench json_nets:tiny/train:2 --contenders edgelearn --only edgelearn --rounds 1",
     "profile --project": "profile json_nets:tiny/train:2 --project adreno-540",
@@ -71,7 +72,7 @@ def entries(command):
 
 @pytest.mark.parametrize("command", CASES)
 def test_json(command, here, capsys):
-    if command == "keywords words":
+    if command in ("keywords words", "keywords bundle"):
         Vocabulary.empty(sample_embedder()).add("yes", np.zeros((1, 101, 40), np.float32)).save("mine.npz")
     assert main([*CASES[command].split(), "--json", "--save", "saved.json"]) == 0
     output = capsys.readouterr().out
