@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from importlib.machinery import PathFinder
 from inspect import isclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 from edgelearn.errors import EdgelearnError, ExtensionError, UsageError
 
 T = TypeVar("T")
+FOREIGN = "EDGELEARN_FOREIGN_MODULES"
 
 
 def is_reference(text: str) -> bool:
@@ -112,6 +114,45 @@ def check_name(name: str, known: Iterable[str], what: str, also: str = "") -> No
     if name not in known:
         also = f"; or {also}" if also else ""
         raise UsageError(f"There is no {what} '{name}'.{nearest(name, known)} Choose {', '.join(known)}{also}.")
+
+
+def check_references(value: Any, whose: str) -> None:
+    """Refuse references to modules that are neither in the current folder nor edgelearn's: who wrote the record chose what
+    an import would run.
+
+    Arguments:
+    - `value`: JSON values, in which texts are looked for, whatever their depth.
+    - `whose`: what they are of, for the error, such as "this run's configuration".
+
+    Raises ExtensionError unless the environment variable EDGELEARN_FOREIGN_MODULES is 1.
+    """
+    if isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            check_references(each, whose)
+    elif isinstance(value, str) and is_reference(value) and os.environ.get(FOREIGN) != "1" and not _is_own(value):
+        raise ExtensionError(
+            f"'{value}' of {whose} is code of a module outside of {os.getcwd()}, which would run when it is imported. If "
+            f"you know it, set the environment variable {FOREIGN}=1; or go to the folder of its project."
+        )
+
+
+def _is_own(reference: str) -> bool:
+    """True if its module is in the current folder, edgelearn's, or the program itself. Nothing is imported."""
+    module = reference.rpartition(":")[0]
+    if module.endswith(".py"):
+        place: Path | None = Path(module)
+    else:
+        top = module.partition(".")[0]
+        if top in ("__main__", "edgelearn"):
+            return True
+        builtin = top in sys.builtin_module_names or top in sys.stdlib_module_names
+        found = None if builtin else PathFinder.find_spec(top, [*sys.path, os.getcwd()])
+        places = [found.origin, *(found.submodule_search_locations or ())] if found else []
+        place = next((Path(each) for each in places if each and os.path.exists(each)), None)
+    if place is None:
+        return False
+    inside = place.resolve()
+    return inside.is_relative_to(Path.cwd().resolve()) and not {"site-packages", "dist-packages"} & {*inside.parts}
 
 
 def enter(registry: dict[str, type[T]], name: str, cls: type[T], what: str) -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from edgelearn.errors import ExtensionError
-from edgelearn.extensions import import_instance, import_object, is_reference, nearest
+from edgelearn.experiments.finetune.config import FinetuneConfig
+from edgelearn.extensions import check_references, import_instance, import_object, is_reference, nearest
 from edgelearn.interop import find_network
 from edgelearn.keywords.learners.base import Learner
 from edgelearn.ops import SGD, Op, Optimizer
@@ -98,3 +99,31 @@ def test_a_class_that_is_defined_again_takes_its_own_place(base, monkeypatch):
     _define(base, "Mine", namespace, "my_cells")
     again = _define(base, "Mine", namespace, "my_cells")
     assert base.registry["mine" if namespace else "Mine"] is again
+
+
+@pytest.mark.parametrize("reference", ["os:system", "numpy:load", "numpy.linalg:norm", "../evil.py:run", "nowhere:x"])
+def test_code_outside_of_the_folder_is_refused_in_records(reference, monkeypatch):
+    record = {"seed": 1, "list": [{"optimizer": reference}]}
+    with pytest.raises(ExtensionError, match=r"outside of .*EDGELEARN_FOREIGN_MODULES=1"):
+        check_references(record, "this run's configuration")
+    monkeypatch.setenv("EDGELEARN_FOREIGN_MODULES", "1")
+    check_references(record, "this run's configuration")
+
+
+def test_code_of_the_folder_and_of_edgelearn_is_allowed_in_records(tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "part.py").write_text("1 / 0")  # it isn't imported
+    names = ["parts_of_mine:slow", "parts_of_mine.py:slow", "package.part:x", "edgelearn.ops:SGD", "8 MB", "sgd"]
+    check_references({"names": names}, "this run's configuration")
+
+
+def test_a_strangers_run_imports_nothing(tmp_path, monkeypatch):
+    marker = tmp_path / "ran"
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "outside" / "evil.py").write_text(f"open({str(marker)!r}, 'w')\nclass Mine: pass\n")
+    record = FinetuneConfig().to_dict() | {"loss": f"{tmp_path / 'outside' / 'evil.py'}:Mine"}
+    monkeypatch.chdir(tmp_path / "inside")
+    with pytest.raises(ExtensionError, match=r"evil\.py:Mine"):
+        FinetuneConfig.from_dict(record)
+    assert not marker.exists()

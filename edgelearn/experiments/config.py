@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from edgelearn.errors import EdgelearnError, RunError, UsageError
-from edgelearn.extensions import is_reference
+from edgelearn.extensions import check_references, is_reference
 
 
 class ConfigError(UsageError):
@@ -151,12 +151,14 @@ class Config:
 
     @classmethod
     def from_dict(cls, record: dict) -> Self:
-        """Raises RunError for a record with unknown fields."""
+        """Raises RunError for a record with unknown fields, ExtensionError for code of modules outside of the current
+        folder."""
         if unknown := set(record) - set(settings(cls)):
             raise RunError(
                 f"This run's configuration has '{min(unknown)}', which this edgelearn doesn't know: a newer one wrote "
                 f"it. Update edgelearn, or start a new run."
             )
+        check_references(record, "this run's configuration")
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in record.items()})
 
 

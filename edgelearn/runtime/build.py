@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgelearn import caches
+from edgelearn import atomic, caches
 from edgelearn.device import Device
-from edgelearn.errors import KernelError
+from edgelearn.errors import KernelError, RunError
 
 from . import ptx
 from .context import Context
@@ -119,16 +118,8 @@ def _save(path: Path, binary: bytes) -> bool:
     """Write a binary; False if that fails, e.g. on a full disk."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-    except OSError as error:
-        caches.not_saved(path, error)
-        return False
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(DIGEST(binary).digest() + binary)
-        os.replace(temporary, path)
+        atomic.write_bytes(path, DIGEST(binary).digest() + binary)
         return True
-    except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
+    except (OSError, RunError) as error:
         caches.not_saved(path, error)
         return False

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from platformdirs import user_data_path
 
-from edgelearn import caches
-from edgelearn.errors import FormatError
+from edgelearn import atomic, caches
+from edgelearn.errors import FormatError, RunError
 
 VARIABLE = "EDGELEARN_TUNED"
 ROOM = 1_000_000  # bytes
@@ -32,15 +31,11 @@ def user_folder() -> Path:
 
 def write(path: Path, text: str, what: str) -> None:
     """Write a file atomically. Raises FormatError, naming the content as `what`, if it can't be written."""
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, "utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
+        atomic.write_bytes(path, text.encode())
+    except (OSError, RunError) as error:
         raise FormatError(
-            f"The {what} cannot be written to {path} ({error.strerror}): name a folder that can be written in the "
-            f"environment variable EDGELEARN_TUNED."
+            f"The {what} cannot be written to {path} ({error}): name a folder that can be written in the environment "
+            f"variable EDGELEARN_TUNED."
         ) from None

@@ -1,6 +1,7 @@
 """Results of tuning as files, and which of them fit a device."""
 
 import json
+import threading
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from edgelearn import tuned
 from edgelearn.device import DeviceKind
 from edgelearn.errors import FormatError
 from edgelearn.runtime import list_devices
-from edgelearn.tuned import TuningResults, store
+from edgelearn.tuned import TuningResults, files, store
 
 KIND = DeviceKind("Portable Computing Language", "cpu", "x86_64", 16, 2)
 NAME = "pointwise_forward 49x64x64"
@@ -150,3 +151,24 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FormatError, match="EDGELEARN_TUNED"):
         tuned.save(results(), tmp_path / "file")
+
+
+def test_threads_that_save_at_once(tmp_path):
+    """Each writes whole files; they had one temporary file together."""
+    path, texts, failures = tmp_path / "new" / "times.json", [str(n) * 100_000 for n in range(8)], []
+
+    def save(text):
+        try:
+            for _ in range(20):
+                files.write(path, text, "launch times")
+                assert path.read_text() in texts
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=save, args=(text,)) for text in texts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert list(path.parent.iterdir()) == [path]
