@@ -117,8 +117,8 @@ def check_name(name: str, known: Iterable[str], what: str, also: str = "") -> No
 
 
 def check_references(value: Any, whose: str) -> None:
-    """Refuse references to modules that are neither in the current folder nor edgelearn's: who wrote the record chose what
-    an import would run.
+    """Refuse references to modules that are neither in the current folder nor edgelearn's: who wrote the record chose
+    what an import would run.
 
     Arguments:
     - `value`: JSON values, in which texts are looked for, whatever their depth.
@@ -131,8 +131,8 @@ def check_references(value: Any, whose: str) -> None:
             check_references(each, whose)
     elif isinstance(value, str) and is_reference(value) and os.environ.get(FOREIGN) != "1" and not _is_own(value):
         raise ExtensionError(
-            f"'{value}' of {whose} is code of a module outside of {os.getcwd()}, which would run when it is imported. If "
-            f"you know it, set the environment variable {FOREIGN}=1; or go to the folder of its project."
+            f"'{value}' of {whose} is code of a module outside of {os.getcwd()}, which would run when it is imported. "
+            f"If you know it, set the environment variable {FOREIGN}=1; or go to the folder of its project."
         )
 
 

@@ -452,3 +452,29 @@ def test_damaged_files(tmp_path):
 def test_handlers_are_functions_of_operators():
     schemas = {schema.name for schema in onnx.defs.get_all_schemas()}
     assert set(HANDLERS) - schemas == {"ImageScaler"}, "an experiment of early exporters, which never had a schema"
+
+
+@pytest.mark.parametrize("kind", ["stored", "scaled", "ConstantOfShape", "Expand"])
+def test_dense_layers_of_more_than_4_million_values(tmp_path, kind, monkeypatch):
+    """As AlexNet and VGG have them; light versions of the zoo's files compute the kernel from its shape."""
+    sizes = np.array([1100, 4096])
+    nodes, constants = [("Gemm", ["x", "k"], ["y"], {})], {"n": sizes, "two": np.float32([2])}
+    if kind in ("stored", "scaled"):
+        constants["k" if kind == "stored" else "w"] = np.full(sizes, 0.5, np.float32)
+    made = {"stored": [], "scaled": [("Mul", ["w", "two"], ["k"], {})], "Expand": [("Expand", ["two", "n"], ["k"], {})],
+            "ConstantOfShape": [("ConstantOfShape", ["n"], ["k"], {})]}[kind]  # fmt: skip
+    path = save(tmp_path, model([*made, *nodes], constants, shape=(1, 1100)))
+    (kernel,) = read_model(path).weights.values()
+    assert kernel.size == 4_505_600 and kernel[0, 0] == {"stored": 0.5, "scaled": 1, "Expand": 2}.get(kind, 0)
+    if kind in ("ConstantOfShape", "Expand"):
+        monkeypatch.setenv("EDGELEARN_CONSTANT_BYTES", "10000000")
+        with pytest.raises(FormatError, match=r"18,022,400 bytes.*EDGELEARN_CONSTANT_BYTES"):
+            read_model(path)
+
+
+def test_names_that_are_no_text(tmp_path):
+    """protobuf gives the bytes of a name that isn't UTF-8."""
+    data = model([("Relu", ["x"], ["y"], {})]).SerializeToString().replace(b"\n\x01x\x12\x01y", b"\n\x01\xff\x12\x01y")
+    (tmp_path / "model.onnx").write_bytes(data)
+    with pytest.raises(FormatError, match="damaged|isn't an input"):
+        read_model(tmp_path / "model.onnx")

@@ -6,7 +6,7 @@ import numpy as np
 
 from edgelearn.errors import UnsupportedError
 
-from ..importing import Builder, Operator, Quantization, Value, arithmetic, check_size, shapes, windows
+from ..importing import Builder, Operator, Quantization, Value, arithmetic, check_size, filled, shapes, windows
 from .arguments import Operand, Pair, integers, known
 
 
@@ -105,7 +105,7 @@ def constant(b: Builder, op: Operator) -> Operand:
 
 def constant_of_shape(b: Builder, op: Operator, shape: Operand) -> Operand:
     value = np.asarray(op.attributes.get("value", np.zeros(1, np.float32))).reshape(-1)
-    return np.full(check_size(tuple(integers(shape))), value[0], value.dtype)
+    return filled(tuple(integers(shape)), value[0])
 
 
 def shape_of(b: Builder, op: Operator, x: Operand) -> Operand:

@@ -143,7 +143,7 @@ def scale(b: Builder, x: Operand, factor: float, shift: float = 0.0) -> Any:
 
 def _constant(function: Callable, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     try:
-        check_size(np.broadcast_shapes(x.shape, y.shape))
+        check_size(np.broadcast_shapes(x.shape, y.shape), x, y)
     except ValueError:
         raise FormatError(f"Constants of shapes {x.shape} and {y.shape} don't fit: the file is damaged.") from None
     return np.asarray(function(x, y))

@@ -6,6 +6,7 @@ Handlers get a `Value` for what the network computes and a NumPy array for what 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -318,8 +319,25 @@ def in_order(constant: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
     return constant.transpose(*rest, *order).reshape([constant.shape[axis] for axis in order])
 
 
-def check_size(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of a constant that is about to be made. Raises FormatError for one that no model needs."""
-    if any(n < 0 for n in shape) or prod(shape) > MOST_CONSTANT_VALUES:
-        raise FormatError(f"A constant of shape {shape} is asked for, and the most is {MOST_CONSTANT_VALUES:,} values.")
+def check_size(shape: tuple[int, ...], *sources: np.ndarray) -> tuple[int, ...]:
+    """Return the shape of a constant that is about to be computed from `sources` (default: from less than it holds).
+    Raises FormatError for one that is larger than them and than any that a model needs."""
+    most = max(MOST_CONSTANT_VALUES, *(source.size for source in sources), 0)
+    if any(n < 0 for n in shape) or prod(shape) > most:
+        raise FormatError(f"A constant of shape {shape} is asked for, and the most is {most:,} values.")
     return shape
+
+
+def filled(shape: tuple[int, ...], value: np.generic | np.ndarray) -> np.ndarray:
+    """An array that repeats a value, which takes no memory until it becomes a layer's weights. Raises FormatError where
+    these would take more than a quarter of the memory at hand, or than EDGELEARN_CONSTANT_BYTES allows."""
+    import psutil
+
+    named = os.environ.get("EDGELEARN_CONSTANT_BYTES", "")
+    most = int(named) if named.isdecimal() else psutil.virtual_memory().available // 4
+    if any(n < 0 for n in shape) or 4 * prod(shape) > most:
+        raise FormatError(
+            f"A constant of shape {shape} is asked for, {4 * prod(shape):,} bytes, and the most is {most:,}, a quarter "
+            f"of the memory at hand. Allow more with the environment variable EDGELEARN_CONSTANT_BYTES."
+        )
+    return np.broadcast_to(value, shape)

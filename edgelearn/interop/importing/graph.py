@@ -134,7 +134,9 @@ class ForeignGraph:
         known = {info.name: info for info in (*self.tensors.values(), *self.inputs)}
         for name in (*inputs, *outputs):
             if name not in made and name not in known:
-                raise FormatError(f"'{self.name}' has no tensor '{name:.200}'. It has {', '.join(list(made)[:20])}, …")
+                raise FormatError(
+                    f"'{self.name}' has no tensor '{name!s:.200}'. It has {', '.join(list(made)[:20])}, …"
+                )
         chosen = tuple(known.get(name, TensorInfo(name, None)) for name in inputs) or self.inputs
         outputs = outputs or self.outputs
         given = {info.name for info in chosen} | {info.name for info in known.values() if info.is_state}
@@ -146,7 +148,7 @@ class ForeignGraph:
                 continue
             if name not in made:
                 raise FormatError(
-                    f"'{self.name}': the output needs '{name:.200}', which isn't an input. Add it to them."
+                    f"'{self.name}': the output needs '{name!s:.200}', which isn't an input. Add it to them."
                 )
             needed.add(name)
             waiting += made[name].inputs

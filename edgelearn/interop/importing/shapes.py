@@ -11,7 +11,7 @@ import numpy as np
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.ops import BroadcastTo, Concatenate, Constant, Embedding, Op, Slice, SliceChannels, Take
 
-from .builder import Builder, check_size
+from .builder import Builder, check_size, filled
 from .value import BATCH, Axis, Value
 
 Operand = Value | np.ndarray
@@ -84,7 +84,7 @@ def expand(b: Builder, x: Operand, shape: Sequence[int]) -> Operand:
     except ValueError:
         raise UnsupportedError(f"{x.shape} is repeated to {tuple(shape)}.", "Sizes of 1.") from None
     if isinstance(x, np.ndarray):
-        return np.broadcast_to(x, check_size(wanted))
+        return filled(wanted, x)
     while x.rank < len(wanted):
         x = x.expanded(0)
     if wanted == x.shape:
@@ -156,7 +156,7 @@ def gather(b: Builder, x: Operand, indices: Operand, axis: int) -> Operand:
     if isinstance(indices, Value):
         return _embedded(b, x, indices, axis) if isinstance(x, np.ndarray) else _taken(b, x, indices, axis)
     if isinstance(x, np.ndarray):
-        check_size((*indices.shape, *x.shape))
+        check_size((*indices.shape, *x.shape), x)
         return np.take(x, indices, axis)
     if indices.ndim > 1 or indices.size != 1:
         return _listed(b, x, indices, axis)

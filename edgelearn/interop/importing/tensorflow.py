@@ -10,7 +10,7 @@ import numpy as np
 from edgelearn.errors import FormatError, UnsupportedError
 
 from . import arithmetic, linear, shapes, windows
-from .builder import Builder, check_size
+from .builder import Builder, check_size, filled
 from .graph import Operator
 from .value import Value
 
@@ -138,7 +138,7 @@ def space_to_depth(b: Builder, x: Operand, size: int) -> Operand:
 def fill(dimensions: Operand, value: Operand) -> np.ndarray:
     """A constant of one number."""
     number = known(value, "value")
-    return np.full(check_size(tuple(integers(dimensions))), number.reshape(()), number.dtype)
+    return filled(tuple(integers(dimensions)), number.reshape(()))
 
 
 def same(b: Builder, op: Operator, x: Operand, *_: Operand) -> Operand:
