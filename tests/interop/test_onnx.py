@@ -476,5 +476,5 @@ def test_names_that_are_no_text(tmp_path):
     """protobuf gives the bytes of a name that isn't UTF-8."""
     data = model([("Relu", ["x"], ["y"], {})]).SerializeToString().replace(b"\n\x01x\x12\x01y", b"\n\x01\xff\x12\x01y")
     (tmp_path / "model.onnx").write_bytes(data)
-    with pytest.raises(FormatError, match="damaged|isn't an input"):
+    with pytest.raises(FormatError, match=r"damaged|isn't an input"):
         read_model(tmp_path / "model.onnx")
