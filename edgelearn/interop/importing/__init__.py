@@ -10,7 +10,8 @@ operator. `translate` calls them in turn.
 """
 
 from . import arithmetic, linear, shapes, tensorflow, windows
-from .builder import Builder, check_size, filled
+from .builder import Builder, check_size
+from .builder import filled as filled
 from .dilation import fuse_dilated as fuse_dilated
 from .graph import ForeignGraph, Operator, Quantization, TensorInfo, gives_channels_first, takes_channels_first
 from .problems import Problem
@@ -19,6 +20,6 @@ from .value import Value
 
 __all__ = [
     "Builder", "ForeignGraph", "Operator", "Problem", "Quantization", "TensorInfo", "Translation", "Value",
-    "arithmetic", "check_size", "filled", "gives_channels_first", "linear", "shapes", "takes_channels_first",
+    "arithmetic", "check_size", "gives_channels_first", "linear", "shapes", "takes_channels_first",
     "tensorflow", "translate", "windows",
 ]  # fmt: skip
