@@ -316,7 +316,7 @@ class WeightLayer(layers.Layer):
     - `name`: of the layer.
     """
 
-    def __init__(self, op: WithWeight, function: Callable[..., Tensor], name: str) -> None:
+    def __init__(self, op: WithWeight | Constant, function: Callable[..., Tensor], name: str) -> None:
         super().__init__(name=name)
         self.op, self.function = op, function
 
@@ -327,25 +327,10 @@ class WeightLayer(layers.Layer):
         return self.function(ops, self.op, inputs, self.weight)
 
 
-class ConstantLayer(layers.Layer):
-    """A weight alone.
-
-    Arguments:
-    - `shape`: of the weight.
-    - `name`: of the layer.
-    """
-
-    def __init__(self, shape: tuple[int, ...], name: str) -> None:
-        super().__init__(name=name)
-        self.shape = shape
-
-    def build(self, input_shape: tuple) -> None:
-        self.weight = self.add_weight(name="value", shape=self.shape)
-
-    def call(self, inputs: Tensor) -> Tensor:
-        flat: Tensor = ops.reshape(inputs, (-1, int(np.prod(inputs.shape[1:]))))
-        zeros: Tensor = ops.reshape(ops.zeros_like(flat[:, :1]), (-1, *(1,) * len(self.shape)))
-        return zeros + self.weight
+def _constant(m: Any, op: Constant, x: Tensor, weight: Tensor) -> Tensor:
+    """The weight, for as many examples as there are."""
+    flat: Tensor = m.reshape(x, (-1, int(np.prod(x.shape[1:]))))
+    return m.reshape(m.zeros_like(flat[:, :1]), (-1, *(1,) * len(op.shape))) + weight
 
 
 def _take(b: _Builder, x: Tensor, numbers: Tensor) -> Tensor:
@@ -374,7 +359,7 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     AveragePooling2D: _average_pooling,
     BatchNormalization: _batchnorm,
     Concatenate: lambda b, *x: layers.Concatenate()(list(x)),
-    Constant: lambda b, x: ConstantLayer(b.node.shape, b.node.name)(x),
+    Constant: lambda b, x: WeightLayer(b.op, _constant, b.node.name)(x),
     Conv2D: _convolution,
     Conv2DTranspose: _transposed_convolution,
     Coupling: _coupling,

@@ -179,6 +179,11 @@ class Constant(Op):
 
     shape: Shape
 
+    role: ClassVar[str] = "value"
+
+    def weight_shape(self, shape: Shape) -> Shape:
+        return self.shape
+
     def output_shape(self, shape: Shape) -> Shape:
         if not self.shape or not all(map(is_count, self.shape)):
             raise ShapeError(f"A constant's shape is whole numbers of at least 1, not {self.shape}.")

@@ -30,14 +30,8 @@ UNARY = {
     "neg": "Neg", "round": "Round", "erf": "Erf", "elu": "Elu", "hard_swish": "HardSwish", "leaky_relu": "LeakyRelu",
 }  # fmt: skip
 BINARY = {
-    "add": "Add",
-    "sub": "Sub",
-    "mul": "Mul",
-    "div": "Div",
-    "maximum": "Max",
-    "minimum": "Min",
-    "prelu": "PRelu",
-}
+    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min", "prelu": "PRelu",
+}  # fmt: skip
 REDUCE = {"reduce_mean": "ReduceMean", "reduce_max": "ReduceMax"}
 
 
@@ -281,11 +275,6 @@ def _unary(w: _Writer, o: Operation) -> None:
     w.emit(UNARY[o.kind], [w.name(o.inputs[0])], o.output.name, **o.attributes)
 
 
-def _rsqrt(w: _Writer, o: Operation) -> None:
-    root = w.emit("Sqrt", [w.name(o.inputs[0])], f"{o.output.name}/root")
-    w.emit("Reciprocal", [root], o.output.name)
-
-
 def _gelu(w: _Writer, o: Operation) -> None:
     """x / 2 (1 + erf(x / sqrt 2))"""
     x, y = w.name(o.inputs[0]), o.output.name
@@ -295,13 +284,9 @@ def _gelu(w: _Writer, o: Operation) -> None:
     w.emit("Mul", [x, share], y)
 
 
-def _relu6(w: _Writer, o: Operation) -> None:
-    w.rectified("relu6", w.name(o.inputs[0]), o.output.name)
-
-
 def _softmax(w: _Writer, o: Operation) -> None:
-    kind = "LogSoftmax" if o.kind == "log_softmax" else "Softmax"
-    w.emit(kind, [w.name(o.inputs[0])], o.output.name, axis=1 if is_image(o.output) else -1)
+    kinds = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}
+    w.emit(kinds[o.kind], [w.name(o.inputs[0])], o.output.name, axis=1 if is_image(o.output) else -1)
 
 
 def _comparison(w: _Writer, o: Operation) -> None:
@@ -323,14 +308,12 @@ def _broadcast_to(w: _Writer, o: Operation) -> None:
 
 def _matmul(w: _Writer, o: Operation) -> None:
     """Images have rows and columns at the end for that."""
-    y, image = o.output.name, is_image(o.output)
-    a, b = (
-        w.transposed(w.name(x), f"{y}/channels last {place}", LAST) if image else w.name(x)
-        for place, x in enumerate(o.inputs)
-    )
-    product = w.emit("MatMul", [a, b], f"{y}/product" if image else y)
-    if image:
-        w.transposed(product, y, FIRST)
+    y, names = o.output.name, [w.name(x) for x in o.inputs]
+    if not is_image(o.output):
+        w.emit("MatMul", names, y)
+        return
+    last = [w.transposed(name, f"{y}/channels last {place}", LAST) for place, name in enumerate(names)]
+    w.transposed(w.emit("MatMul", last, f"{y}/product"), y, FIRST)
 
 
 def _pad(w: _Writer, o: Operation) -> None:
@@ -345,8 +328,12 @@ def _pad(w: _Writer, o: Operation) -> None:
 
 
 def _pool(w: _Writer, o: Operation) -> None:
-    op = "MaxPool" if o.kind == "max_pool" else "AveragePool"
-    w.emit(op, [w.name(o.inputs[0])], o.output.name, **_window(o.attributes["window"]))
+    w.emit(
+        "MaxPool" if o.kind == "max_pool" else "AveragePool",
+        [w.name(o.inputs[0])],
+        o.output.name,
+        **_window(o.attributes["window"]),
+    )
 
 
 def _reduce(w: _Writer, o: Operation) -> None:
@@ -389,10 +376,6 @@ def _slice(w: _Writer, o: Operation) -> None:
     w.emit("Slice", [w.name(o.inputs[0]), *inputs], name)
 
 
-def _concatenate(w: _Writer, o: Operation) -> None:
-    w.emit("Concat", [w.name(x) for x in o.inputs], o.output.name, axis=_onnx_axis(o.output, o.attributes["axis"]))
-
-
 def _quantize(w: _Writer, o: Operation) -> None:
     q: Quantization = o.attributes["quantization"]
     name = o.output.name
@@ -401,12 +384,16 @@ def _quantize(w: _Writer, o: Operation) -> None:
     w.quantizations[o.output] = q
 
 
-HANDLERS: dict[str, Callable[[_Writer, Operation], None]] = {
-    "conv": _conv, "depthwise": _conv, "dense": _dense, "relu6": _relu6, "rsqrt": _rsqrt, "gelu": _gelu,
+HANDLERS: dict[str, Callable[[_Writer, Operation], Any]] = {
+    "relu6": lambda w, o: w.rectified("relu6", w.name(o.inputs[0]), o.output.name),
+    "rsqrt": lambda w, o: w.emit("Reciprocal", [w.emit("Sqrt", [w.name(o.inputs[0])], f"{o.output.name}/root")],
+                                 o.output.name),
+    "concatenate": lambda w, o: w.emit("Concat", [w.name(x) for x in o.inputs], o.output.name,
+                                       axis=_onnx_axis(o.output, o.attributes["axis"])),
+    "conv": _conv, "depthwise": _conv, "dense": _dense, "gelu": _gelu,
     "softmax": _softmax, "log_softmax": _softmax, "pad": _pad, "transposed_conv": _transposed_conv,
     "local_response": _local_response, "resize": _resize, "greater": _comparison, "less": _comparison, "where": _where,
-    "broadcast_to": _broadcast_to, "matmul": _matmul,
-    "max_pool": _pool, "average_pool": _pool, "reduce_sum": _reduce, "reshape": _reshape, "transpose": _transpose,
-    "slice": _slice, "concatenate": _concatenate, "quantize": _quantize,
+    "broadcast_to": _broadcast_to, "matmul": _matmul, "max_pool": _pool, "average_pool": _pool, "reduce_sum": _reduce,
+    "reshape": _reshape, "transpose": _transpose, "slice": _slice, "quantize": _quantize,
     **dict.fromkeys(UNARY, _unary), **dict.fromkeys(BINARY, _binary), **dict.fromkeys(REDUCE, _reduce),
 }  # fmt: skip

@@ -326,10 +326,6 @@ def _unary(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor
     w.emit(code, inputs, y, options, 2 if second else 1, **fields)
 
 
-def _leaky(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    w.emit("LEAKY_RELU", inputs, y, "LeakyReluOptions", 2 if y.dtype == "int8" else 1, Alpha=o.attributes["alpha"])
-
-
 def _reduce(code: str) -> Handler:
     def handle(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
         axes = w.numbers(o.attributes["axes"], y, "axes")
@@ -374,13 +370,12 @@ def _pad(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) 
 def _comparison(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
     truth = TfliteTensor(f"{y.name}/truth", y.shape, "bool", batched=True)
     w.emit(o.kind.upper(), inputs, truth, f"{o.kind.capitalize()}Options")
-    w.emit("CAST", [truth], y, "CastOptions", InDataType=tflite.TensorType.BOOL, OutDataType=tflite.TensorType.FLOAT32)
+    w.emit("CAST", [truth], y, "CastOptions", InDataType=tflite.TensorType.BOOL)
 
 
 def _where(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
     truth = TfliteTensor(f"{y.name}/truth", inputs[0].shape, "bool", batched=True)
-    w.emit("CAST", inputs[:1], truth, "CastOptions", InDataType=tflite.TensorType.FLOAT32,
-           OutDataType=tflite.TensorType.BOOL)  # fmt: skip
+    w.emit("CAST", inputs[:1], truth, "CastOptions", OutDataType=tflite.TensorType.BOOL)  # from float32, which is 0
     w.emit("SELECT_V2", [truth, *inputs[1:]], y, "SelectV2Options")
 
 
@@ -389,18 +384,16 @@ def _broadcast_to(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: Tflit
     w.emit("MUL", [inputs[0], w.constant(np.ones(y.shape, np.float32), f"{y.name}/ones")], y, "MulOptions")
 
 
-def _matmul(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    w.emit("BATCH_MATMUL", inputs, y, "BatchMatMulOptions")
-
-
 HANDLERS: dict[str, Handler] = {
-    "greater": _comparison, "less": _comparison, "where": _where, "broadcast_to": _broadcast_to, "matmul": _matmul,
+    "leaky_relu": lambda w, o, x, y: w.emit("LEAKY_RELU", x, y, "LeakyReluOptions", 2 if y.dtype == "int8" else 1,
+                                            Alpha=o.attributes["alpha"]),
+    "greater": _comparison, "less": _comparison, "where": _where, "broadcast_to": _broadcast_to,
+    "matmul": _binary("BATCH_MATMUL", "BatchMatMulOptions"),
     "add": _binary("ADD", "AddOptions"), "sub": _binary("SUB", "SubOptions"), "mul": _binary("MUL", "MulOptions"),
     "div": _binary("DIV", "DivOptions"), "maximum": _binary("MAXIMUM", "MaximumMinimumOptions"),
     "minimum": _binary("MINIMUM", "MaximumMinimumOptions"), "prelu": _binary("PRELU", ""),
-    "leaky_relu": _leaky, "conv": _conv, "depthwise": _conv, "dense": _dense,
-    "max_pool": _max_pool, "average_pool": _average_pool, "reduce_mean": _reduce("MEAN"), "reduce_sum": _reduce("SUM"),
-    "reduce_max": _reduce("REDUCE_MAX"), "reshape": _reshape, "transpose": _transpose, "slice": _slice,
-    "concatenate": _concatenate, "pad": _pad, "transposed_conv": transposed_conv,
-    "local_response": local_response, "resize": resize, **dict.fromkeys(UNARY, _unary),
+    "conv": _conv, "depthwise": _conv, "dense": _dense, "max_pool": _max_pool, "average_pool": _average_pool,
+    "reduce_mean": _reduce("MEAN"), "reduce_sum": _reduce("SUM"), "reduce_max": _reduce("REDUCE_MAX"), "pad": _pad,
+    "reshape": _reshape, "transpose": _transpose, "slice": _slice, "concatenate": _concatenate, "resize": resize,
+    "transposed_conv": transposed_conv, "local_response": local_response, **dict.fromkeys(UNARY, _unary),
 }  # fmt: skip

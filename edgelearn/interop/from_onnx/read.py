@@ -16,7 +16,8 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 
-from ..importing import ForeignGraph, Operator, TensorInfo, gives_channels_first, takes_channels_first
+from ..importing import ForeignGraph, Operator, TensorInfo
+from ..importing.graph import gives_channels_first, takes_channels_first
 from .fuse import fuse_gelu
 
 LARGEST_FILE = 2 << 30  # of the protocol buffers themselves; weights beyond that lie in files of their own

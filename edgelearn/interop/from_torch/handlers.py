@@ -97,8 +97,6 @@ def vector_norm(b: Builder, op: Operator, x: Operand) -> Operand:
 
 
 def _comparison(kind: str):
-    """x compared with another value, or with a number"""
-
     def handler(b: Builder, op: Operator, x: Operand, y: Operand | None = None) -> Operand:
         return arithmetic.compare(b, kind, x, np.asarray(op.attributes["other"], np.float32) if y is None else y)
 
@@ -107,9 +105,7 @@ def _comparison(kind: str):
 
 def expand(b: Builder, op: Operator, x: Operand, like: Operand | None = None) -> Operand:
     """-1 keeps a size"""
-    if like is not None:
-        return shapes.expand(b, x, like.shape)
-    sizes = op.attributes["size"]
+    sizes = op.attributes["size"] if like is None else like.shape
     own = (1,) * (len(sizes) - len(x.shape)) + tuple(x.shape)
     return shapes.expand(b, x, [n if size == -1 else size for n, size in zip(own, sizes, strict=True)])
 

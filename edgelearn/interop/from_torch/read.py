@@ -10,7 +10,8 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 
-from ..importing import ForeignGraph, Operator, TensorInfo, gives_channels_first, takes_channels_first
+from ..importing import ForeignGraph, Operator, TensorInfo
+from ..importing.graph import gives_channels_first, takes_channels_first
 
 VIEWS = {"view", "reshape", "flatten", "transpose", "permute", "slice", "select", "squeeze", "unsqueeze", "chunk",
          "split", "split_with_sizes", "narrow", "expand", "unflatten", "getitem"}  # fmt: skip

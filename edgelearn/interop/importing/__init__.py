@@ -13,13 +13,12 @@ from . import arithmetic, linear, shapes, tensorflow, windows
 from .builder import Builder, check_size
 from .builder import filled as filled
 from .dilation import fuse_dilated as fuse_dilated
-from .graph import ForeignGraph, Operator, Quantization, TensorInfo, gives_channels_first, takes_channels_first
+from .graph import ForeignGraph, Operator, Quantization, TensorInfo
 from .problems import Problem
 from .translate import Translation, translate
 from .value import Value
 
 __all__ = [
     "Builder", "ForeignGraph", "Operator", "Problem", "Quantization", "TensorInfo", "Translation", "Value",
-    "arithmetic", "check_size", "gives_channels_first", "linear", "shapes", "takes_channels_first",
-    "tensorflow", "translate", "windows",
+    "arithmetic", "check_size", "linear", "shapes", "tensorflow", "translate", "windows",
 ]  # fmt: skip
