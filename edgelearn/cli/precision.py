@@ -131,6 +131,7 @@ def _trace(options: argparse.Namespace) -> Answer:
 def _time(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.precision import report
     from edgelearn.interop import find_network
+    from edgelearn.lab.measure import REMEDY
     from edgelearn.runtime import choose_device
 
     device = choose_device(options.device).device
@@ -138,8 +139,10 @@ def _time(options: argparse.Namespace) -> Answer:
     found = []
     for network in [find_network(name, options.alpha).network for name in options.networks]:
         times = report.time_precisions(network, device, *sizes, only=options.variants)
-        print(f"{network.name}, {options.batch_size} examples a step, {device.id}")
+        print(report.time_title(times, options.batchnorm))
         print_table(report.TIME_HEADER, report.time_cells(times), options.markdown)
+        if times.problem:
+            print(f"Disturbed: {times.problem}. {REMEDY}")
         found.append(asdict(times))
     return Answer(found)
 

@@ -69,7 +69,13 @@ def test_trace(runs, capsys, tmp_path):
 def test_time(capsys):
     lanes = ["--variants", "in-hindsight", "current", "--rounds", "2", "--steps", "1", "--alpha", "0.25"]
     assert main(["precision", "time", "mobilenet_v1", *lanes]) == 0
-    assert "in-hindsight" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert (
+        "in-hindsight" in said
+        and "training steps of 1 example" in said
+        and "2 rounds" in said
+        and "middle half" in said
+    )
     with pytest.raises(SystemExit):
         main(["precision", "time", "--rounds", "0"])
 

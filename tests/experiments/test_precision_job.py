@@ -242,6 +242,17 @@ def test_verdicts_on_time(ratios, word):
     assert claims.faster(Times("", "net", 1, seconds, {}, {})).word == word
 
 
+def test_what_was_timed_is_told_and_what_disturbed_it():
+    quiet = Times("a CPU", "net", 2, {"fp32": np.array([1.0, 1.1, 1.2])}, {"fp32": 1}, {"fp32": 1}, steps=5)
+    title = report.time_title(quiet, "moving")
+    assert all(word in title for word in ("net", "2 examples", "moving", "a CPU", "3 rounds", "5 steps"))
+    assert quiet.problem == ""
+    assert "other processes" in replace(quiet, noise=0.6).problem
+    assert "spread by 50%" in replace(quiet, seconds={"fp32": np.array([1.0, 2.0, 3.0])}).problem
+    ((_, middle, half, *_),) = report.time_cells(quiet)
+    assert (middle, half) == ("1100.00", "1050.00 – 1150.00")
+
+
 def test_steps_are_timed_in_turn(device):
     network = Network("small", (4, 4, 16))
     network.add("flatten", Flatten())

@@ -15,7 +15,8 @@ from edgelearn.display import Displayed
 from edgelearn.errors import RunError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network
-from edgelearn.lab.runs import RunStore, figures, interval, mean_and_deviation, median
+from edgelearn.lab.measure import quartiles
+from edgelearn.lab.runs import RunStore, figures, interval, mean_and_deviation
 from edgelearn.units import MB
 
 from .config import FLOAT, PrecisionConfig
@@ -32,7 +33,7 @@ HEADER = (
     "quantized", "test accuracy ± 95 %", "seeds", "below fp32", "expected", "planned", "allocated", "process",
     "moved/step",
 )  # fmt: skip
-TIME_HEADER = ("step", "ms", "to current", "planned MB", "moved MB")
+TIME_HEADER = ("step", "ms", "middle half", "to current", "planned MB", "moved MB")
 COST_HEADER = ("convolution", "weights", "input", "output", "static", "dynamic", "saved")
 
 
@@ -132,7 +133,7 @@ def time_precisions(
 
 
 def time_cells(times: Times) -> list[tuple[str, ...]]:
-    """Rows under TIME_HEADER; the ratio to the step with current ranges is median and middle half over rounds."""
+    """Rows under TIME_HEADER: median and middle half over rounds, also of the ratio to the step with current ranges."""
     rows = []
     for name, seconds in times.seconds.items():
         reference = "integers, current" if name.startswith("integers") else "current"
@@ -140,8 +141,18 @@ def time_cells(times: Times) -> list[tuple[str, ...]]:
         if name.endswith("in-hindsight") and reference in times.seconds:
             ratio = "{:.3f} ({:.3f} – {:.3f})".format(*times.ratio(name, reference))
         sizes = (f"{nbytes[name] / MB:,.1f}" for nbytes in (times.peaks, times.traffic))
-        rows.append((name, f"{1e3 * median(list(seconds)):.2f}", ratio, *sizes))
+        low, middle, high = (f"{1e3 * value:.2f}" for value in quartiles(seconds))
+        rows.append((name, middle, f"{low} – {high}", ratio, *sizes))
     return rows
+
+
+def time_title(times: Times, batchnorm: str) -> str:
+    """What was measured, in two lines."""
+    return (
+        f"{times.network}, training steps of {times.examples} example{'s' * (times.examples > 1)}, {batchnorm} "
+        f"BatchNorm statistics, on {times.device}\nMedian and middle half of {times.rounds} round{'s' * (times.rounds > 1)}, in "
+        f"each of which every precision takes {times.steps} step{'s' * (times.steps > 1)} in turn"
+    )
 
 
 def cost_cells(network: Network) -> list[tuple[str, ...]]:

@@ -14,7 +14,7 @@ import numpy as np
 from edgelearn.compile import Plan, Precision, Request, make_plan
 from edgelearn.device import Device
 from edgelearn.graph import Network
-from edgelearn.lab.measure import RoundsConfig, measure_in_turn, quartiles, sample, usable_cores
+from edgelearn.lab.measure import RoundsConfig, disturbance, measure_in_turn, quartiles, sample, usable_cores
 from edgelearn.ops import SGD, Compute
 from edgelearn.runtime import Context, Kernels, Session
 
@@ -34,7 +34,8 @@ SETTLING = 3  # steps that compile kernels and let ranges settle
 @dataclass(frozen=True)
 class Times:
     """Seconds of a step by variant, an array of rounds each; `peaks` are planned bytes, `traffic` bytes that a step
-    moves."""
+    moves; `steps` are those of a round, and `noise` is the share of rounds during which other processes used the
+    cores."""
 
     device: str
     network: str
@@ -42,6 +43,18 @@ class Times:
     seconds: Mapping[str, np.ndarray]
     peaks: Mapping[str, int]
     traffic: Mapping[str, int]
+    steps: int = 1
+    noise: float = 0.0
+
+    @property
+    def rounds(self) -> int:
+        return len(next(iter(self.seconds.values())))
+
+    @property
+    def problem(self) -> str:
+        """Why nothing may be concluded from these times; empty if nothing is wrong with them."""
+        parts = [quartiles(seconds) for seconds in self.seconds.values()]
+        return disturbance(self.noise, max((high - low) / middle for low, middle, high in parts))
 
     def ratio(self, variant: str, reference: str) -> tuple[float, float, float]:
         """(median, lower and upper quartile) of the variant's times over the reference's, round by round."""
@@ -84,6 +97,7 @@ def time_steps(
         {name: np.array([block.seconds for block in blocks[name]]) for name in variants},
         {name: plan.peak_bytes for name, plan in plans.items()},
         {name: sum(plan.traffic().values()) for name, plan in plans.items()},
+        steps, float(np.mean([block.noisy for found in blocks.values() for block in found])),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgelearn.lab.measure import quartiles
+from edgelearn.lab.measure import ADVICE, quartiles
 from edgelearn.lab.runs.tables import render, table
 from edgelearn.units import MB
 
@@ -35,7 +35,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def _parts(report: BenchReport) -> list[Table | str]:
-    parts: list[Table | str] = [report.summary]
+    parts: list[Table | str] = [report.summary, f"Times are medians of {_rounds(report)}, contenders in turn."]
     for workload in report.workloads:
         parts += [f"\n{workload}: {Workload.parse(workload).description}", _workload_table(report, workload)]
     kept, noisy, repeated = report.noise
@@ -45,6 +45,8 @@ def _parts(report: BenchReport) -> list[Table | str]:
         f"the quietest attempt), {repeated} attempts thrown away. Memory: peak of the steps minus memory after the "
         "imports; peak of the whole process."
     )
+    found = (report.comparison(variant) for variant in report.variants)
+    parts += [ADVICE[refusal] for refusal in dict.fromkeys(each.refusal for each in found if each) if refusal]
     for name, packages in report.not_installed.items():
         parts.append(f"{name}: not installed (needs {', '.join(packages)}).")
     for variant in report.variants:
@@ -53,6 +55,17 @@ def _parts(report: BenchReport) -> list[Table | str]:
         elif not report.agrees(variant):
             parts.append(f"{variant.workload} {variant.label}: computes other numbers: {_numbers(variant.probe)}")
     return parts
+
+
+def _rounds(report: BenchReport) -> str:
+    """ "9 blocks of 3 to 41 steps" """
+    counts = sorted({len(variant.blocks) for variant in report.variants if variant.measured})
+    steps = sorted({block.steps for variant in report.variants for block in variant.blocks})
+    return f"{_span(counts)} blocks of {_span(steps)} steps"
+
+
+def _span(numbers: list[int]) -> str:
+    return " to ".join(map(str, dict.fromkeys(numbers[:1] + numbers[-1:]))) or "no"
 
 
 def _workload_table(report: BenchReport, workload: str) -> Table:

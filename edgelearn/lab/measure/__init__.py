@@ -4,9 +4,9 @@ from .cores import usable_cores
 from .memory import PeakMemory
 from .processes import Worker, WorkerError
 from .rounds import Block, RoundsConfig, Sample, measure_in_turn, sample
-from .statistics import MIN_ROUNDS, Ratio, compare, quartiles
+from .statistics import ADVICE, MIN_ROUNDS, REMEDY, Ratio, compare, disturbance, quartiles
 
 __all__ = [
-    "MIN_ROUNDS", "Block", "PeakMemory", "Ratio", "RoundsConfig", "Sample", "Worker", "WorkerError", "compare",
-    "measure_in_turn", "quartiles", "sample", "usable_cores",
+    "ADVICE", "MIN_ROUNDS", "REMEDY", "Block", "PeakMemory", "Ratio", "RoundsConfig", "Sample", "Worker", "WorkerError",
+    "compare", "disturbance", "measure_in_turn", "quartiles", "sample", "usable_cores",
 ]  # fmt: skip

@@ -8,6 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 MIN_ROUNDS = 3
+TOO_NOISY = 0.5  # share of disturbed rounds beyond which times say more of other processes than of the device
+TOO_WIDE = 0.3  # spread of the same step's times beyond which their median is no measurement
+REMEDY = "Close other programs, or measure more rounds (--rounds)."
+FEW, SPREAD = "too few rounds", "spread too large"
+ADVICE = {  # by refusal
+    FEW: f"{FEW}: measure {MIN_ROUNDS} or more (--rounds).",
+    SPREAD: f"{SPREAD}: the ratio varies by more than it differs from 1. {REMEDY}",
+}
 
 
 @dataclass(frozen=True)
@@ -15,7 +23,7 @@ class Ratio:
     """Times of one variant over those of another, round by round.
 
     - `ratio`, `low`, `high`: median and quartiles over the rounds.
-    - `refusal`: the reason why the ratio must not be shown ("too few rounds", "spread too large"), else None.
+    - `refusal`: the reason why the ratio must not be shown, FEW or SPREAD, else None.
     """
 
     ratio: float
@@ -44,10 +52,22 @@ def compare(seconds: Sequence[float] | np.ndarray, reference: Sequence[float] | 
     spread = max(high - low, abs(np.log(np.median(seconds)) - np.log(np.median(reference)) - middle))
     refusal = None
     if len(seconds) < MIN_ROUNDS:
-        refusal = "too few rounds"
+        refusal = FEW
     elif spread >= abs(middle):
-        refusal = "spread too large"
+        refusal = SPREAD
     return Ratio(float(np.exp(middle)), float(np.exp(low)), float(np.exp(high)), refusal)
+
+
+def disturbance(noise: float, spread: float) -> str:
+    """Why nothing may be concluded from times; empty if nothing is wrong with them.
+
+    Arguments:
+    - `noise`: share of the rounds during which other processes used the cores.
+    - `spread`: of the same step's times, upper quartile minus lower one, as a share of the median.
+    """
+    if noise > TOO_NOISY:
+        return f"other processes used the cores in {noise:.0%} of the rounds"
+    return f"the times of the same step spread by {spread:.0%}" if spread > TOO_WIDE else ""
 
 
 def quartiles(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:

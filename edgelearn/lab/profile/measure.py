@@ -13,6 +13,7 @@ import numpy as np
 from edgelearn.compile import Plan
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
+from edgelearn.lab import measure
 from edgelearn.lab.measure import Block, RoundsConfig, Sample, measure_in_turn, sample, usable_cores
 from edgelearn.launch import Launch
 from edgelearn.ops import Traits
@@ -20,8 +21,6 @@ from edgelearn.runtime import Context, Kernels, Session
 from edgelearn.runtime.feed import random_batch
 
 ATTEMPTS = 3
-TOO_NOISY = 0.5  # share of disturbed rounds beyond which times say more of other processes than of the device
-TOO_WIDE = 0.3  # spread of a step's times beyond which their median is no measurement
 Times = list[tuple[Launch, int, int]]  # start and end of each launch by the device's clock, nanoseconds
 
 
@@ -53,13 +52,9 @@ class StepTiming:
 
 
 def disturbance(timings: Sequence[StepTiming]) -> str:
-    """Why nothing may be concluded from these times: other processes used the cores, or the times of the same step
-    differ too much. Empty if nothing is wrong with them."""
+    """Why nothing may be concluded from these times, as `lab.measure.disturbance` says; empty if nothing is wrong."""
     noise = sum(timing.noisy for timing in timings) / max(1, sum(timing.rounds for timing in timings))
-    if noise > TOO_NOISY:
-        return f"other processes used the cores in {noise:.0%} of the rounds"
-    spread = max((timing.spread for timing in timings), default=0.0)
-    return f"the times of the same step spread by {spread:.0%}" if spread > TOO_WIDE else ""
+    return measure.disturbance(noise, max((timing.spread for timing in timings), default=0.0))
 
 
 def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed: int = 0) -> list[StepTiming]:

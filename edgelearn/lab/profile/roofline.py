@@ -22,11 +22,13 @@ from edgelearn.display import Displayed
 from edgelearn.launch import Launch
 from edgelearn.runtime import Context, choose_device
 
-from .measure import StepTiming, time_launches
+from .measure import StepTiming, disturbance, time_launches
 from .peaks import Peaks, measure_peaks
 from .traffic import distances
 from .unit_peaks import STORED
 
+# Shares of the roof that no step and no kind of launch reaches on a quiet machine; see `measured`
+MOST_OF_STEPS, MOST_OF_KINDS = 1.1, 3.0
 TYPES_OF_UNITS = {unit.name: unit.types for unit in UNITS}
 STORED_TYPES: dict[object, str] = {int(stored): kind for kind, stored in STORED.items()}
 
@@ -122,6 +124,19 @@ class Roofline(Displayed):
     def busy(self) -> float:
         """Seconds of all launches together."""
         return sum(timed.median for timed in self.timing.launches)
+
+    @property
+    def problem(self) -> str:
+        """Why nothing may be concluded from these times; empty if nothing is wrong with them. Launches far above the
+        roof tell that it was measured while other programs computed; data in a nearer cache than is assumed explains
+        little."""
+        fastest = max(self.by_kind(), key=lambda point: point.efficiency)
+        for point, what, most in (
+            (fastest, f"'{fastest.name}'", MOST_OF_KINDS), (self.total, "the whole step", MOST_OF_STEPS),
+        ):  # fmt: skip
+            if point.efficiency > most:
+                return f"{what} reached {point.efficiency:.0%} of the roof, which was measured too low"
+        return disturbance([self.timing])
 
     @property
     def total(self) -> Point:

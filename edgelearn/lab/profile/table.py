@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from edgelearn.lab.measure import REMEDY
 from edgelearn.lab.runs.tables import render, table
 from edgelearn.units import MB
 
@@ -21,7 +22,9 @@ OPTIONAL = ("FLOP/B", "MB", "MFLOP", "GB/s")  # left out in this order where a l
 
 def roofline_table(roofline: Roofline, width: int = 120, layers: bool = False) -> str:
     """A roofline by kind of launch, or by layer, as text `width` characters wide."""
-    return f"{_head(roofline)}\n{render([_launches(roofline, layers)], width, ('FLOP/B', 'MB', 'MFLOP', 'GB/s'))}"
+    shown = f"{_head(roofline)}\n{render([_launches(roofline, layers)], width, ('FLOP/B', 'MB', 'MFLOP', 'GB/s'))}"
+    problem = roofline.problem
+    return shown + "\n".join(wrap(f"Disturbed: {problem}. {REMEDY}", width)) + "\n" if problem else shown
 
 
 def projection_table(projection: Projection, width: int = 120) -> str:

@@ -44,6 +44,7 @@ def test_a_refused_ratio_is_nowhere_and_both_medians_are_there():
     text = as_text(report, width=160)
     own, peer = (next(line for line in text.splitlines() if f"{name} v" in line) for name in ("edgelearn", "torch"))
     assert "10.0" in own and "spread too large" in own and "10.5" in peer and "0.95" not in text
+    assert "Close other programs" in text and "--rounds" in text and "medians of 4 blocks" in text
     kept = report.to_dict()["variants"][0]["comparison"]
     assert kept["refusal"] == "spread too large" and kept["peer_median"] == pytest.approx(0.0105)
     assert not {"ratio", "low", "high"} & set(kept)

@@ -35,6 +35,21 @@ def test_points_add_up(roofline, plan):
     assert {p.name for p in roofline.by_layer()} > {"conv", "pw", "dense", "optimizer"}
 
 
+def test_what_is_faster_than_the_roof_is_told(roofline, monkeypatch):
+    fine = replace(roofline, bounds=[t.median / 2 for t in roofline.timing.launches], timing=replace(
+        roofline.timing, noisy=0, spread=0.0))  # fmt: skip
+    assert fine.problem == "" and "Disturbed" not in roofline_table(fine)
+    name = fine.by_kind()[-1].name
+    above = [5.88 * t.median if kind(t.launch) == name else b for t, b in zip(
+        fine.timing.launches, fine.bounds, strict=True)]  # fmt: skip
+    assert f"'{name}' reached 588% of the roof" in replace(fine, bounds=above).problem
+    whole = replace(fine, bounds=[t.median * 1.2 for t in fine.timing.launches])
+    assert "whole step reached 120%" in whole.problem
+    table = " ".join(roofline_table(whole).split())
+    assert "Disturbed: the whole step" in table and "Close other programs" in table and "--rounds" in table
+    assert "other processes" in replace(fine, timing=replace(fine.timing, noisy=fine.timing.rounds)).problem
+
+
 def test_launches_fit_into_the_step(roofline):
     assert roofline.busy > 0
     ends = 0.0
