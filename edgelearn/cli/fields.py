@@ -67,6 +67,8 @@ FIELDS: dict[str, tuple[str, dict[str, str]]] = {
     "precision time": (_LIST, {
         "device, network": "names", "examples": "of a step", "seconds": "of a step, by variant, a number a round",
         "peaks": "planned bytes by variant", "traffic": "bytes moved by a step, by variant",
+        "steps": "of each variant in a round",
+        "noise": "share of the rounds during which other processes used the cores",
     }),
     "precision cost": (_LIST, {
         "network": "name", "layers": "by name: weights, inputs, outputs, accumulators in bits, and saved_share",

@@ -148,10 +148,13 @@ def time_cells(times: Times) -> list[tuple[str, ...]]:
 
 def time_title(times: Times, batchnorm: str) -> str:
     """What was measured, in two lines."""
+    examples, rounds, steps = (
+        f"{count} {what}{'s' * (count > 1)}"
+        for count, what in ((times.examples, "example"), (times.rounds, "round"), (times.steps, "step"))
+    )
     return (
-        f"{times.network}, training steps of {times.examples} example{'s' * (times.examples > 1)}, {batchnorm} "
-        f"BatchNorm statistics, on {times.device}\nMedian and middle half of {times.rounds} round{'s' * (times.rounds > 1)}, in "
-        f"each of which every precision takes {times.steps} step{'s' * (times.steps > 1)} in turn"
+        f"{times.network}, training steps of {examples}, {batchnorm} BatchNorm statistics, on {times.device}\n"
+        f"Median and middle half of {rounds}, in each of which every precision takes {steps} in turn"
     )
 
 
