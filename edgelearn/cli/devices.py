@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> Answer:
         else:
             print(f"    SELF-TEST FAILED: {test.problem}")
         print(f"    units for small numbers: {', '.join(device.units) or 'none'}")
+        print(f"    {device.int8_speed}")
         print(f"    {find(device)}")
         for note in device.notes:
             print(f"    note: {note}")

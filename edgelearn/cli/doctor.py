@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> Answer:
         report(True, f"{len(list(source.folder().glob('*.cl')))} kernel files in {source.folder()}")
         choice = choose_device(options.device)
         report(True, f"device {choice.device.id}: {choice.reason}")
-        for text in choice.device.notes:
+        for text in (*choice.device.notes, choice.device.int8_speed):
             print(f"     note: {text}")
         found = find(choice.device)
         note(bool(found.files), str(found))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from edgelearn.device.units import int8_speed
 from edgelearn.display import Displayed
 from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, Decision, Launch, Role, Traffic
@@ -171,4 +172,6 @@ class Plan(Displayed):
             lines.append(f"  computes in {r.compute}")
         if r.precision != Precision():
             lines += [f"  {line}" for line in str(r.precision).splitlines()]
+        if r.precision.stores_integers:
+            lines.append(f"  {int8_speed(self.traits.find_units())}")
         return "\n".join(lines)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from .units import int8_speed
+
 
 @dataclass(frozen=True, eq=False)
 class Device:
@@ -58,6 +60,11 @@ class Device:
     def units(self) -> tuple[str, ...]:
         """Names of the units for small numbers that it was found to have, fastest first: see `units.UNITS`."""
         return self.probe(self) if self.probe else ()
+
+    @property
+    def int8_speed(self) -> str:
+        """A sentence on the time of int8 training on this device next to float32's."""
+        return int8_speed(self.units)
 
     def facts(self) -> dict:
         """Properties that a run records, as JSON values."""

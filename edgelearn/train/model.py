@@ -71,6 +71,7 @@ class Model(SavedModel):
         self.network, self.seed = network, seed
         self.status, self.turns = TrainingStatus(), Turns()
         self._statistics_set = weights is not None
+        self.untrained = weights is None  # True while all weights are those that were drawn
         checked = network.initialize(seed) if weights is None else copied(check_weights(network, weights))
         self.choice: DeviceChoice = share_with.choice if share_with else choose_device(device)
         self.context = share_with.context if share_with else Context(self.choice.device)
@@ -93,7 +94,7 @@ class Model(SavedModel):
     @one_thread
     def weights(self, weights: Weights) -> None:
         self._open.put(replace(self._open.state(), weights=copied(check_weights(self.network, weights))))
-        self._statistics_set = True
+        self._statistics_set, self.untrained = True, False
 
     @one_thread
     def swap_averages(self) -> None:
@@ -266,6 +267,7 @@ class Model(SavedModel):
             return fitting.run(x, y, arguments)
         finally:
             self._statistics_set |= self.batchnorm == "batch" and self.position.updates > 0
+            self.untrained &= self.position.updates == 0
 
     @one_thread
     def evaluate(
@@ -322,6 +324,7 @@ class Model(SavedModel):
         x, y = labeled(x, y, self.network, self.loss, sample_weight, class_weight)
         logs = self._open.train(self._batch_plan(y, micro_batch)).step(x, y)
         self._statistics_set |= self.batchnorm == "batch"
+        self.untrained = False
         return logs
 
     def test_on_batch(self, x, y) -> Logs:
@@ -368,7 +371,7 @@ class Model(SavedModel):
         state.check(self.changing, slots, self.precision.quantizes)
         weights = check_weights(self.network, self._open.weights | state.weights)
         self._open.put(replace(state, weights=weights), self.network.trainable)
-        self._statistics_set = True
+        self._statistics_set, self.untrained = True, False
 
     @one_thread
     def to_file(self) -> ModelFile:

@@ -15,11 +15,12 @@ from edgelearn.compile.memory.strategies import Encoding
 from edgelearn.device import Device
 from edgelearn.display import Displayed
 from edgelearn.errors import PlanError
+from edgelearn.graph import Network
 from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.runtime import launch_times
 from edgelearn.units import MB, megabytes
 
-from .combined import NetworkLike, combined
+from .combined import NetworkLike, as_network, combined
 
 PRECISIONS = ("fp32", "fp16", "int8")  # that are tried unless others are given
 HEADER = ("combination", "device MB", "peak MB", "ms/step")
@@ -37,6 +38,8 @@ class Fitting(Displayed):
     - `refused`: precisions and layers with which nothing fits, the smallest first.
     - `times`: where the predicted times are from.
     - `floor`: device memory that no combination can be without, bytes: all weights in float32.
+    - `untrained`: the weights were drawn, so that layers that aren't trained stay random (default False).
+    - `int8_speed`: a sentence on the time of int8 on the device (default none).
     """
 
     network: str
@@ -46,6 +49,8 @@ class Fitting(Displayed):
     refused: list[RefusedCombination]
     times: str
     floor: int
+    untrained: bool = False
+    int8_speed: str = ""
 
     @property
     def headline(self) -> str:
@@ -53,12 +58,15 @@ class Fitting(Displayed):
 
     @property
     def best(self) -> PlannedCombination:
-        """The fastest of those that are the training asked for; if there is none, of those that change least. Raises
-        PlanError if nothing fits."""
+        """The fastest of those that are the training asked for; if there is none, of those that change least. Where
+        weights were drawn, one that trains all layers comes before any that leaves layers random. Raises PlanError if
+        nothing fits."""
         if not self.combinations:
             raise PlanError(self.refusal)
-        fewest = min(len(each.differs) for each in self.combinations)
-        return next(each for each in self.combinations if len(each.differs) == fewest)
+        return min(self.combinations, key=lambda each: (self._leaves_random(each), len(each.differs)))
+
+    def _leaves_random(self, each: PlannedCombination) -> bool:
+        return self.untrained and "layers" in each.differs
 
     @property
     def largest_micro_batch(self) -> int:
@@ -99,7 +107,14 @@ class Fitting(Displayed):
         largest = [f"The largest micro-batch that fits is {self.largest_micro_batch}."] if self.combinations else []
         if any("BatchNorm" in each.differs for each in self.combinations):
             largest.append("Smaller micro-batches are another training: BatchNorm uses their statistics.")
-        return [*largest, *filter(None, [self.refusal]), *over, f"Times are predicted: {self.times}"]
+        if self.combinations and self._leaves_random(self.best):
+            largest.append(
+                f"All that fits leaves layers untrained, and their weights are random: give '{self.network}' trained "
+                f"weights first, or a larger budget."
+            )
+        integers = any(each.plan.request.precision.stores_integers for each in self.combinations)
+        measured = [self.int8_speed] if integers and self.int8_speed else []
+        return [*largest, *filter(None, [self.refusal]), *over, f"Times are predicted: {self.times}", *measured]
 
     def __str__(self) -> str:
         widths = [max(map(len, column)) for column in zip(HEADER, *self.cells(), strict=True)]
@@ -162,6 +177,8 @@ def plan_for(
 
     Raises PlanError for settings that contradict each other; a budget that nothing fits gives a result that says so.
     """
+    network = as_network(network)
+    untrained = isinstance(network, Network) or network.untrained
     model = combined(network, Combination(), optimizer, loss, batchnorm=batchnorm, allow=allow, device=device)
     settings = model.settings
     request = Request(
@@ -178,7 +195,17 @@ def plan_for(
     found.sort(key=lambda each: each.seconds)
     refused.sort(key=lambda each: each.nbytes or (1 << 62,))
     floor = 4 * model.network.count()
-    return Fitting(model.network.name, batch_size, planner.text, found, refused, times.origin, floor)
+    return Fitting(
+        model.network.name,
+        batch_size,
+        planner.text,
+        found,
+        refused,
+        times.origin,
+        floor,
+        untrained,
+        model.device.int8_speed,
+    )
 
 
 def _row(each: PlannedCombination) -> tuple[str, ...]:

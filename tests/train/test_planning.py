@@ -1,5 +1,7 @@
 """The planner over precision, activation memory, micro-batch and trained layers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -132,3 +134,20 @@ def test_layers_from_one_on():
     for wrong in {"precision": "fp7"}, {"activation_memory": "magic"}:
         with pytest.raises(PlanError, match=r"fp7|magic"):
             el.combined(net, wrong)
+
+
+def test_the_best_of_an_untrained_network_leaves_no_layer_random(whole):
+    size = account(whole).peak
+    model = el.Model(network())
+    assert model.untrained and not el.Model(network(), network().initialize(0)).untrained
+    fitting = el.plan_for(model, f"{size // 7} peak", BATCH)
+    last = next(each for each in fitting.combinations if "layers" in each.differs)
+    few = min(len(each.differs) for each in fitting.combinations)
+    fewer = replace(fitting, combinations=[replace(last, differs=("layers",)), *fitting.combinations])
+    assert few == 1 and "layers" not in fitting.best.differs and "layers" not in fewer.best.differs
+    assert replace(fewer, untrained=False).best.differs == ("layers",), "the faster of those that change as much"
+    assert "random" not in str(fitting)
+    few = el.plan_for(network(), f"{size // 7} peak", BATCH, trained=[("dense",)])
+    assert "layers" in few.best.differs and "weights are random" in str(few)
+    loaded = el.plan_for(el.Model(network(), network().initialize(0)), f"{size // 7} peak", BATCH, trained=[("dense",)])
+    assert "weights are random" not in str(loaded)

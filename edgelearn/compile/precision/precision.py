@@ -121,6 +121,11 @@ class Precision:
         """True if any tensor is rounded to integers."""
         return any(has_range(getattr(self, kind)) for kind in KINDS)
 
+    @property
+    def stores_integers(self) -> bool:
+        """True if tensors are stored as integers, which kernels then multiply."""
+        return self.quantizes and not self.simulated
+
     @cached_property
     def _observers(self) -> list[Observer]:
         return [self.observer_of(kind) for kind in KINDS[1:] if has_range(getattr(self, kind))]

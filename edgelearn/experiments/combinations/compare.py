@@ -111,7 +111,8 @@ def compare(
         else:
             row.reasons[seed] = outcome
             log(f"  {outcome}")
-    return CombinationResults(trainings.network.name, trainings.device, rows, interrupted)
+    device = trainings.first.device
+    return CombinationResults(trainings.network.name, device.id, rows, interrupted, device.int8_speed)
 
 
 def split(data: tuple[Any, Any], share: float) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
@@ -147,7 +148,7 @@ class _Trainings:
         self.shared, self.store, self.log = shared, store, log
         given = shared.network
         self.first = combined(given, device=shared.device, **shared.settings)
-        self.network, self.device = self.first.network, self.first.device.id
+        self.network = self.first.network
         self.known = known_runs(
             store, CombinationExperiment.kind, lambda run: CombinationConfig.from_dict(run.config).key
         )

@@ -100,12 +100,14 @@ class CombinationResults(Displayed):
     - `device`: its name.
     - `rows`: a result for each combination, in the order given.
     - `interrupted`: the comparison was stopped; the same call goes on (default False).
+    - `int8_speed`: a sentence on the time of int8 on the device (default none).
     """
 
     network: str
     device: str
     rows: list[CombinationResult]
     interrupted: bool = False
+    int8_speed: str = ""
 
     @property
     def headline(self) -> str:
@@ -154,6 +156,8 @@ class CombinationResults(Displayed):
             f"Intervals are at 95 %: {over}. Memory in MB: as planned on the device, as allocated there, and the most "
             f"that this whole process held from the second step on."
         )
+        if self.int8_speed and any(row.combination.formats.stores_integers for row in self.rows if row.runs):
+            notes.append(self.int8_speed)
         return notes + (["Interrupted: the same call goes on where it stopped."] if self.interrupted else [])
 
     def to_dict(self) -> dict[str, Any]:

@@ -55,7 +55,9 @@ class PrecisionConfig(TrainingConfig):
     gradients: str = _bits("8", "gradients")
     per_channel: bool = setting(False, "a range for each output channel of a kernel")
     observer: str = setting("in-hindsight", "where the ranges come from", choices=tuple(OBSERVERS), extensible=True)
-    integers: bool = setting(False, "store integers and compute with int8, instead of simulating them")
+    integers: bool = setting(
+        False, "store integers and compute with int8; `edgelearn devices` says whether that is faster"
+    )
     norm_inputs: str = _bits(FLOAT, "what BatchNorm normalizes by the batch's statistics")
     compute: str = setting(FLOAT, "type that linear layers multiply in", choices=tuple(STORED))
     momentum: float | None = setting(
