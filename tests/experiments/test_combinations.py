@@ -85,6 +85,7 @@ def test_table_picture_and_record(comparison, tmp_path):
     text = comparison.to_text(80)
     assert max(map(len, text.splitlines())) <= 80 and len(repr(comparison)) < 120
     assert all(row.combination.name.split()[0] in text for row in comparison.rows)
+    assert comparison.int8_speed and comparison.int8_speed in " ".join(text.split())
     assert comparison._repr_html_().count("<tr>") == 1 + len(comparison.rows)
     figure = comparison.plot(tmp_path / "own.png")
     assert (tmp_path / "own.png").read_bytes().startswith(b"\x89PNG") and len(figure.axes) == 3

@@ -111,8 +111,8 @@ def compare(
         else:
             row.reasons[seed] = outcome
             log(f"  {outcome}")
-    device = trainings.first.device
-    return CombinationResults(trainings.network.name, device.id, rows, interrupted, device.int8_speed)
+    used = trainings.first.device
+    return CombinationResults(trainings.network.name, used.id, rows, interrupted, used.int8_speed)
 
 
 def split(data: tuple[Any, Any], share: float) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
