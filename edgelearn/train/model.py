@@ -70,8 +70,7 @@ class Model(SavedModel):
             raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {seed!r}.")
         self.network, self.seed = network, seed
         self.status, self.turns = TrainingStatus(), Turns()
-        self._statistics_set = weights is not None
-        self.untrained = weights is None  # True while all weights are those that were drawn
+        self._statistics_set, self.untrained = weights is not None, weights is None  # untrained: weights as drawn
         checked = network.initialize(seed) if weights is None else copied(check_weights(network, weights))
         self.choice: DeviceChoice = share_with.choice if share_with else choose_device(device)
         self.context = share_with.context if share_with else Context(self.choice.device)
