@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
 from inspect import Signature, signature
-from math import inf
+from math import inf, isfinite
 from numbers import Integral, Real
-from sys import float_info
 from typing import Any
 
 from edgelearn.errors import EdgelearnError, PlanError
@@ -48,7 +47,10 @@ def check_arguments(kind: type, given: Iterable[str], error: type[EdgelearnError
 
 def is_number(value: Any) -> bool:
     """True for a real number that is finite; a bool is none."""
-    return isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= float_info.max
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
+    except OverflowError:  # an int beyond all floats
+        return False
 
 
 def whole(name: str, value: Any, least: int = 1, error: type[EdgelearnError] = PlanError) -> int:

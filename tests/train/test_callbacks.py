@@ -2,9 +2,10 @@ import re
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from edgelearn.errors import PlanError
+from edgelearn.errors import NonFiniteError, PlanError
 from edgelearn.ops import SGD
 from edgelearn.train import EarlyStopping, History, Model, ProgressBar, TimeLimit
 from edgelearn.train.callbacks.progress import Notebook
@@ -92,9 +93,10 @@ def test_progress_bar_prints_a_row_an_epoch(capsys):
 
 def test_progress_bar_ends_with_an_error():
     bar = ProgressBar()
-    model = Model(toy_network()).compile(SGD(float("nan")))
-    with pytest.raises(PlanError):
-        model.fit(*examples(10), callbacks=[bar])
+    x, y = examples(10)
+    x[3] = np.nan
+    with pytest.raises(NonFiniteError):
+        Model(toy_network()).fit(x, y, callbacks=[bar])
     ProgressBar().on_train_end({})
     assert bar._display is None
 
