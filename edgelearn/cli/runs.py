@@ -54,7 +54,10 @@ def run(options: argparse.Namespace) -> Answer:
     if first == "rerun" and len(names) == 1:
         return _rerun(store, names[0])
     if names or first in ("delete", "prune", "rerun"):
-        raise UsageError("One run is shown at a time; or write delete RUN [RUN …], prune, or rerun RUN.")
+        raise UsageError(
+            f"'{' '.join(options.words):.80}' is no command of runs. One run is shown at a time; or write "
+            f"delete RUN [RUN …], prune, or rerun RUN."
+        )
     answer = Answer(export(store.open(first)))
     if options.export:
         write_export(store.open(first), options.export)

@@ -67,6 +67,7 @@ def emit_forward(
     check_accumulators(e.layer, window.taps * channels, x.format, kernel.format)
     flops = 2 * out.rows * out.channels * window.taps * channels
     if quantized_units.multiplies(e, x.tensor):
+        assert residual is None, "the kernels of matrix units add no residuals"
         quantized_units.emit_forward(e, window, geometry.images, x, kernel, target, epilogue, flops)
         return
     candidates = _tiles(e.traits, out_width, out.blocks)
