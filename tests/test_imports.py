@@ -1,5 +1,6 @@
 """What `import edgelearn` costs: nothing that a caller who doesn't need it has to wait for."""
 
+import os
 import subprocess
 import sys
 
@@ -8,7 +9,10 @@ HEAVY = ("tensorflow", "matplotlib", "h5py", "PIL", "scipy")
 
 
 def in_fresh_process(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    """What `code` prints. Bytecode is kept, as it is for users: without it Python compiles the package each time."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    options = {"check": True, "capture_output": True, "text": True, "env": environment}
+    return subprocess.run([sys.executable, "-c", code], **options).stdout
 
 
 def test_import_is_quick():

@@ -9,7 +9,6 @@ import numpy as np
 
 from edgelearn.errors import DataError
 from edgelearn.graph import Network
-from edgelearn.interop.exporting.inference import ranged
 from edgelearn.interop.weights import Weights
 from edgelearn.ops.formats import Format
 from edgelearn.ops.observers import InHindsightMinMax
@@ -30,6 +29,8 @@ def calibrate(model: Any, x: Any, batch_size: int = BATCH) -> Weights:
 
     Raises DataError if there are no examples.
     """
+    from edgelearn.interop.exporting.inference import ranged  # with the exporters, which an import doesn't wait for
+
     inputs = x if isinstance(x, Mapping) else {next(iter(model.network.inputs)): x}
     count = len(next(iter(inputs.values())))
     if not count:
