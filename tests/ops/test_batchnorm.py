@@ -58,6 +58,9 @@ def check_forward(bench, rng, *shape, op=OP):
     w = draw_weights(rng, op.weights(shape[1:])["gamma"].shape)
     mean, variance = op.reference_moments(y.astype(np.float32).astype(np.float64))
     expected = op.reference_forward([y.astype(np.float32).astype(np.float64)], w, batch=True)
+    clipped = np.clip(expected, 0, 6)
+    # y * scale and the shift, up to thousands, cancel out; processors without FMA round both
+    rounded = np.abs(mean * w["gamma"] / np.sqrt(variance + op.epsilon)).max() * 2**-23
 
     def check():
         tw, tz = put_all(bench, w), bench.empty(y.shape)
@@ -67,7 +70,7 @@ def check_forward(bench, rng, *shape, op=OP):
         close(read_row(bench, s.inverse), 1 / np.sqrt(variance + op.epsilon), 1e-4)
         close(bench.get(tw["moving_mean"]), 0.9 * w["moving_mean"] + 0.1 * mean)
         close(bench.get(tw["moving_variance"]), 0.9 * w["moving_variance"] + 0.1 * variance)
-        close(bench.get(tz), np.clip(expected, 0, 6), 3e-4)
+        close(bench.get(tz), clipped, 3e-4 + rounded / (clipped.max() + 1e-6))
 
     return every_choice(bench, check)
 
