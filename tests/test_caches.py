@@ -116,3 +116,11 @@ def test_a_home_that_can_not_be_written(blocked, temporary):
     assert len(said) == len(set(said)) > 0
     if any(device.platform == POCL for device in list_devices()):
         assert "POCL_CACHE_DIR" in done.stderr
+
+
+def test_an_empty_name_of_pocls_folder_is_none():
+    code = "import edgelearn, os; print(len(edgelearn.list_devices()), 'POCL_CACHE_DIR' in os.environ)"
+    environment = os.environ | {"POCL_CACHE_DIR": ""}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    count, named = ran.stdout.split()
+    assert int(count) > 0 and named == "False"

@@ -26,6 +26,8 @@ def pocl_folder() -> Path:
 def prepare() -> caches.Place:
     """Give PoCL a folder that it can write, before it starts: without one it reports no device, and on a full disk it
     ends the process. Return that folder, which PoCL keeps."""
+    if os.environ.get(POCL_CACHE) == "":  # unset by a shell or by make; PoCL takes it for a folder without a name
+        del os.environ[POCL_CACHE]
     found = caches.place(pocl_folder(), POCL_CACHE)
     if found.problem and found.folder:
         found.folder.mkdir(parents=True, exist_ok=True)
