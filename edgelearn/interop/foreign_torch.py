@@ -129,7 +129,7 @@ def tensors(state: dict[Any, Any]) -> dict[str, Tensor]:
 
 
 def texts(state: dict[Any, Any]) -> dict[str, str]:
-    """What edgelearn's export wrote beside the tensors."""
+    """Return the metadata that edgelearn's export wrote beside the tensors."""
     about = getattr(state, "_metadata", {})
     found = about.get("edgelearn", {}) if isinstance(about, dict) else {}
     return {str(key): str(value) for key, value in found.items()}

@@ -23,7 +23,7 @@ from .table import Table
 
 @dataclass(frozen=True)
 class Written:
-    """What was written.
+    """A written file: its size, types and the layers left in float32.
 
     Arguments:
     - `types`: bytes of the weights and other constants by type, such as {"int8": 21910, "int32": 160}.

@@ -101,7 +101,7 @@ class Pad(Op):
         return pieces
 
     def _inverse(self, axis: int, n: int) -> list[Axis]:
-        """Those parts of the gradient's axis that each make a share of that of the input."""
+        """Return the slices of the gradient's axis whose sum is the gradient of the input."""
         (before, after), pieces = self.padding[axis], self._pieces(axis, n)
         if self.mode != "edge":
             return [_inverse(piece, n) for piece in pieces]

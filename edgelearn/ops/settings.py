@@ -12,7 +12,7 @@ from typing import Any
 
 from edgelearn.errors import EdgelearnError, PlanError
 
-# What stands in place of arguments of Keras and PyTorch that layers and optimizers don't have.
+# The arguments to use instead of those of Keras and PyTorch that layers and optimizers don't have.
 ELSEWHERE = {
     "activation": "an activation is a layer of its own: network.add('relu', ReLU()).",
     "name": "a layer is named where it is added: network.add('name', op).",

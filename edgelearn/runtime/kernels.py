@@ -45,7 +45,7 @@ class Kernels(Displayed):
             if progress:
                 progress(done, len(missing), launch.kernel)
             text = source.read(launch.source, launch.kernel)
-            shared = self.context.cl_context.int_ptr, hash(text), *key
+            shared = self.context.cl_context.int_ptr, text, *key
             program = _in_use.get(shared)
             if program is None:
                 _in_use[shared] = program = self._build(launch, text)

@@ -56,7 +56,7 @@ def test_strategies_equal_flowers(name):
 )  # fmt: skip
 @pytest.mark.parametrize("clients", (10, 9))
 def test_combinations_equal_flowers(name, flowers, settings, clients):
-    """Of ten clients; of nine, two may be bad, not three."""
+    """Three of ten clients may be bad; two of nine, not three."""
     module = pytest.importorskip("flwr.serverapp.strategy")
     from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 

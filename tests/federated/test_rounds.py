@@ -385,7 +385,7 @@ ATTACKS = {
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("bad", (0, 1, 3))
 def test_strategies_that_withstand_bad_clients(strategy, attack, bad):
-    """Of ten clients; the first ones lie about their examples, too. The mean points elsewhere."""
+    """Some of ten clients are bad, and lie about their examples, too. The mean points elsewhere."""
     rng = np.random.default_rng(3)
     right = rng.normal(size=200).astype(np.float32)
     changes = [[right + rng.normal(size=200).astype(np.float32) / 2] for _ in range(10)]

@@ -147,7 +147,7 @@ def time_cells(times: Times) -> list[tuple[str, ...]]:
 
 
 def time_title(times: Times, batchnorm: str) -> str:
-    """What was measured, in two lines."""
+    """Return two lines that say which network, batch and steps were measured."""
     examples, rounds, steps = (
         f"{count} {what}{'s' * (count > 1)}"
         for count, what in ((times.examples, "example"), (times.rounds, "round"), (times.steps, "step"))

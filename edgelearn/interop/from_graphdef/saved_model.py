@@ -30,7 +30,7 @@ TABLES = {"HashTable", "HashTableV2", "InitializeTable", "InitializeTableFromTex
 ASSIGNMENTS = {"Assign", "AssignVariableOp"}
 CONDITIONS = {"All", "Any", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalNot",
               "LogicalOr", "NotEqual", "Rank", "Size", "StringFormat"}  # fmt: skip
-# What an initialiser, or what runs beside a signature, may hold: nothing that acts outside of the graph
+# Operators that initialisers and everything else beside a signature may hold: none acts outside of the graph
 ALLOWED = {*HANDLERS, *SOURCES, *NO_RESULT, *CALLS, *VARIABLES, *TABLES, *ASSIGNMENTS, *CONDITIONS, "Const",
            "ReadVariableOp"}  # fmt: skip
 RESULTS = {f"FusedBatchNorm{version}": ("y", "batch_mean", "batch_variance", "reserve_space_1", "reserve_space_2",

@@ -215,7 +215,7 @@ class _Walk:
 
 
 def _ranges(b: Builder) -> list[str]:
-    """What became of the ranges of quantized tensors."""
+    """Return notes on the ranges of quantized tensors: which became clamps, which were taken as calibrated."""
     notes = []
     if b.clamped:
         notes.append(
