@@ -1,4 +1,4 @@
-"""The structure of the package: imports without circles, annotations included, and files of a readable length."""
+"""The structure of the package: imports without circles, annotations included."""
 
 import ast
 from functools import cache
@@ -8,7 +8,6 @@ from pathlib import Path
 import edgelearn
 
 ROOT = Path(edgelearn.__file__).parent
-LONGEST = 400  # lines of a file
 
 
 @cache
@@ -50,8 +49,3 @@ def test_no_two_files_import_each_other():
 def test_a_circle_is_found():
     assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
     assert {"edgelearn.graph.network", "edgelearn.graph.split"} <= imports("edgelearn.graph")
-
-
-def test_files_are_short():
-    lengths = {path.relative_to(ROOT): len(path.read_text("utf-8").splitlines()) for path in modules().values()}
-    assert {str(path): count for path, count in lengths.items() if count >= LONGEST} == {}
