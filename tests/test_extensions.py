@@ -6,7 +6,7 @@ from edgelearn.errors import ExtensionError
 from edgelearn.experiments.finetune.config import FinetuneConfig
 from edgelearn.extensions import check_references, import_instance, import_object, is_reference, nearest
 from edgelearn.interop import find_network
-from edgelearn.keywords.learners.base import Learner
+from edgelearn.keywords.learners import Learner
 from edgelearn.ops import SGD, Op, Optimizer
 from edgelearn.ops.formats import NumberFormat
 from edgelearn.ops.observers import Observer

@@ -21,7 +21,7 @@ from edgelearn.data.audio.cache import load_features
 from edgelearn.data.audio.features import DS_CNN_MLPERF
 from edgelearn.data.audio.synthetic import embedded_words
 from edgelearn.errors import RunError
-from edgelearn.experiments.keywords.splits import hold_out
+from edgelearn.experiments.keywords.episodes import hold_out
 from edgelearn.federated import IID, ByGroup, Clients, Examples, LocalGrid, Reply, Rounds, Settings, make_strategy
 from edgelearn.ops import Dense, ReLU
 

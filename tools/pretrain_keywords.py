@@ -19,7 +19,7 @@ from edgelearn.data.audio.features import BC_RESNET
 from edgelearn.data.audio.synthetic import WORDS, speak
 from edgelearn.graph import Network
 from edgelearn.keywords import Embedder, save_embedder
-from edgelearn.keywords.sample import SAMPLE
+from edgelearn.keywords.files import SAMPLE
 from edgelearn.models import ds_cnn
 from edgelearn.models.ds_cnn import Size
 from edgelearn.ops import AdamW, SoftmaxCrossEntropy

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from edgelearn.experiments.federated.config import ENGINES, FederatedConfig
+from edgelearn.experiments.federated.experiment import ENGINES, FederatedConfig
 from edgelearn.lab.runs import RunStore
 
 from . import names

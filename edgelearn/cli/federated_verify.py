@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from edgelearn.experiments.verification.config import FIXED, VerificationConfig
+from edgelearn.experiments.verification import FIXED, VerificationConfig
 from edgelearn.lab.runs import RunStore
 
 from . import names
@@ -83,7 +83,7 @@ def _outputs(options: argparse.Namespace):
     import numpy as np
 
     from edgelearn.data.audio.clips import ClipDataset, load_clips
-    from edgelearn.experiments.verification.experiment import VOICES
+    from edgelearn.experiments.verification import VOICES
     from edgelearn.keywords import load_embedder
 
     path = Path(options.network)

@@ -36,7 +36,7 @@ def add_network(parser: argparse.ArgumentParser) -> None:
 
 def find_network(options: argparse.Namespace) -> Embedder:
     """The embedder of the options. Prints where it comes from."""
-    from edgelearn.experiments.keywords.networks import find_embedder
+    from edgelearn.experiments.keywords.embedding import find_embedder
 
     embedder, where = find_embedder(options.network, options.data, options.device)
     print(where)

@@ -34,9 +34,13 @@ def add_check(parser: argparse.ArgumentParser) -> None:
 
 
 def _personal(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments.keywords.embedding.personalisation import personalise_run
-    from edgelearn.experiments.keywords.english import english_users, personalise_english
-    from edgelearn.experiments.keywords.personalisation import to_table, users_table
+    from edgelearn.experiments.keywords.personalisation import (
+        english_users,
+        personalise_english,
+        personalise_run,
+        to_table,
+        users_table,
+    )
 
     found = []
     for what in options.what:

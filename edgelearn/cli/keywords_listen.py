@@ -11,8 +11,8 @@ import numpy as np
 
 from edgelearn.errors import DataError, UsageError
 from edgelearn.keywords import Detection, Listener, OtherWords, Vocabulary
-from edgelearn.keywords.detector import HOP, REFRACTORY, SMOOTHING
 from edgelearn.keywords.learners import Embedder, Linear
+from edgelearn.keywords.listener import HOP, REFRACTORY, SMOOTHING
 
 from .answer import Answer
 from .keywords_common import LEARNERS, add_network, find_clips, find_network, learner
@@ -90,7 +90,7 @@ def _listener(options: argparse.Namespace, vocabulary: Vocabulary, embedder: Emb
 
 
 def _others(options: argparse.Namespace, vocabulary: Vocabulary, embedder: Embedder) -> OtherWords:
-    from edgelearn.keywords.sample import other_words
+    from edgelearn.keywords.files import other_words
 
     clips = find_clips(options.others, other_words, "Other words")
     if not options.others:

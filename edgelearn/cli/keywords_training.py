@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from edgelearn.experiments.keywords.embedding.config import KeywordsConfig
-from edgelearn.experiments.keywords.episodes import SPEAKERS
-from edgelearn.experiments.keywords.splits import WORD_SPLITS
+from edgelearn.experiments.keywords.embedding import KeywordsConfig
+from edgelearn.experiments.keywords.episodes import SPEAKERS, WORD_SPLITS
 
 from .answer import Answer
 from .keywords_common import LEARNERS, find_clips, find_network, learner
@@ -59,10 +58,8 @@ def _train(options: argparse.Namespace) -> Answer:
 def _evaluate(options: argparse.Namespace) -> Answer:
     from edgelearn.data.audio.cache import load_features
     from edgelearn.data.audio.synthetic import embedded_words
-    from edgelearn.experiments.keywords.episodes import Episodes
-    from edgelearn.experiments.keywords.evaluate import Evaluator, to_table
-    from edgelearn.experiments.keywords.speakers import part_of
-    from edgelearn.keywords.learners.unlabelled import supervised
+    from edgelearn.experiments.keywords.episodes import Episodes, Evaluator, part_of, to_table
+    from edgelearn.keywords.learners import supervised
 
     learners = [learner(name) for name in options.learner]
     if options.unlabelled:

@@ -1,13 +1,11 @@
 """Federated learning: clients that train where their data is, and a server that aggregates what they learned."""
 
-from .client import Clients, Examples
-from .compressor import Compressor, NoCompression, Partly
-from .grid import Grid, LocalGrid
-from .memory import ClientMemory
-from .messages import Instruction, Reply, Size, size_of
+from .client import ClientMemory, Clients, Examples
+from .compression import Compressor, NoCompression, Partly
+from .messages import Grid, Instruction, LocalGrid, Reply, Size, size_of
 from .partition import IID, ByGroup, Dirichlet, LabelsPerClient, Partition, counts
-from .rounds import RoundRecord, Rounds, Settings
 from .screening import Update, screen
+from .server import RoundRecord, Rounds, Settings
 from .strategy import (
     STRATEGIES,
     FedAdam,

@@ -9,8 +9,7 @@ from typing import Any
 
 from edgelearn.errors import RunError
 
-from .grid import Outcome
-from .messages import Instruction, Reply
+from .messages import Instruction, Outcome, Reply
 
 RECORD, FIELD = "message", "bytes"  # where a message of Flower holds one of ours
 _POLL_SECONDS = 0.05

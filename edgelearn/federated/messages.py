@@ -1,4 +1,4 @@
-"""Messages between server and clients: a header of JSON, and arrays as bytes.
+"""Messages between server and clients, a header of JSON and arrays as bytes, and the grids that carry them.
 
 A message is four bytes with the length of the header (little-endian), the header, and the payload. Whatever carries it,
 in one process or over a network, carries these bytes; so bytes that are counted are bytes that were sent.
@@ -7,16 +7,17 @@ in one process or over a network, carries these bytes; so bytes that are counted
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from edgelearn import records
 from edgelearn.errors import EdgelearnError, FormatError
 
-from .compressor import NoCompression
+from .compression import NoCompression
 
 _LENGTH = 4
 _LARGEST_HEADER = 1 << 16
@@ -145,3 +146,62 @@ def _start(data: bytes) -> int:
     if len(data) < start or start > _LENGTH + _LARGEST_HEADER:
         raise FormatError(f"{len(data):,} bytes are no message: its header would have {start - _LENGTH:,}.")
     return start
+
+
+Outcome = bytes | str  # a reply, or why there is none
+Arrived = Callable[[int, Outcome], None]
+
+
+class Work(Protocol):
+    """Carries out instructions: `Clients` in this process, or something that asks clients elsewhere."""
+
+    def answer(self, data: bytes) -> bytes:
+        """Return the reply to an instruction, both as bytes. Raises RunError if a file can't be written."""
+        ...
+
+
+class Grid(Protocol):
+    """Carries messages. Local, Ray and deployed federations differ in this alone."""
+
+    def exchange(
+        self, instructions: Mapping[int, bytes], deadline: float | None, arrived: Arrived
+    ) -> Mapping[int, Outcome]:
+        """Send instructions and wait for the replies.
+
+        Arguments:
+        - `instructions`: by number of the client.
+        - `deadline`: seconds to wait; None: as long as it takes.
+        - `arrived`: called with a client's number and its outcome as soon as that is known; it may raise.
+
+        Returns the outcome of each client: its reply, or a text that says why there is none.
+        """
+        ...
+
+
+class LocalGrid:
+    """Clients in this process, one after the other. What they get and send are the bytes that a network would carry.
+    They share the server's disk: where it is full, the round ends with a RunError, and no client is left out.
+
+    Arguments:
+    - `work`: the clients.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+
+    def exchange(self, instructions, deadline, arrived):
+        outcomes: dict[int, Outcome] = {}
+        for client, data in sorted(instructions.items()):
+            start = time.perf_counter()
+            outcome: Outcome = self.work.answer(data)
+            seconds = time.perf_counter() - start
+            if deadline is not None and seconds > deadline:
+                outcome = late(seconds, deadline)
+            outcomes[client] = outcome
+            arrived(client, outcome)
+        return outcomes
+
+
+def late(seconds: float, deadline: float) -> str:
+    """The outcome of a client that took too long."""
+    return f"late: {seconds:.1f} s, and the deadline is {deadline:g} s"

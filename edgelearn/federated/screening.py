@@ -11,9 +11,8 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 
-from .compressor import Decoder, Shapes
-from .grid import Outcome
-from .messages import Reply, split_own
+from .compression import Decoder, Shapes
+from .messages import Outcome, Reply, split_own
 from .strategy import norm
 
 MOST_EXAMPLES = 10  # times the round's median that a client's number of examples counts for

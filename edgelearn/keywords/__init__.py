@@ -1,12 +1,9 @@
 """Keywords of a user's own, for applications: embedders, learners, vocabularies and listeners."""
 
-from .bundle import Bundle, load_bundle, save_bundle
-from .detector import Detection, Scores, ScoreStream, Trigger
-from .embedder_file import load_embedder, save_embedder
+from .files import Bundle, load_bundle, load_embedder, save_bundle, save_embedder
 from .learners import Embedder, Learner
-from .listener import Listener
-from .threshold import OtherWords
-from .vocabulary import Vocabulary
+from .listener import Detection, Listener, Scores, ScoreStream, Trigger
+from .vocabulary import OtherWords, Vocabulary
 
 __all__ = [
     "Bundle", "Detection", "Embedder", "Learner", "Listener", "OtherWords", "ScoreStream", "Scores", "Trigger",

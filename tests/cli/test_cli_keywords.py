@@ -10,8 +10,7 @@ from edgelearn.cli import keywords_training, main
 from edgelearn.data.audio import source
 from edgelearn.data.audio.synthetic import WORDS, embedded_words
 from edgelearn.experiments.claim import Claim
-from edgelearn.experiments.keywords import WordSplit, which_set
-from edgelearn.experiments.keywords.embedding import data, experiment
+from edgelearn.experiments.keywords import WordSplit, embedding, which_set
 from edgelearn.experiments.keywords.streaming import read_labels
 from edgelearn.keywords.vocabulary import Vocabulary
 
@@ -86,11 +85,11 @@ def test_what_goes_wrong_leaves_the_words_as_they_were(home, capsys):
 
 def test_train_and_evaluate(home, capsys, monkeypatch):
     clips = embedded_words(4, 2, 6)
-    task = data.TaskData((clips.only(WORDS[:2]),), clips.only(WORDS[2:4]))
-    monkeypatch.setitem(data.TASKS, "tiny", lambda config: task)
+    task = embedding.TaskData((clips.only(WORDS[:2]),), clips.only(WORDS[2:4]))
+    monkeypatch.setitem(embedding.TASKS, "tiny", lambda config: task)
     small = ["--width", "0.125", "--size", "16", "--epochs", "1", "--no-reversed", "--noise", "0"]
     small += ["--episodes", "2", "--runs", "runs"]
-    monkeypatch.setattr(experiment, "PROTOCOLS", (("same", 1),))
+    monkeypatch.setattr(embedding, "PROTOCOLS", (("same", 1),))
     assert main(["keywords", "train", "tiny", *small]) == 0
     said = capsys.readouterr().out
     assert "nearest-mean" in said

@@ -10,7 +10,7 @@ from edgelearn.cli import COMMANDS, main
 from edgelearn.cli.fields import FIELDS, to_markdown
 from edgelearn.cli.parser import leaves, make_parser
 from edgelearn.keywords import Vocabulary
-from edgelearn.keywords.sample import sample_embedder
+from edgelearn.keywords.files import sample_embedder
 from edgelearn.runtime import list_devices
 
 NETS = """

@@ -10,7 +10,7 @@ from edgelearn.cli.options import add_options, option, read_config
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import Config, ConfigError, setting, settings
 from edgelearn.experiments.flowers import FlowersConfig
-from edgelearn.experiments.keywords.embedding.config import KeywordsConfig
+from edgelearn.experiments.keywords.embedding import KeywordsConfig
 from edgelearn.experiments.memory.config import MemoryConfig
 from edgelearn.experiments.precision import PrecisionConfig
 

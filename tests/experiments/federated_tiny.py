@@ -16,7 +16,7 @@ import numpy as np
 import edgelearn as el
 from edgelearn.experiments.cifar10 import drawn_weights
 from edgelearn.experiments.federated import FederatedExperiment
-from edgelearn.experiments.federated.tasks import TASKS, FederatedKind, FederatedTask
+from edgelearn.experiments.federated.experiment import TASKS, FederatedKind, FederatedTask
 from edgelearn.ops import Dense
 
 CLIENTS, ROUNDS = 4, 4

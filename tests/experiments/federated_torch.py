@@ -16,7 +16,7 @@ import torch
 from edgelearn.data.split import epoch_order, mini_batches
 from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
 from edgelearn.federated import Rounds, Settings
-from edgelearn.federated.grid import LocalGrid
+from edgelearn.federated.messages import LocalGrid
 from edgelearn.interop.to_torch import to_torch
 from edgelearn.train import Callback, Subset
 

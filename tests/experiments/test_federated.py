@@ -25,15 +25,14 @@ from edgelearn.experiments.federated import (
     FederatedExperiment,
     access,
     deployment,
-    elsewhere,
+    experiment,
     read_rounds,
     report,
 )
 from edgelearn.experiments.federated.deployment import Deployment
-from edgelearn.experiments.federated.experiment import PARTITION
-from edgelearn.experiments.federated.networks import with_group_normalization
-from edgelearn.experiments.federated.round_records import ROUNDS as ROUNDS_FILE
-from edgelearn.experiments.federated.round_records import totals
+from edgelearn.experiments.federated.experiment import PARTITION, with_group_normalization
+from edgelearn.experiments.federated.report import ROUNDS as ROUNDS_FILE
+from edgelearn.experiments.federated.report import totals
 from edgelearn.experiments.trained import load_model
 from edgelearn.federated.privacy import gaussian_epsilon
 from edgelearn.lab.runs import RunStore
@@ -282,12 +281,12 @@ def test_a_signal_ends_the_processes_of_an_engine(store, number, monkeypatch):
         def run(self, *arguments):
             os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(elsewhere, "Deployment", Deployment)
+    monkeypatch.setattr(experiment, "Deployment", Deployment)
     config = FederatedExperiment.resolve(FederatedConfig("tiny", engine="deployed"))
     run = store.create("federated", config.to_dict())
     before = signal.signal(number, lambda *arguments: pytest.fail("the signal wasn't heard"))
     try:
-        assert elsewhere.run_elsewhere(FederatedExperiment, run, config, lambda line: None) is None
+        assert experiment.run_elsewhere(FederatedExperiment, run, config, lambda line: None) is None
     finally:
         signal.signal(number, before)
     assert ended == [KeyboardInterrupt]
@@ -317,11 +316,11 @@ def test_whatever_dies_the_error_says_how_to_continue(store, said, cause, monkey
         def said(self):
             return said
 
-    monkeypatch.setattr(elsewhere, "Deployment", Deployment)
+    monkeypatch.setattr(experiment, "Deployment", Deployment)
     config = FederatedExperiment.resolve(FederatedConfig("tiny", engine="ray"))
     run = store.create("federated", config.to_dict())
     with pytest.raises(RunError, match=f"{cause}.*--resume {run.id}"):
-        elsewhere.run_elsewhere(FederatedExperiment, run, config, lambda line: None)
+        experiment.run_elsewhere(FederatedExperiment, run, config, lambda line: None)
 
 
 def test_more_nodes_than_clients_are_refused():

@@ -12,8 +12,8 @@ from federated_tiny import TinyFederation
 from edgelearn.cli import main
 from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
 from edgelearn.experiments.federated.check import VICTIMS, check
+from edgelearn.experiments.federated.deployment import end, end_left_over, record
 from edgelearn.experiments.federated.guard import HOME, LAB, start_guard, this_lab
-from edgelearn.experiments.federated.processes import end, end_left_over, record
 
 SLOW = bool(os.environ.get("EDGELEARN_SLOW_TESTS"))
 TINY = FederatedConfig("tiny", clients=2, rounds=2)

@@ -18,9 +18,8 @@ from federated_tiny import TinyFederation
 
 from edgelearn.errors import RunError
 from edgelearn.experiments.federated import FederatedConfig, read_rounds
-from edgelearn.experiments.federated.deployment import Deployment
-from edgelearn.experiments.federated.elsewhere import FOLDER, TRAFFIC
-from edgelearn.experiments.federated.processes import end
+from edgelearn.experiments.federated.deployment import Deployment, end
+from edgelearn.experiments.federated.experiment import FOLDER, TRAFFIC
 from edgelearn.lab.runs import RunStore
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("flwr") is None, reason="flwr isn't installed")

@@ -6,8 +6,7 @@ import pytest
 import edgelearn as el
 from edgelearn.experiments.cifar10 import drawn_weights
 from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
-from edgelearn.experiments.federated.networks import lenet
-from edgelearn.experiments.federated.tasks import FederatedKind, FederatedTask
+from edgelearn.experiments.federated.experiment import FederatedKind, FederatedTask, lenet
 
 pytest.importorskip("torch")
 

@@ -12,18 +12,20 @@ from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.experiments.experiment import silent
 from edgelearn.experiments.keywords import hold_out
 from edgelearn.experiments.keywords.embedding import (
+    ClipSource,
+    EpisodeOrder,
     KeywordsConfig,
     KeywordsExperiment,
+    Recordings,
     TaskData,
     by_word,
     load_task,
     make_embedder,
+    make_network,
+    one_standard_error,
+    read_run,
 )
-from edgelearn.experiments.keywords.embedding.dummy_temperature import one_standard_error
-from edgelearn.experiments.keywords.embedding.networks import make_network
-from edgelearn.experiments.keywords.embedding.personalisation import personalise_arabic
-from edgelearn.experiments.keywords.embedding.sources import ClipSource, EpisodeOrder, Recordings
-from edgelearn.experiments.keywords.embedding.weights import read_run
+from edgelearn.experiments.keywords.personalisation import personalise_arabic
 from edgelearn.interop import safetensors
 from edgelearn.lab.runs import Interval, RunStore
 

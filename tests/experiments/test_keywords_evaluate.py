@@ -11,19 +11,21 @@ from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.features import LogMel
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import Episodes
-from edgelearn.experiments.keywords.english import english_users, load_english, personalise_english
-from edgelearn.experiments.keywords.evaluate import Evaluator, to_table
+from edgelearn.experiments.keywords.episodes import Evaluator, to_table
 from edgelearn.experiments.keywords.personalisation import (
     CrossValidation,
     PersonalisationReport,
     Protocol,
     UserResult,
     average,
+    english_users,
+    load_english,
+    personalise_english,
     run_selected,
+    select,
     users_table,
 )
 from edgelearn.experiments.keywords.personalisation import to_table as to_personal_table
-from edgelearn.experiments.keywords.personalisation.model_selection import select
 from edgelearn.graph import Network
 from edgelearn.keywords.learners import Embedder, FineTune, Head, Learner, Linear, NearestMean, Neighbours
 from edgelearn.ops import Conv2D, Flatten

@@ -7,7 +7,7 @@ import pytest
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import part_of, which_set
-from edgelearn.experiments.keywords.speakers import PARTS
+from edgelearn.experiments.keywords.episodes import PARTS
 
 TESTED = ("022cd682", "03401e93", "0c540988", "0cb74144", "5170b77f", "ea37ca08")  # in the canonical test set
 

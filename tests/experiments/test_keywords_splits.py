@@ -5,7 +5,7 @@ from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.synthetic import embedded_words
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import LeakError, WordSplit, check_disjoint, hold_out
-from edgelearn.experiments.keywords.splits import WORD_SPLITS
+from edgelearn.experiments.keywords.episodes import WORD_SPLITS
 
 SAMPLE = embedded_words(6, 5, 3)
 

@@ -17,10 +17,10 @@ from edgelearn.experiments.keywords.streaming import (
     Occurrence,
     evaluate_detections,
     read_labels,
+    speech_interval,
     sweep,
     write_labels,
 )
-from edgelearn.experiments.keywords.streaming.recording import speech_interval
 from edgelearn.keywords import Detection, Scores, ScoreStream, Trigger
 from edgelearn.keywords.learners import Prototypes, Spotter
 

@@ -3,10 +3,15 @@ import pytest
 
 import edgelearn as el
 from edgelearn.data.audio.synthetic import embedded_words
-from edgelearn.experiments.verification import VerificationConfig, VerificationExperiment, tasks
-from edgelearn.experiments.verification.experiment import VOICES
-from edgelearn.experiments.verification.networks import picture_network
-from edgelearn.experiments.verification.report import report, true_positive_rate
+from edgelearn.experiments import verification
+from edgelearn.experiments.verification import (
+    VOICES,
+    VerificationConfig,
+    VerificationExperiment,
+    picture_network,
+    report,
+    true_positive_rate,
+)
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense, GlobalAveragePooling2D
 from edgelearn.train import Callback
@@ -54,8 +59,8 @@ class Stop(Callback):
 
 def test_stopped_and_resumed_gives_the_same_bits(tmp_path, monkeypatch):
     voices = embedded_words(2, 4, 5)
-    monkeypatch.setattr(tasks, "embedded_words", lambda *sizes: voices)
-    monkeypatch.setattr(tasks, "speaker_network", plain)
+    monkeypatch.setattr(verification, "embedded_words", lambda *sizes: voices)
+    monkeypatch.setattr(verification, "speaker_network", plain)
     config = VerificationConfig(
         strategy="fedaws", rounds=3, clients=3, batch_size=2, size=16, fraction=0.6, compress="int8"
     )

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import DataError
-from edgelearn.federated.codewords import BCHCode, code_of, largest_correlation, random_codeword, signs
+from edgelearn.federated.verification import BCHCode, code_of, largest_correlation, random_codeword, signs
 
 MESSAGE = 0x123456789ABCDEF0
 # Codewords of the messages 1 and MESSAGE by galois 0.4.11; that of 1 is the generator polynomial.

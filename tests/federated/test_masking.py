@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError, NonFiniteError
-from edgelearn.federated.masking import STEP, mask, sum_of_masked
+from edgelearn.federated.privacy import STEP, mask, sum_of_masked
 
 SHAPES, CLIENTS = [(5, 7), (300,), (0,)], [2, 3, 11]
 

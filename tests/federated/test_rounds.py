@@ -28,8 +28,7 @@ from edgelearn.federated import (
     Settings,
     make_strategy,
 )
-from edgelearn.federated.compression import make_compressor
-from edgelearn.federated.compressor import Partly
+from edgelearn.federated.compression import Partly, make_compressor
 from edgelearn.federated.privacy import Privacy
 from edgelearn.federated.screening import Lengths
 from edgelearn.ops import Dense

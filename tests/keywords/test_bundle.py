@@ -9,8 +9,8 @@ from edgelearn.data.audio.clips import load_clips
 from edgelearn.data.audio.synthetic import embedded_words
 from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.keywords import Vocabulary, load_bundle, save_bundle
+from edgelearn.keywords.files import sample_embedder
 from edgelearn.keywords.learners import NearClips, NearestMean, Spotter
-from edgelearn.keywords.sample import sample_embedder
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,12 @@ from edgelearn.data.audio.features import BC_RESNET, DS_CNN_ARM, from_json, to_j
 from edgelearn.data.audio.synthetic import WORDS, embedded_words
 from edgelearn.errors import FormatError
 from edgelearn.experiments.keywords import auroc
-from edgelearn.experiments.keywords.networks import find_embedder
+from edgelearn.experiments.keywords.embedding import find_embedder
 from edgelearn.interop import model_file, safetensors
 from edgelearn.interop.model_file import ModelFile
 from edgelearn.keywords import Embedder, load_embedder, save_embedder
+from edgelearn.keywords.files import SAMPLE, other_words, sample_embedder
 from edgelearn.keywords.learners import DummyGenerator, Head, NearestMean
-from edgelearn.keywords.sample import SAMPLE, other_words, sample_embedder
 
 
 @pytest.fixture(scope="module")

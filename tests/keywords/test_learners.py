@@ -22,8 +22,8 @@ from edgelearn.keywords.learners import (
     Neighbours,
     Prototypes,
     PseudoLabels,
+    supervised,
 )
-from edgelearn.keywords.learners.unlabelled import supervised
 from edgelearn.ops import BatchNormalization, Conv2D, GlobalAveragePooling2D, ReLU
 
 FRONT_END = LogMel(window=400, hop=800, fft=512, bands=12)

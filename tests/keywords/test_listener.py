@@ -11,7 +11,7 @@ from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.features import BC_RESNET
 from edgelearn.errors import DataError
 from edgelearn.keywords import Listener, OtherWords, Vocabulary
-from edgelearn.keywords.threshold import threshold_for
+from edgelearn.keywords.vocabulary import threshold_for
 
 RATE, HERTZ = 16_000, {"low": 400, "high": 2500, "other": 1100}
 

@@ -7,8 +7,7 @@ from edgelearn.data.audio.features import BC_RESNET, LogMel
 from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.interop import safetensors
 from edgelearn.keywords.learners import Prototypes
-from edgelearn.keywords.threshold import held_out_scores, threshold_for
-from edgelearn.keywords.vocabulary import Vocabulary
+from edgelearn.keywords.vocabulary import Vocabulary, held_out_scores, threshold_for
 
 FRONT_END = LogMel(window=400, hop=800, fft=512, bands=12)
 SHAPE = FRONT_END.shape(16_000)

@@ -40,7 +40,7 @@ RUNNING = "() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.st
 CELLS = {
     "keywords": """
 from edgelearn.data.audio.synthetic import embedded_words
-from edgelearn.experiments.keywords.networks import find_embedder
+from edgelearn.experiments.keywords.embedding import find_embedder
 from edgelearn.widgets.keywords import Enrolment, KeywordsView
 
 words = embedded_words(speakers=2, takes=4)

@@ -15,7 +15,7 @@ import edgelearn as el
 from edgelearn import atomic
 from edgelearn.errors import FormatError, RunError
 from edgelearn.experiments.federated import read_rounds, report
-from edgelearn.experiments.federated.round_records import totals
+from edgelearn.experiments.federated.report import totals
 from edgelearn.federated import (
     IID,
     ClientMemory,

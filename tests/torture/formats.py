@@ -29,7 +29,7 @@ from edgelearn.interop import ModelFile, bcresnet_npz, keras_h5, model_file, saf
 from edgelearn.interop.formats import read_model
 from edgelearn.interop.writers import write_model
 from edgelearn.keywords import load_embedder
-from edgelearn.keywords.sample import SAMPLE
+from edgelearn.keywords.files import SAMPLE
 from edgelearn.keywords.vocabulary import Vocabulary
 from edgelearn.lab.bench import table as bench_table
 from edgelearn.lab.bench.report import BenchReport

@@ -12,7 +12,7 @@ from edgelearn.data.audio.synthetic import WORDS, embedded_words
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords.streaming import LongRecording, Occurrence
 from edgelearn.keywords import Detection, Scores
-from edgelearn.keywords.sample import other_words, sample_embedder
+from edgelearn.keywords.files import other_words, sample_embedder
 from edgelearn.widgets.keywords import Enrolment, KeywordsView, Microphone, plot_det, plot_embeddings, plot_stream
 from edgelearn.widgets.keywords.plots import principal_plane
 

@@ -1,12 +1,7 @@
 """Federations on tasks, in run folders."""
 
-from .config import FederatedConfig
-from .experiment import FederatedExperiment
-from .partition_figure import plot_partition
-from .personal import PersonalErrors, personalise
-from .report import plot_bytes
-from .round_records import read_rounds
-from .tasks import TASKS
+from .experiment import TASKS, FederatedConfig, FederatedExperiment, PersonalErrors, personalise
+from .report import plot_bytes, plot_partition, read_rounds
 
 __all__ = [
     "TASKS", "FederatedConfig", "FederatedExperiment", "PersonalErrors", "personalise", "plot_bytes", "plot_partition",

@@ -19,7 +19,7 @@ from edgelearn.experiments.experiment import Experiment, Log
 from edgelearn.experiments.sweep import Job, find, train
 from edgelearn.lab.runs import RunStore
 
-from .config import FederatedConfig
+from .experiment import FederatedConfig
 
 # Processes to kill, by engine, and the names of their programs; "lab" is the process that a user starts.
 VICTIMS = {

@@ -1,4 +1,4 @@
-"""A SuperLink and SuperNodes of Flower on this machine: started, watched and ended.
+"""A SuperLink and SuperNodes of Flower on this machine: started, watched and ended, with certificates and keys.
 
 Whether a federation has finished is told by its run's record alone: `flwr run` exits with 0 when a run fails.
 """
@@ -19,17 +19,123 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import Popen, TimeoutExpired
 from types import TracebackType
 from typing import Self
+
+import psutil
 
 from edgelearn import atomic
 from edgelearn.errors import RunError
 from edgelearn.experiments.on_ray import ENVIRONMENT as RAY
 
 from . import access
-from .certificates import Keys
 from .guard import HOME, LAB, end_all, start_guard, this_lab
-from .processes import end, record
+
+_DAYS = "30"
+
+
+class Keys:
+    """A certificate authority, the certificate of a SuperLink, and a key pair for each node.
+
+    Arguments:
+    - `folder`: of the files; it is made.
+    - `nodes`: number of nodes.
+    - `address`: of the SuperLink, besides 127.0.0.1 (default: none). Then files that are there already are used again,
+      since other machines have copies.
+
+    Raises RunError if openssl or ssh-keygen is missing or fails.
+    """
+
+    def __init__(self, folder: Path, nodes: int, address: str | None = None) -> None:
+        self.folder, self.root, self.address = folder, folder / "ca.crt", address
+        if address and Path(self.public(nodes - 1)).exists():
+            return
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, mode=0o700)
+        self._certificates()
+        for number in range(nodes):
+            _call("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(self._key(number)))
+
+    @property
+    def superlink(self) -> list[str]:
+        """Arguments of flower-superlink."""
+        files = {"ssl-ca-certfile": "ca.crt", "ssl-certfile": "server.pem", "ssl-keyfile": "server.key"}
+        return [word for name, file in files.items() for word in (f"--{name}", str(self.folder / file))]
+
+    @property
+    def supernode(self) -> list[str]:
+        """Arguments of flower-supernode."""
+        return ["--root-certificates", str(self.root)]
+
+    def of_node(self, number: int) -> list[str]:
+        """Arguments of flower-supernode that authenticate a node."""
+        return ["--auth-supernode-private-key", str(self._key(number))]
+
+    def public(self, number: int) -> str:
+        """The file of a node's public key."""
+        return f"{self._key(number)}.pub"
+
+    def _key(self, number: int) -> Path:
+        return self.folder / f"node-{number}"
+
+    def _certificates(self) -> None:
+        at = {name: str(self.folder / name) for name in ("ca.key", "ca.crt", "server.key", "server.csr", "server.pem")}
+        new = ("-newkey", "rsa:3072", "-nodes")
+        subject = ("-subj", "/O=edgelearn/CN=localhost")
+        _call("openssl", "req", "-x509", *new, "-days", _DAYS, "-keyout", at["ca.key"], "-out", at["ca.crt"], *subject)
+        _call("openssl", "req", *new, "-keyout", at["server.key"], "-out", at["server.csr"], *subject)
+        names = self.folder / "names"
+        others = f", {'DNS' if any(c.isalpha() for c in self.address) else 'IP'}:{self.address}" if self.address else ""
+        names.write_text(f"subjectAltName = DNS:localhost, IP:127.0.0.1{others}\n")
+        _call(
+            "openssl", "x509", "-req", "-days", _DAYS, "-in", at["server.csr"], "-CA", at["ca.crt"], "-CAkey",
+            at["ca.key"], "-CAcreateserial", "-out", at["server.pem"], "-extfile", str(names),
+        )  # fmt: skip
+
+
+def _call(*command: str) -> None:
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise RunError(f"TLS needs {command[0]}, which isn't installed.") from None
+    except subprocess.CalledProcessError as error:
+        raise RunError(f"{command[0]} failed: {error.stderr.strip()[-300:]}") from None
+
+
+_FILE = "lab.json"  # number and time of creation of the process that started them
+_PATIENCE = 5  # seconds
+
+
+def record(folder: Path) -> None:
+    """Write down that this process starts those of a deployment."""
+    atomic.write_json(folder / _FILE, [os.getpid(), psutil.Process().create_time()])
+
+
+def end_left_over(folder: Path) -> None:
+    """End the processes of a deployment, unless the one that started them lives."""
+    try:
+        number, at = json.loads((folder / _FILE).read_text())
+        lives = psutil.Process(int(number)).create_time() == at
+    except psutil.NoSuchProcess:
+        lives = False
+    except (OSError, ValueError, TypeError):
+        return
+    if not lives:
+        end_all(folder)
+        (folder / _FILE).unlink(missing_ok=True)
+
+
+def end(process: Popen) -> None:
+    """End a process: politely, then for good."""
+    process.terminate()
+    try:
+        process.wait(_PATIENCE)
+    except TimeoutExpired:
+        process.kill()
+        process.wait(_PATIENCE)
+
 
 MODULE = "app"  # the module that Flower loads, in the app's folder
 CONNECTION = "lab"  # the name of the SuperLink in Flower's configuration
@@ -239,7 +345,7 @@ def _code(experiment: type) -> str:
     """The module of Flower's app."""
     return f"""from {experiment.__module__} import {experiment.__name__}
 
-from edgelearn.experiments.federated.apps import make_client_app, make_server_app
+from edgelearn.experiments.federated.experiment import make_client_app, make_server_app
 
 client = make_client_app({experiment.__name__})
 server = make_server_app({experiment.__name__})

@@ -1,4 +1,4 @@
-"""Federations side by side: accuracy, and the bytes that it cost."""
+"""What a federation's run says: records of its rounds, tables, and figures of bytes and of partitions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,52 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgelearn import atomic
+import numpy as np
+
+from edgelearn import atomic, records
+from edgelearn.errors import FormatError, RunError
+from edgelearn.federated import RoundRecord
 from edgelearn.lab.runs import Run
 from edgelearn.lab.runs.figures import PALETTE, to_png
 from edgelearn.units import MB, megabytes
 
-from .round_records import read_rounds
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+ROUNDS = "rounds.jsonl"  # in the run's folder
+_KINDS = ("federated", "verification")
+
+
+def read_rounds(run: Run) -> list[dict]:
+    """Return the record of each round of a run, ascending.
+
+    Raises RunError if the run is no federation, FormatError if a line is damaged.
+    """
+    if run.record["kind"] not in _KINDS:
+        raise RunError(f"Run {run.id} is no federation. `edgelearn runs` lists the kinds; choose one of {_KINDS}.")
+    rounds: dict[int, dict] = {}
+    for line in atomic.read_lines(run.folder / ROUNDS):
+        try:
+            happened = records.parse(line, RoundRecord).to_dict()
+        except records.RecordError as error:
+            raise FormatError(f"{run.folder / ROUNDS} is damaged ({error}). Restore it from a backup.") from None
+        rounds[happened["round"]] = happened  # a round that was repeated replaces its old line
+    return [rounds[number] for number in sorted(rounds)]
+
+
+def totals(happened: Sequence[dict]) -> dict:
+    """Return the `bytes` of all messages, by direction, how many updates were `left_out`, and the most `memory` that a
+    client reported, planned and allocated; clients of others need not report any."""
+    clients = [client for each in happened for client in each["clients"]]
+    return {
+        "bytes": {
+            way: {k: sum(each[way][k] for each in happened) for k in ("payload", "total")} for way in ("up", "down")
+        },
+        "left_out": sum(len(each["left_out"]) for each in happened),
+        "memory": {k: int(max((client.get(k, 0) for client in clients), default=0)) for k in ("planned", "allocated")},
+    }
+
 
 HEADER = ("run", "settings", "rounds", "accuracy", "ε", "MB up", "MB down", "left out", "client MB")
 _REASONS = 5  # that a summary has
@@ -84,3 +121,38 @@ def _row(run: Run, label: str) -> tuple[str, ...]:
     epsilon = f"{results['epsilon']:.2f}" if "epsilon" in results else "–"
     planned = f"{results['memory']['planned'] / MB:.2f}" if results else ""
     return run.id, label, str(len(happened)), accuracy, epsilon, f"{up:.3f}", f"{down:.3f}", str(left_out), planned
+
+
+_SHADES = 20  # classes with a colour of their own
+
+
+def plot_partition(counts: np.ndarray, class_names: Sequence[str], path: str | Path | None = None) -> Figure:
+    """Draw the examples of each client as a bar of its classes.
+
+    Arguments:
+    - `counts`: number of examples by client and class, as `edgelearn.federated.counts` returns it.
+    - `class_names`: of the classes.
+    - `path`: a PNG to write (default: none).
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    clients, classes = counts.shape
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    colors = PALETTE if classes <= len(PALETTE) else matplotlib.colormaps["tab20"].colors  # pyright: ignore
+    bottom = np.zeros(clients)
+    for number in range(classes):
+        label = class_names[number] if classes <= _SHADES else None
+        held = np.flatnonzero(counts[:, number])
+        color = colors[number % len(colors)]
+        axes.bar(held, counts[held, number], bottom=bottom[held], color=color, label=label)
+        bottom += counts[:, number]
+    axes.set_xlabel("client")
+    axes.set_ylabel("examples")
+    axes.set_title(f"{clients} clients, {int(counts.sum()):,} examples, {classes} classes", loc="left")
+    if classes <= _SHADES:
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    if path is not None:
+        atomic.write_bytes(path, to_png(figure))
+    return figure

@@ -22,13 +22,10 @@ from edgelearn.keywords.learners import Embedder, Head
 from edgelearn.lab.runs import Run
 from edgelearn.units import MB
 
-from .embedding.data import ARABIC, ENGLISH
-from .embedding.personalisation import personalise_run
-from .english import english_users, load_english, personalise_english
+from .embedding import ARABIC, ENGLISH, IN_DATA
 from .enrolment import measure
-from .metrics import accuracy
-from .networks import IN_DATA
-from .personalisation import PersonalisationReport
+from .episodes import accuracy
+from .personalisation import PersonalisationReport, english_users, load_english, personalise_english, personalise_run
 
 # Claims on episodes: text, speakers, shots, measure, and the least mean over splits.
 EPISODES = (

@@ -61,7 +61,7 @@ class Enroller:
         import soundfile  # noqa: F401
         import soxr  # noqa: F401
 
-        from . import networks  # noqa: F401
+        from . import embedding  # noqa: F401
 
         self.memory = PeakMemory()
 
@@ -69,7 +69,7 @@ class Enroller:
         from edgelearn.keywords.learners import Learner
         from edgelearn.keywords.vocabulary import Vocabulary, file_features
 
-        from .networks import find_embedder
+        from .embedding import find_embedder
 
         start = time.perf_counter()
         embedder, _ = find_embedder(network)

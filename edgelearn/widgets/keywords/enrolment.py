@@ -10,8 +10,7 @@ from edgelearn.data.audio.decode import fit
 from edgelearn.errors import DataError
 from edgelearn.keywords import Embedder, Learner, Listener, OtherWords, Vocabulary
 from edgelearn.keywords.learners import NearestMean
-from edgelearn.keywords.threshold import held_out_scores
-from edgelearn.keywords.vocabulary import clip_features
+from edgelearn.keywords.vocabulary import clip_features, held_out_scores
 
 _NO_SCORES = np.empty(0, np.float32)
 

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import DataError, PlanError, ShapeError
-from edgelearn.federated.verification import FedAwS, FedUV, PositivesAlone, make_verification_strategy, scores, spread
+from edgelearn.federated import verification
+from edgelearn.federated.verification import FedAwS, FedUV, PositivesAlone, make_verification_strategy, spread, unit
 from edgelearn.federated.verification import warm_up_threshold as threshold
-from edgelearn.federated.verification.spreading import unit
 
 
 def energy(w: np.ndarray, near: np.ndarray) -> float:
@@ -56,7 +56,7 @@ def test_a_vector_turns_to_its_user(rng):
     moved = w = strategy.vector(3, 0)
     for _ in range(5):
         moved = strategy.moved(moved, outputs)
-    assert scores(outputs, moved).mean() > scores(outputs, w).mean() + 0.05
+    assert verification.scores(outputs, moved).mean() > verification.scores(outputs, w).mean() + 0.05
     assert np.linalg.norm(moved) == pytest.approx(1, abs=1e-6)
     assert np.allclose(strategy.arranged(np.stack([w, moved])), np.stack([w, moved]), atol=1e-6)
     assert not np.allclose(FedAwS(spread_rate=0.1).arranged(np.stack([w, moved])), np.stack([w, moved]))

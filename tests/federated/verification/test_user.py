@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import DataError, FormatError
-from edgelearn.federated.verification import FedUV, User, scores
+from edgelearn.federated import verification
+from edgelearn.federated.verification import FedUV, User
 from edgelearn.interop import safetensors
 
 
@@ -31,7 +32,7 @@ def test_enrolment_with_a_codeword(rng):
     user = User.enrol(outputs, word, 0.8)
     assert np.array_equal(user.vector, word)
     assert user.accepts(outputs).sum() == 8
-    np.testing.assert_allclose(user.scores(outputs), scores(outputs, word)[:, 0])
+    np.testing.assert_allclose(user.scores(outputs), verification.scores(outputs, word)[:, 0])
 
 
 def test_too_few_recordings(rng):

@@ -8,10 +8,9 @@ import pytest
 import edgelearn as el
 from edgelearn.errors import PlanError
 from edgelearn.experiments.verification import VerificationRounds
-from edgelearn.federated import Examples, Instruction, LocalGrid, NoCompression, Reply, Settings
-from edgelearn.federated.codewords import code_of, user_number
-from edgelearn.federated.masking import Masks
-from edgelearn.federated.verification import PositivesAlone, Users, make_verification_strategy, scores
+from edgelearn.federated import Examples, Instruction, LocalGrid, NoCompression, Reply, Settings, verification
+from edgelearn.federated.privacy import Masks
+from edgelearn.federated.verification import PositivesAlone, Users, code_of, make_verification_strategy, user_number
 from edgelearn.ops import SGD, Dense, ReLU
 
 USERS, SIZE = 4, 127
@@ -52,7 +51,7 @@ def federate(name: str, rounds: int, masked: bool = False, fraction: float = 1.0
             model, model.changing, settings, strategy, grid, (x, owners), masks, privacy=masks
         )  # fmt: skip
         federation.fit()
-    tables = [scores(model.predict(each), federation.vectors) for each in data]
+    tables = [verification.scores(model.predict(each), federation.vectors) for each in data]
     return SimpleNamespace(rounds=federation, data=data, messages=grid.messages, tables=tables)
 
 

@@ -1,4 +1,4 @@
-"""Rounds of a federation: choose clients, send weights, aggregate what comes back, test."""
+"""The server of a federation: choose clients, send weights, aggregate what comes back, test."""
 
 from __future__ import annotations
 
@@ -19,16 +19,11 @@ from edgelearn.train import Callback, History, Model, Position, TrainedModel
 from edgelearn.train.callbacks.base import CallbackList
 from edgelearn.train.status import Logs, TrainingStatus
 
-from .averaging import Average
-from .compression.arrays import checked
-from .compression.downlink import Downlink
-from .compressor import Compressor, Decoder, NoCompression, at_round
-from .grid import Grid, Outcome
-from .masking import Masks
-from .messages import Instruction, Reply, Size, size_of
-from .privacy import Privacy
+from .compression import Compressor, Decoder, Downlink, NoCompression, at_round, checked
+from .messages import Grid, Instruction, Outcome, Reply, Size, size_of
+from .privacy import Masks, Privacy
 from .screening import Lengths, Update, screen
-from .strategy import Strategy
+from .strategy import Average, Strategy
 
 _SAMPLING, _DOWN = 32, 38  # separate these random streams from others of the same seed
 _DOWNLINK, _AVERAGE = "downlink/", "average/"  # before their tensors in a checkpoint

@@ -1,9 +1,10 @@
-"""Long recordings, composed of clips and noise."""
+"""Long recordings with known words, their labels, and the evaluation of detections in them."""
 
 from __future__ import annotations
 
 import wave
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,120 @@ from edgelearn.data.audio import RATE
 from edgelearn.data.audio.augment import synthetic_noises
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.errors import DataError
+from edgelearn.keywords.listener import REFRACTORY, Detection, Scores, Trigger
 
-from .evaluation import Occurrence
+TOLERANCE = 0.75  # seconds after a word's end in which a detection counts
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """A keyword spoken in a recording.
+
+    Arguments:
+    - `word`: the keyword.
+    - `start`, `end`: in seconds from the recording's start.
+    """
+
+    word: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class DetectionReport:
+    """Hits and false alarms in a recording.
+
+    Arguments:
+    - `occurrences`: number of spoken keywords.
+    - `delays`: for each that was detected, seconds from the word's end.
+    - `false_alarms`: number of other detections, second ones of the same occurrence included.
+    - `seconds`: length of the recording.
+    """
+
+    occurrences: int
+    delays: tuple[float, ...]
+    false_alarms: int
+    seconds: float
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the keywords that was detected; NaN if there were none."""
+        return len(self.delays) / self.occurrences if self.occurrences else float("nan")
+
+    @property
+    def false_alarms_per_hour(self) -> float:
+        return self.false_alarms * 3600 / self.seconds
+
+    @property
+    def delay(self) -> float:
+        """Mean delay in seconds; NaN without hits."""
+        return float(np.mean(self.delays)) if self.delays else float("nan")
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.delays)} of {self.occurrences} keywords detected, on average {self.delay:.2f} s after their "
+            f"end; {self.false_alarms} false alarms in {self.seconds / 60:.1f} minutes, "
+            f"{self.false_alarms_per_hour:.1f} an hour"
+        )
+
+
+def evaluate_detections(
+    detections: Sequence[Detection], timeline: Sequence[Occurrence], seconds: float, tolerance: float = TOLERANCE
+) -> DetectionReport:
+    """Compare detections with the spoken words.
+
+    Arguments:
+    - `detections`: in order of time.
+    - `timeline`: the spoken keywords.
+    - `seconds`: length of the recording.
+    - `tolerance`: a detection is a hit from a word's start until `tolerance` seconds after its end (default 0.75), if
+      the word is right and wasn't detected before; else it is a false alarm.
+    """
+    remaining, delays = list(timeline), []
+    for detection in detections:
+        for spoken in remaining:
+            if spoken.word == detection.word and spoken.start <= detection.time <= spoken.end + tolerance:
+                remaining.remove(spoken)
+                delays.append(detection.time - spoken.end)
+                break
+    return DetectionReport(len(timeline), tuple(delays), len(detections) - len(delays), seconds)
+
+
+def sweep(
+    scores: Scores, words: Sequence[str], timeline: Sequence[Occurrence], seconds: float,
+    thresholds: Sequence[float], refractory: float = REFRACTORY, tolerance: float = TOLERANCE,
+) -> list[DetectionReport]:  # fmt: skip
+    """A report for each of `thresholds`, from the scores of a recording: misses against false alarms."""
+    return [
+        evaluate_detections(Trigger(words, threshold, refractory).push(scores), timeline, seconds, tolerance)
+        for threshold in thresholds
+    ]
+
+
+def write_labels(path: str | Path, timeline: Sequence[Occurrence]) -> None:
+    """Write the spoken words to a text file. Raises RunError if it can't be written."""
+    lines = [f"{spoken.start:.6f}\t{spoken.end:.6f}\t{spoken.word}\n" for spoken in timeline]
+    atomic.write_bytes(path, "".join(lines).encode())
+
+
+def read_labels(path: str | Path) -> list[Occurrence]:
+    """Read the spoken words from a text file. Raises DataError for one that can't be read, or has other lines."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"The labels {path} can't be read: {error}. Give a text file.") from error
+    timeline = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            start, end, word = line.split("\t")
+            timeline.append(Occurrence(word, float(start), float(end)))
+        except ValueError:
+            raise DataError(
+                f"Line {number} of {path} is not a start, an end (in seconds) and a word, with tabs between: {line!r}. "
+                f"Write labels as Audacity does."
+            ) from None
+    return timeline
+
 
 _STREAM = 37  # keeps this random stream of a seed apart from others
 _FRAME = 0.01  # seconds

@@ -1,5 +1,10 @@
-"""Bundle: a folder with all that detects a user's words on another device, without edgelearn or with it.
+"""Embedders in files, the package's own network, and bundles.
 
+An embedder is kept as an edgelearn model (`interop.model_file`) with the front end of its features. The package's own
+was trained on synthesised words (`tools/pretrain_keywords.py`): other words than those of the embedded sample, by other
+synthesised speakers. It has never heard a human voice. For real use train a network on recordings, or import one.
+
+A bundle is a folder with all that detects a user's words on another device, without edgelearn or with it:
 "network.tflite" or "network.onnx" maps features to embeddings; "bundle.json" holds the rest: the words, the front end's
 settings, the classifier with its arrays, and the threshold.
 """
@@ -7,21 +12,87 @@ settings, the classifier with its arrays, and the threshold.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 
 from edgelearn import atomic, records
+from edgelearn.data.audio import features
 from edgelearn.data.audio import features as front_ends
+from edgelearn.data.audio.clips import ClipDataset
+from edgelearn.data.audio.synthetic import embedded_words
 from edgelearn.device import Device
 from edgelearn.errors import DataError, EdgelearnError, FormatError, RunError
-from edgelearn.interop import read_model
+from edgelearn.interop import model_file, read_model
+from edgelearn.interop.model_file import ModelFile
 from edgelearn.interop.writers import Written
 
-from .learners import Embedder, Linear, Prototypes, Spotter, WithDummyPrototypes
+from .learners import DummyGenerator, Embedder, Head, Linear, Prototypes, Spotter, WithDummyPrototypes
+
+P = TypeVar("P")
+
+
+def save_embedder(path: str | Path, embedder: Embedder, notes: Mapping[str, str] | None = None) -> None:
+    """Write an embedder, with its head and its generator of dummy prototypes, to a file in one step.
+
+    Arguments:
+    - `path`: the file.
+    - `embedder`: its background, clips of other people, is not stored.
+    - `notes`: more metadata, such as where the weights come from.
+
+    Raises RunError if the file can't be written; a previous one then stays as it is.
+    """
+    preprocessing = {"front_end": features.to_json(embedder.front_end), "seconds": embedder.seconds}
+    metadata, arrays = {"notes": dict(notes or {})}, {}
+    for name, part in (("head", embedder.head), ("dummies", embedder.dummies)):
+        if part is not None:
+            arrays |= {f"{name}/{key}": value for key, value in vars(part).items() if isinstance(value, np.ndarray)}
+            metadata[name] = {key: value for key, value in vars(part).items() if not isinstance(value, np.ndarray)}
+    file = ModelFile(embedder.network, embedder.weights, preprocessing=preprocessing, metadata=metadata, arrays=arrays)
+    model_file.write(path, file)
+
+
+def load_embedder(path: str | Path, device: str | Device | None = None) -> Embedder:
+    """Read an embedder from a file. `device`: part of a device's name (default: chosen).
+
+    Raises FormatError for a file that is damaged, holds something else, or is of a newer version.
+    """
+    file = model_file.read(path)
+    try:
+        front_end = features.from_json(file.preprocessing["front_end"])
+        seconds = float(file.preprocessing["seconds"])
+        head, dummies = _part(file, "head", Head), _part(file, "dummies", DummyGenerator)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise FormatError(
+            f"{path} holds a model but no embedder, or is damaged ({error!r}). Give a file that save_embedder wrote."
+        ) from None
+    return Embedder(file.network, file.weights, front_end, seconds, head, device, dummies)
+
+
+def _part(file: ModelFile, name: str, kind: type[P]) -> P | None:
+    """The head or the generator that a file holds, if any."""
+    if name not in file.metadata:
+        return None
+    arrays = {key.partition("/")[2]: array for key, array in file.arrays.items() if key.startswith(f"{name}/")}
+    return kind(**arrays, **file.metadata[name])
+
+
+SAMPLE = Path(__file__).parent / "ds_cnn_synthesised.safetensors"
+_OTHER_VOICES = 2  # seed of speakers that neither the network nor the embedded sample has
+
+
+def sample_embedder(device: str | Device | None = None) -> Embedder:
+    """The package's network, with embeddings of 64 values. `device`: part of a device's name (default: chosen)."""
+    return load_embedder(SAMPLE, device)
+
+
+def other_words(seed: int = 0) -> ClipDataset:
+    """Clips of synthesised words that nobody has enrolled, to set a threshold by. `seed` draws the speakers."""
+    return embedded_words(speakers=10, takes=1, seed=seed + _OTHER_VOICES)
+
 
 NAME, VERSION = "bundle.json", 1
 CLASSIFIERS = {kind.__name__: kind for kind in (Prototypes, WithDummyPrototypes, Linear)}
