@@ -24,8 +24,7 @@ import psutil
 import edgelearn as el
 from edgelearn.experiments.on_ray import ENVIRONMENT
 from edgelearn.federated import IID, Clients, Examples, FedAvg, LocalGrid, Rounds, Settings
-from edgelearn.lab.measure import Worker, WorkerError, usable_cores
-from edgelearn.lab.measure.memory import resident_bytes
+from edgelearn.lab.measure import Worker, WorkerError, resident_bytes, usable_cores
 from edgelearn.models import ds_cnn
 from edgelearn.runtime import choose_device
 from edgelearn.train import Callback

@@ -41,10 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    from edgelearn.lab.bench import chart
-    from edgelearn.lab.bench.markdown import as_markdown
-    from edgelearn.lab.bench.report import BenchReport
-    from edgelearn.lab.bench.table import as_text
+    from edgelearn.lab.bench.report import BenchReport, as_markdown, as_text, save_chart
 
     report = BenchReport.read(options.source) if options.source else _measure(options)
     if options.markdown:
@@ -52,7 +49,7 @@ def run(options: argparse.Namespace) -> Answer:
     else:
         print(as_text(report, width()), end="")
     if options.chart:
-        chart.save(report, options.chart)
+        save_chart(report, options.chart)
     return Answer(report.to_dict())
 
 

@@ -158,7 +158,7 @@ def _compare(options: argparse.Namespace) -> Answer:
 def _measure(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.memory.plans import plans_to_measure
     from edgelearn.interop import find_network
-    from edgelearn.lab.profile.launches import measure_launches
+    from edgelearn.lab.profile import measure_launches
     from edgelearn.tuned import launch_times as store
 
     device = choose_device(options.device).device

@@ -131,7 +131,7 @@ def _trace(options: argparse.Namespace) -> Answer:
 def _time(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.precision import report
     from edgelearn.interop import find_network
-    from edgelearn.lab.measure import REMEDY
+    from edgelearn.lab.statistics import REMEDY
     from edgelearn.runtime import choose_device
 
     device = choose_device(options.device).device

@@ -34,8 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> Answer:
     from rich.progress import Progress, TimeElapsedColumn
 
-    from edgelearn.lab.tuning import Tuner, Work
-    from edgelearn.lab.tuning.workloads import defaults
+    from edgelearn.lab.tuning import Tuner, Work, defaults
     from edgelearn.runtime import choose_device
     from edgelearn.tuned import find
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import ClassVar, Generic, Self, TypeVar
 
 from edgelearn.errors import RunError
-from edgelearn.lab.measure.memory import peak_resident_bytes
+from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore, wilson_interval
 from edgelearn.train import Callback, Model, TrainedModel
 from edgelearn.train.interrupt import on_interrupt

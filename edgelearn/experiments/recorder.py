@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from edgelearn.errors import RunError
 from edgelearn.lab.runs import Run
-from edgelearn.lab.runs.rescue import rescue
+from edgelearn.lab.runs.store import rescue
 from edgelearn.train import Callback
 from edgelearn.train.status import Logs, TrainedModel
 

@@ -1,19 +1,132 @@
-"""Pictures with captions or predictions."""
+"""Figures and tables as notebooks save them: PNG and HTML.
+
+Show that a cell is working.
+
+Pictures with captions or predictions.
+
+Errors of inverted activations, drawn over the depth of a network.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from itertools import cycle
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
-from IPython.display import Image
+from IPython.display import HTML, Image, display
 
-from edgelearn.errors import DataError
-from edgelearn.lab.runs import figures
+from edgelearn.errors import DataError, Interrupted, PlanError
+from edgelearn.lab.runs import figures, tables
+from edgelearn.runtime import DeviceChoice
+from edgelearn.train import History, WatchReconstruction
+from edgelearn.units import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def show(figure: Figure) -> Image:
+    """The figure as a PNG of at most 256 colors, which takes a third of the space in a saved notebook."""
+    from PIL import Image as Pictures
+
+    buffer = io.BytesIO()
+    picture = Pictures.open(io.BytesIO(figures.to_png(figure))).convert("RGB")
+    picture.quantize(256, dither=Pictures.Dither.NONE).save(buffer, "PNG", optimize=True)
+    return Image(buffer.getvalue())
+
+
+def plot_history(history: History) -> Figure:
+    """Draw the learning curves of a `fit`. Raises RunError if it has no epoch."""
+    columns = history.history.items()
+    rows = [{"epoch": e + 1} | {name: values[i] for name, values in columns} for i, e in enumerate(history.epoch)]
+    return figures.plot_learning_curves(rows)
+
+
+def table(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> HTML:
+    """Rows of texts or numbers as a table."""
+    return HTML(tables.html(rows, header))
+
+
+def device_table(choice: DeviceChoice) -> HTML:
+    """A table of the machine's devices, the chosen one first, with the reason."""
+    marks = [f"chosen: {choice.reason}", *("" for _ in choice.others)]
+    rows = [
+        (d.name, d.platform, d.kind.upper(), d.compute_units, size(d.memory), mark)
+        for d, mark in zip((choice.device, *choice.others), marks, strict=True)
+    ]
+    return table(rows, ("device", "platform", "kind", "compute units", "memory", ""))
+
+
+def size(nbytes: float) -> str:
+    """Bytes in a readable unit: "2.2 MB"."""
+    for unit, scale in UNITS[:-1]:
+        if nbytes >= scale:
+            return f"{nbytes / scale:,.1f} {unit}"
+    return f"{nbytes:,.0f} bytes"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in readable units: "12 s", "3 min 05 s", "2 h 10 min"."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+_SECONDS = 1.0
+
+
+class Waiting:
+    """Shows below a cell what it does and for how long, until the block ends; then nothing is left of it. ■ ends the
+    cell with a line instead of a traceback (Interrupted).
+
+    >>> with Waiting("Measuring launches") as say:
+    ...     compare(NETWORK, plans, progress=say)
+
+    Arguments:
+    - `text`: what is done. Calling the object shows another text.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text, self._ended = text, threading.Event()
+
+    def __enter__(self) -> Waiting:
+        self._start = time.monotonic()
+        self._shown = display(HTML(self._html()), display_id=True)
+        self._thread = threading.Thread(target=self._tick, name="edgelearn-waiting", daemon=True)
+        self._thread.start()
+        return self
+
+    def __call__(self, text: str) -> None:
+        self._text = text
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._update("")
+        if kind is KeyboardInterrupt:
+            raise Interrupted(f"{self._text}: stopped. Run this cell again to start anew.") from None
+
+    def _html(self) -> str:
+        return f"{escape(self._text)} … {duration(time.monotonic() - self._start)}"
+
+    def _tick(self) -> None:
+        while not self._ended.wait(_SECONDS):
+            self._update(self._html())
+
+    def _update(self, html: str) -> None:
+        if self._shown is not None:  # None outside of IPython
+            self._shown.update(HTML(html))
+
 
 _GAP, _FONT = 8, 12  # pixels
 _JPEG_QUALITY = 85
@@ -70,4 +183,37 @@ def plot_prediction(
     right.set_xticks([])
     right.spines[:].set_visible(False)
     right.tick_params(length=0, labelsize=11)
+    return figure
+
+
+EXACT = 1e-9  # the axis is linear below this, so that it shows 0
+
+
+def plot_reconstruction(watches: Mapping[str, WatchReconstruction]) -> Figure:
+    """Draw the errors of inverted activations, a line for each training.
+
+    `watches`: one for each training, by name; drawn are the layers of its last watched step, from the network's last to
+    its first. float32 rounds to 6e-8 of the largest value. Dashed: the bound at which training stops. Raises PlanError
+    if nothing was inverted, or watched yet.
+    """
+    if empty := [name for name, watch in watches.items() if not watch.errors or not watch.errors[-1][1]]:
+        raise PlanError(f"'{empty[0]}' has no errors: pass it to `fit` of a model whose plan inverts activations.")
+    figure = figures.canvas(9, 3.8)
+    axes = figure.add_subplot()
+    errors: Mapping[str, float] = {}
+    for (name, watch), color in zip(watches.items(), cycle(figures.PALETTE)):
+        updates, errors = watch.errors[-1]
+        axes.plot(list(errors.values()), ".-", color=color, label=f"{name}, update {updates}")
+    bounds = {watch.bound for watch in watches.values()}
+    for bound in bounds:
+        axes.axhline(bound, color=figures.GRAY, linestyle="--", linewidth=1.4)
+        axes.annotate("training stops", (0, bound), (0, 4), textcoords="offset points", va="bottom", fontsize=10)
+    layers = list(errors)
+    every = max(1, -(-len(layers) // 30))
+    axes.set_xticks(range(0, len(layers), every), layers[::every], rotation=60, ha="right", fontsize=8)
+    axes.set_yscale("symlog", linthresh=EXACT)
+    axes.set_ylim(-EXACT / 2, 10 * max(bounds))
+    axes.set_ylabel("Largest error over largest value", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper right", ncols=4, fontsize=10, frameon=False)
     return figure

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from edgelearn.errors import EdgelearnError
-from edgelearn.lab.measure import RoundsConfig, Sample, WorkerError, measure_in_turn, rounds, sample, usable_cores
-from edgelearn.lab.measure.rounds import take_block
+from edgelearn.lab import measure
+from edgelearn.lab.measure import RoundsConfig, Sample, WorkerError, measure_in_turn, sample, take_block, usable_cores
 
 QUIET = RoundsConfig(rounds=4, block_seconds=0.0, attempts=1)
 
@@ -49,8 +49,8 @@ class Busy:
         self.clock = self.busy = 0.0
         self.shares, self.cores, self.asked = iter(shares), cores, 0
         clock = SimpleNamespace(perf_counter=lambda: self.clock, sleep=lambda seconds: None)
-        monkeypatch.setattr(rounds, "time", clock)
-        monkeypatch.setattr(rounds, "busy_seconds", lambda cores: self.busy)
+        monkeypatch.setattr(measure, "time", clock)
+        monkeypatch.setattr(measure, "busy_seconds", lambda cores: self.busy)
 
     def __call__(self):
         self.asked += 1

@@ -31,7 +31,8 @@ from edgelearn.federated import (
 )
 from edgelearn.federated.compression import ErrorFeedback, Int8, TopK
 from edgelearn.federated.verification import User
-from edgelearn.lab.runs import RunStore, checkpoint
+from edgelearn.lab.runs import RunStore
+from edgelearn.lab.runs import run as runs
 from edgelearn.ops import Dense
 
 from .file_format import FileFormat
@@ -153,14 +154,14 @@ def make_checkpoint(folder: Path) -> Path:
     """Of a federation after its first round."""
     federated = rounds(honest)
     federated.fit()
-    (folder / "checkpoint").write_bytes(checkpoint.encode(*federated.state()))
+    (folder / "checkpoint").write_bytes(runs.encode_checkpoint(*federated.state()))
     return folder / "checkpoint"
 
 
 def read_checkpoint(path: Path) -> None:
     """The second round."""
     federated = rounds(honest, 2)
-    federated.restore(*checkpoint.read(path))
+    federated.restore(*runs.read_checkpoint(path))
     federated.fit()
 
 
@@ -168,7 +169,7 @@ def damage_checkpoint(data: bytes, rng: Random) -> bytes:
     """Damage the state or a tensor, and sign it again, as somebody does who means harm."""
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(data)
-        tensors, state = checkpoint.read(Path(file.name))
+        tensors, state = runs.read_checkpoint(Path(file.name))
     if rng.random() < 0.4:
         try:
             changed = json.loads(damage_json(json.dumps(state).encode(), rng).decode("utf-8", "replace"))
@@ -184,7 +185,7 @@ def damage_checkpoint(data: bytes, rng: Random) -> bytes:
         else:
             del tensors[name]
     try:
-        return checkpoint.encode(tensors, state)
+        return runs.encode_checkpoint(tensors, state)
     except (RunError, ValueError):
         return damage_bytes(data, rng)
 
@@ -193,14 +194,14 @@ def make_training(folder: Path) -> Path:
     """A checkpoint of a training after its first step."""
     model = _model()
     model.train_on_batch(np.ones((4, 4), np.float32), np.arange(4) % 3)
-    (folder / "checkpoint").write_bytes(checkpoint.encode(*model.state()))
+    (folder / "checkpoint").write_bytes(runs.encode_checkpoint(*model.state()))
     return folder / "checkpoint"
 
 
 def read_training(path: Path) -> None:
     """Its next step."""
     model = _model()
-    model.restore(*checkpoint.read(path))
+    model.restore(*runs.read_checkpoint(path))
     model.train_on_batch(np.ones((4, 4), np.float32), np.arange(4) % 3)
 
 

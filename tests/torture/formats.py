@@ -31,14 +31,11 @@ from edgelearn.interop.writers import write_model
 from edgelearn.keywords import load_embedder
 from edgelearn.keywords.files import SAMPLE
 from edgelearn.keywords.vocabulary import Vocabulary
-from edgelearn.lab.bench import table as bench_table
-from edgelearn.lab.bench.report import BenchReport
-from edgelearn.lab.bench.variant import Variant
+from edgelearn.lab.bench.report import BenchReport, Variant, as_text
 from edgelearn.lab.measure import Block
-from edgelearn.lab.profile import DeviceRecord, EdgeDevice
-from edgelearn.lab.profile import edge as edge_devices
-from edgelearn.lab.profile import record as profile_records
-from edgelearn.lab.runs import RunStore, checkpoint, compare, export, list_table
+from edgelearn.lab.profile import DeviceRecord, EdgeDevice, projection
+from edgelearn.lab.runs import RunStore, compare, export, list_table
+from edgelearn.lab.runs.run import encode_checkpoint, read_checkpoint
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D
 from edgelearn.ops.formats import Format
 from edgelearn.tuned import TuningResults, launch_times, store
@@ -218,8 +215,8 @@ def _copied(source: Path) -> Callable[[Path], Path]:
 def _read_profile(path: Path) -> None:
     record = DeviceRecord.load(path)
     assert record.name
-    profile_records.efficiencies(profile_records.like("cpu", [record, *profile_records.shipped()]))
-    profile_records.leave_one_out([record, profile_records.shipped()[0]])
+    projection.efficiencies(projection.like("cpu", [record, *projection.shipped()]))
+    projection.leave_one_out([record, projection.shipped()[0]])
 
 
 def _bench(folder: Path) -> Path:
@@ -234,7 +231,7 @@ def _bench(folder: Path) -> Path:
 
 def _read_bench(path: Path) -> None:
     report = BenchReport.read(path)
-    bench_table.as_text(report)
+    as_text(report)
     json.dumps(report.to_dict())
 
 
@@ -270,7 +267,7 @@ def _network(folder: Path) -> Path:
 
 def _checkpoint(folder: Path) -> Path:
     path = folder / "checkpoint.safetensors"
-    atomic.write_bytes(path, checkpoint.encode({"weights/a": np.ones((3, 4), np.float32)}, {"epoch": 2, "updates": 8}))
+    atomic.write_bytes(path, encode_checkpoint({"weights/a": np.ones((3, 4), np.float32)}, {"epoch": 2, "updates": 8}))
     return path
 
 
@@ -292,15 +289,15 @@ FORMATS: list[FileFormat] = [
       for what in saved_models.FILES),
     FileFormat("weights (npz)", _npz, bcresnet_npz.read_arrays, damage_archive),
     FileFormat("ONNX", make_onnx, read_model, damage_onnx, needs=("onnx",)),
-    FileFormat("checkpoint", _checkpoint, checkpoint.read, damage_safetensors),
+    FileFormat("checkpoint", _checkpoint, read_checkpoint, damage_safetensors),
     FileFormat("network", _network, _text(Network.from_json), damage_json),
     FileFormat("precision", _precision, _text(Precision.from_json), damage_json),
     FileFormat("embedder", _embedder, load_embedder, damage_safetensors),
     FileFormat("vocabulary", _vocabulary, _read_vocabulary, damage_safetensors, needs=("soundfile", "soxr")),
     FileFormat("run record", _runs("run.json"), _read_runs, damage_json),
     FileFormat("run history", _runs("history.jsonl"), _read_runs, damage_lines),
-    FileFormat("profile record", _copied(sorted(profile_records.FOLDER.glob("*.json"))[0]), _read_profile, damage_json),
-    FileFormat("described device", _copied(sorted(edge_devices.FOLDER.glob("*.json"))[0]),
+    FileFormat("profile record", _copied(sorted(projection.MEASURED.glob("*.json"))[0]), _read_profile, damage_json),
+    FileFormat("described device", _copied(sorted(projection.DESCRIBED.glob("*.json"))[0]),
                lambda path: EdgeDevice.load(path).peaks("fp32"), damage_json),
     FileFormat("bench report", _bench, _read_bench, damage_json),
     FileFormat("tuned results", _tuned, store.load, damage_json),

@@ -6,8 +6,7 @@ import pytest
 
 from edgelearn import tuned
 from edgelearn.compile import Kind, make_plan
-from edgelearn.lab.tuning import Work
-from edgelearn.lab.tuning.workloads import CPU, GPU
+from edgelearn.lab.tuning import CPU, GPU, Work
 from edgelearn.ops import Traits
 from edgelearn.runtime import list_devices
 

@@ -13,8 +13,15 @@ from edgelearn.errors import DataError
 from edgelearn.experiments.keywords.streaming import LongRecording, Occurrence
 from edgelearn.keywords import Detection, Scores
 from edgelearn.keywords.files import other_words, sample_embedder
-from edgelearn.widgets.keywords import Enrolment, KeywordsView, Microphone, plot_det, plot_embeddings, plot_stream
-from edgelearn.widgets.keywords.plots import principal_plane
+from edgelearn.widgets.keywords import (
+    Enrolment,
+    KeywordsView,
+    Microphone,
+    plot_det,
+    plot_embeddings,
+    plot_stream,
+    principal_plane,
+)
 
 KNOWN = WORDS[:2]
 

@@ -1,7 +1,7 @@
 import numpy as np
 
 from edgelearn.widgets import RocView
-from edgelearn.widgets.roc import rates
+from edgelearn.widgets.views import rates
 
 
 def test_rates():

@@ -7,7 +7,7 @@ from edgelearn.errors import RunError
 from edgelearn.lab.runs import figures
 from edgelearn.train import History
 from edgelearn.widgets import device_table, plot_history, show, table
-from edgelearn.widgets.show import duration, size
+from edgelearn.widgets.pictures import duration, size
 
 
 def test_show_is_a_small_png():

@@ -13,9 +13,9 @@ import pytest
 
 from edgelearn.errors import DataError, RunError
 from edgelearn.lab.runs import RunStore
-from edgelearn.widgets import TrainingView, run_html, training
-from edgelearn.widgets.training import TrainingStoppedError
-from edgelearn.widgets.worker import Progress, WorkerState
+from edgelearn.train.callbacks.remaining import Progress
+from edgelearn.widgets import TrainingView, training
+from edgelearn.widgets.training import TrainingStoppedError, WorkerState
 
 SECONDS = 30
 
@@ -124,10 +124,10 @@ def test_curves_end_at_the_epoch_that_is_shown(store, make, gate, monkeypatch):
     gate.allow(7)  # two epochs and a step
     assert [row["epoch"] for row in view.training.rows] == [0, 1, 2]
     assert view._drawn == view.training.rows[: len(view._drawn)]
-    assert view._epoch.value == run_html.epoch_html(view._drawn[-1])
+    assert view._epoch.value == training.epoch_html(view._drawn[-1])
     gate.open()
     assert ended(view) is WorkerState.FINISHED
-    assert view._drawn[-1]["epoch"] == 4 and view._epoch.value == run_html.epoch_html(view._drawn[-1])
+    assert view._drawn[-1]["epoch"] == 4 and view._epoch.value == training.epoch_html(view._drawn[-1])
 
 
 def test_stop_before_the_first_step(store, make):

@@ -4,7 +4,7 @@ import time
 import pytest
 
 from edgelearn.errors import Interrupted
-from edgelearn.widgets import Waiting, waiting
+from edgelearn.widgets import Waiting, pictures
 
 
 class Handle:
@@ -23,8 +23,8 @@ def shown(monkeypatch):
         texts.append(html.data)
         return Handle(texts)
 
-    monkeypatch.setattr(waiting, "display", display)
-    monkeypatch.setattr(waiting, "_SECONDS", 0.005)
+    monkeypatch.setattr(pictures, "display", display)
+    monkeypatch.setattr(pictures, "_SECONDS", 0.005)
     return texts
 
 

@@ -12,7 +12,7 @@ from edgelearn.compile.combination import Combination
 from edgelearn.errors import RunError
 from edgelearn.experiments.experiment import Log
 from edgelearn.experiments.task import Task, TaskTraining
-from edgelearn.lab.measure import memory
+from edgelearn.lab import measure
 from edgelearn.lab.runs import Run, median
 from edgelearn.ops import Optimizer
 from edgelearn.train import Callback
@@ -43,12 +43,12 @@ class Measure(Callback):
             self.steps.append(time.perf_counter() - self._began)
             return
         self._first = False
-        memory.release_free_memory()
-        self._counts = memory.restart_peak()
+        measure.release_free_memory()
+        self._counts = measure.restart_peak()
 
     def on_train_end(self, logs: Logs) -> None:
         if self._counts:
-            self.process = memory.peak_resident_bytes()
+            self.process = measure.peak_resident_bytes()
 
 
 class CombinationExperiment(TaskTraining[CombinationConfig]):

@@ -12,7 +12,7 @@ from edgelearn.compile.combination import Combination
 from edgelearn.display import Displayed
 from edgelearn.errors import RunError
 from edgelearn.lab.runs import Interval, Run, figures, interval, tables, wilson_interval
-from edgelearn.lab.runs.statistics import median
+from edgelearn.lab.statistics import median
 from edgelearn.units import MB
 
 if TYPE_CHECKING:

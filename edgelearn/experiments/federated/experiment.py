@@ -55,7 +55,7 @@ from edgelearn.federated.flower import FlowerGrid, client_app, server_app
 from edgelearn.federated.privacy import Masks, Privacy
 from edgelearn.graph import Network
 from edgelearn.keywords.learners import Embedder, FineTune, Head, Learner
-from edgelearn.lab.measure.memory import peak_resident_bytes
+from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore
 from edgelearn.models import ds_cnn
 from edgelearn.models.ds_cnn import Size

@@ -39,7 +39,7 @@ from edgelearn.keywords.learners import (
     trainable_part,
 )
 from edgelearn.lab.runs import Run, figures
-from edgelearn.lab.runs.statistics import Interval, interval, student_t
+from edgelearn.lab.statistics import Interval, interval, student_t
 from edgelearn.models import bcresnet, ds_cnn, ds_resnet
 from edgelearn.models.ds_cnn import SIZES
 from edgelearn.ops import AdamW, Concatenate, Dense, Loss, Prototypical, ReLU, SoftmaxCrossEntropy

@@ -17,8 +17,8 @@ import numpy as np
 from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.errors import DataError
 from edgelearn.keywords.learners import Embedder, Learner
-from edgelearn.lab.runs.statistics import Interval, interval
 from edgelearn.lab.runs.tables import render, table
+from edgelearn.lab.statistics import Interval, interval
 
 _WORDS, _SPEAKERS = 30, 31  # keep these random streams of a seed apart from others
 

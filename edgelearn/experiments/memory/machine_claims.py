@@ -9,8 +9,7 @@ from edgelearn.compile.memory.policies import EXACT
 from edgelearn.device import Device
 from edgelearn.experiments.claim import Claim
 from edgelearn.graph import Network
-from edgelearn.lab.profile.launches import table_of
-from edgelearn.lab.profile.measure import disturbance, time_launches
+from edgelearn.lab.profile.roofline import disturbance, table_of, time_launches
 from edgelearn.runtime.build import folder
 from edgelearn.units import MB
 

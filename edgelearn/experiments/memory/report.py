@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from edgelearn.lab.measure import compare as compare_times
-from edgelearn.lab.measure import quartiles
 from edgelearn.lab.runs import figures
+from edgelearn.lab.statistics import compare as compare_times
+from edgelearn.lab.statistics import quartiles
 
 from .compare import Measured
 

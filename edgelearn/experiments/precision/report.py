@@ -15,8 +15,8 @@ from edgelearn.display import Displayed
 from edgelearn.errors import RunError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network
-from edgelearn.lab.measure import quartiles
 from edgelearn.lab.runs import RunStore, figures, interval, mean_and_deviation
+from edgelearn.lab.statistics import quartiles
 from edgelearn.units import MB
 
 from .config import FLOAT, PrecisionConfig

@@ -14,7 +14,8 @@ import numpy as np
 from edgelearn.compile import Plan, Precision, Request, make_plan
 from edgelearn.device import Device
 from edgelearn.graph import Network
-from edgelearn.lab.measure import RoundsConfig, disturbance, measure_in_turn, quartiles, sample, usable_cores
+from edgelearn.lab.measure import RoundsConfig, measure_in_turn, sample, usable_cores
+from edgelearn.lab.statistics import disturbance, quartiles
 from edgelearn.ops import SGD, Compute
 from edgelearn.runtime import Context, Kernels, Session
 

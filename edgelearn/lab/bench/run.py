@@ -1,26 +1,54 @@
-"""The run: starts the workers of a workload and measures them in turn."""
+"""A description of the machine for reports.
+
+The run: starts the workers of a workload and measures them in turn.
+"""
 
 from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import cast
 
 from edgelearn.errors import EdgelearnError
 from edgelearn.extensions import check_name
-from edgelearn.lab.measure import RoundsConfig, Sample, Worker, WorkerError, measure_in_turn, usable_cores
-from edgelearn.lab.measure.memory import machine_memory
+from edgelearn.lab.measure import (
+    RoundsConfig,
+    Sample,
+    Worker,
+    WorkerError,
+    machine_memory,
+    measure_in_turn,
+    usable_cores,
+)
 from edgelearn.runtime import choose_device
 
-from . import machine
 from .contenders import CONTENDERS, SUBJECT, Entry, choose, fitting
-from .problem import make_network
-from .report import BenchReport, Machine, Settings
-from .variant import FULL, Variant
-from .workloads import DEFAULT, TYPES, Workload
+from .report import FULL, BenchReport, Machine, Settings, Variant
+from .workloads import DEFAULT, TYPES, Workload, make_network
+
+
+def describe_machine() -> dict[str, str | int]:
+    """Processor, main memory in bytes, system and Python version."""
+    return {
+        "processor": _processor(),
+        "memory_bytes": machine_memory()[1],
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()  # Linux
+    except OSError:
+        lines = []
+    models = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
+    return models[0] if models else platform.processor() or platform.machine()
 
 
 @dataclass(frozen=True)
@@ -89,7 +117,7 @@ def run(
         )
     return BenchReport(
         started=started,
-        machine=cast(Machine, machine.describe() | {"cores": len(usable), "device": chosen.facts()}),
+        machine=cast(Machine, describe_machine() | {"cores": len(usable), "device": chosen.facts()}),
         config=cast(Settings, asdict(config)),
         versions={d: importlib.metadata.version(d) for e in present for d in e.requires.values()},
         not_installed={entry.name: entry.missing() for entry in fit if not entry.available()},
@@ -196,5 +224,5 @@ class _Bench:
                 "Choose fewer contenders or a smaller batch."
             )
         arguments = entry.target, len(self.cores), self.device
-        target = "edgelearn.lab.bench.worker:BenchWorker"
+        target = "edgelearn.lab.bench.contenders:BenchWorker"
         return Worker(target, arguments, self.cores, environment, self.config.patience)

@@ -1,5 +1,10 @@
-"""Workloads: a kind of step, a network and a batch size, written `kind`, `kind:batch` or `network/kind:batch`. A step
-is one of a network, `train:16`, or of a single op of MobileNet V1, `train/conv_pw_1:16`."""
+"""Single ops that can be measured, with the shapes they have in MobileNet V1 1.0/224.
+
+Workloads: a kind of step, a network and a batch size, written `kind`, `kind:batch` or `network/kind:batch`. A step
+is one of a network, `train:16`, or of a single op of MobileNet V1, `train/conv_pw_1:16`.
+
+The numbers of a workload, drawn from its seed: every contender gets the same.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,142 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from edgelearn.errors import UsageError
-from edgelearn.extensions import check_name
-from edgelearn.ops.compute import STORED
+import numpy as np
 
-from .ops import OPS, OpSpec
+from edgelearn.errors import PlanError, UsageError
+from edgelearn.extensions import check_name
+from edgelearn.graph import Network, split_frozen, without_softmax_and_dropout
+from edgelearn.interop import find_network
+from edgelearn.interop.weights import Weights
+from edgelearn.ops import (
+    SGD,
+    Add,
+    BatchNormalization,
+    Conv2D,
+    Dense,
+    DepthwiseConv2D,
+    GlobalAveragePooling2D,
+    Loss,
+    Op,
+    Optimizer,
+    SoftmaxCrossEntropy,
+)
+from edgelearn.ops.compute import STORED
+from edgelearn.ops.tensor import Shape
+
+NAME = "op"  # of the layer in a network of one op
+
+
+@dataclass(frozen=True)
+class OpSpec:
+    """An op on inputs of `shape`, without the batch; an update is one of parameters of this shape."""
+
+    op: Op | Loss | Optimizer
+    shape: Shape
+
+    @property
+    def reads_pictures(self) -> bool:
+        """True if its input is the network's, whose gradient nobody needs."""
+        return self.shape[-1] == 3
+
+    @property
+    def output_shape(self) -> Shape:
+        """Without the batch; () of a loss, the parameters' of an update."""
+        if isinstance(self.op, Op):
+            return self.op.output_shape(self.shape)
+        return () if isinstance(self.op, Loss) else self.shape
+
+    def network(self) -> Network:
+        """The op as a network of one layer."""
+        assert isinstance(self.op, Op)
+        network = Network(NAME, self.shape)
+        network.add(NAME, self.op)
+        return network
+
+
+def _conv(filters: int, size: int = 1, strides: int = 1) -> Conv2D:
+    return Conv2D(filters, size, strides, "same", use_bias=False)
+
+
+def _depthwise(strides: int = 1) -> DepthwiseConv2D:
+    return DepthwiseConv2D(3, strides, "same", use_bias=False)
+
+
+OPS = {
+    "conv1": OpSpec(_conv(32, 3, 2), (224, 224, 3)),
+    "conv_dw_1": OpSpec(_depthwise(), (112, 112, 32)),
+    "conv_pw_1": OpSpec(_conv(64), (112, 112, 32)),
+    "conv_pw_1_bn": OpSpec(BatchNormalization(), (112, 112, 64)),  # with the batch's statistics
+    "conv_dw_2": OpSpec(_depthwise(2), (112, 112, 64)),
+    "conv_pw_3": OpSpec(_conv(128), (56, 56, 128)),
+    "conv_dw_7": OpSpec(_depthwise(), (14, 14, 512)),
+    "conv_pw_7": OpSpec(_conv(512), (14, 14, 512)),
+    "conv_pw_13": OpSpec(_conv(1024), (7, 7, 1024)),
+    "pool": OpSpec(GlobalAveragePooling2D(), (7, 7, 1024)),
+    "dense": OpSpec(Dense(1000), (1024,)),
+    "loss": OpSpec(SoftmaxCrossEntropy(), (1000,)),
+    "update": OpSpec(SGD(), (4_231_976,)),
+}
+
+
+@dataclass(frozen=True)
+class OpProblem:
+    """Numbers for a single op.
+
+    - `x`: inputs (batch, ...); of an update the parameters.
+    - `weights`: by role ("kernel"), in the network's shapes; moving statistics among them.
+    - `dy`: gradient of the output; of an update that of the parameters.
+    - `labels`: of the loss.
+    """
+
+    spec: OpSpec
+    x: np.ndarray
+    weights: dict[str, np.ndarray]
+    dy: np.ndarray
+    labels: np.ndarray
+    learning_rate: float
+
+    @property
+    def trained(self) -> dict[str, np.ndarray]:
+        """The weights that have gradients."""
+        return {role: array for role, array in self.weights.items() if not role.startswith("moving")}
+
+    @property
+    def named_weights(self) -> dict[str, np.ndarray]:
+        """Weights by their names in the network of one layer."""
+        return {f"{NAME}/{role}": array for role, array in self.weights.items()}
+
+
+def make_op_problem(spec: OpSpec, batch: int, seed: int, learning_rate: float) -> OpProblem:
+    """Normally distributed numbers; kernels by He's initialization. Same arguments, same numbers."""
+    random = np.random.default_rng([seed, 4])
+
+    def draw(shape: tuple[int, ...]) -> np.ndarray:
+        return random.standard_normal(shape, np.float32)
+
+    x, dy = draw((batch, *spec.shape)), draw((batch, *spec.output_shape))
+    weights = {}
+    if isinstance(spec.op, Op):
+        for role, weight in spec.op.weights(spec.shape).items():
+            if not weight.trainable:
+                weights[role] = np.full(weight.shape, float(role == "moving_variance"), np.float32)
+            else:
+                scale = (2 / weight.fan_in) ** 0.5 if role == "kernel" else 1.0
+                weights[role] = draw(weight.shape) * np.float32(scale)
+    return OpProblem(spec, x, weights, dy, random.integers(0, spec.shape[-1], batch), learning_rate)
+
+
+def digest(*arrays: np.ndarray) -> list[float]:
+    """Two numbers for each array, by which contenders are compared: the logarithm of its norm, and its cosine to a
+    direction that depends on its place and size alone. Arrays are in the network's layouts."""
+    numbers = []
+    for place, array in enumerate(arrays):
+        flat = np.asarray(array, np.float64).ravel()
+        direction = np.random.default_rng([place, flat.size]).standard_normal(flat.size)
+        norm = float(np.linalg.norm(flat))
+        numbers += [float(np.log(norm)), float(flat @ direction) / norm if norm else 0.0]
+    return numbers
+
 
 DEFAULT_NETWORK = "mobilenet_v1"
 INT8 = "int8"
@@ -157,3 +293,85 @@ class Workload:
 
 
 DEFAULT = tuple(Workload.parse(name) for name in ("forward:1", "train:1", "cached:163"))
+
+
+CACHED_CLASSES = 5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A network that gives logits, its weights by name, inputs (batch, *input_shape) and integer labels."""
+
+    network: Network
+    weights: dict[str, np.ndarray]
+    inputs: np.ndarray
+    labels: np.ndarray
+
+
+def make_network(workload: Workload) -> Network:
+    """The network of a workload, as `find_part`."""
+    return find_part(workload)[0]
+
+
+def find_part(workload: Workload) -> tuple[Network, Weights]:
+    """The network of a workload, without softmax and dropout, of "cached" the part above the stored features; and the
+    weights that come with it, if any.
+
+    Raises as `find_network`, PlanError for a single op, and where "cached" has nothing to store.
+    """
+    if workload.op:
+        raise PlanError(f"Workload {workload.name} is a single op without a plan: choose one of a whole network.")
+    settings = {"classes": CACHED_CLASSES} if workload.kind == "cached" else {}
+    file = find_network(workload.network, **settings)
+    network = without_softmax_and_dropout(file.network)
+    _ = network.input_shape, network.output  # one of each, or PlanError
+    if workload.trains and network.output.shape[:-1]:
+        raise PlanError(f"'{workload.network}' gives {network.output.shape}: steps are timed with class numbers.")
+    if workload.kind != "cached":
+        return network, file.weights
+    last = {type(node.op): node.name for node in network.nodes.values()}
+    heads = [last[kind] for kind in (Conv2D, Dense) if kind in last]
+    split = split_frozen(network.freeze().unfreeze(*heads)) if heads else None
+    if split is None:
+        raise PlanError(f"'{workload.network}' has no frozen part below {' and '.join(heads)}: nothing can be stored.")
+    return split.suffix, file.weights
+
+
+def make_problem(workload: Workload) -> Problem | OpProblem:
+    """Network, weights, inputs and labels; an OpProblem of a single op. Same workload, same numbers."""
+    if workload.op:
+        return make_op_problem(workload.op, workload.batch, workload.seed, workload.learning_rate)
+    network, known = find_part(workload)
+    inputs = np.random.default_rng([workload.seed, 2])
+    shape = (workload.batch, *network.input_shape)
+    if workload.kind == "cached":
+        data = np.clip(inputs.standard_normal(shape, np.float32), 0, 6)
+    else:
+        data = inputs.random(shape, np.float32) * 2 - 1
+    labels = inputs.integers(0, network.output.shape[-1], workload.batch)
+    drawn = _draw_weights(network, np.random.default_rng([workload.seed, 1]))
+    return Problem(network, drawn | {name: known[name] for name in drawn if name in known}, data, labels)
+
+
+def _draw_weights(network: Network, random: np.random.Generator) -> dict[str, np.ndarray]:
+    """He's initialization, which keeps the second moment near 1 through ReLUs, so that statistics near 0 and 1 fit. A
+    BatchNormalization that ends a residual branch has small scales: the sum of many branches stays small. Other roles
+    have their initializers' values."""
+    centers = {"gamma": 1.0, "moving_variance": 1.0, "beta": 0.0, "moving_mean": 0.0}
+    parameters = network.parameters.values()
+    initial = {} if all(p.role in (*centers, "kernel", "bias") for p in parameters) else network.initialize()
+    found = {}
+    for name, parameter in network.parameters.items():
+        weight, role = parameter.weight, parameter.role
+        if role == "kernel":
+            gain = 1 if isinstance(network.nodes[parameter.layer].op, Dense) else 2
+            found[name] = random.standard_normal(weight.shape, np.float32) * np.float32((gain / weight.fan_in) ** 0.5)
+        elif role == "bias":
+            found[name] = np.zeros(weight.shape, np.float32)
+        elif role not in centers:
+            found[name] = initial[name]
+        else:
+            found[name] = (centers[role] + random.uniform(-0.1, 0.1, weight.shape)).astype(np.float32)
+            if role == "gamma" and any(isinstance(node.op, Add) for node in network.consumers(parameter.layer)):
+                found[name] *= np.float32(0.2)
+    return found

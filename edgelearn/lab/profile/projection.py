@@ -1,4 +1,8 @@
-"""Prediction of a step's time on a device that is not here; table.py shows it.
+"""Measurements on a device as data: times of steps, and how close to the roof each kind of launch came.
+
+Devices that are not here, as data: published figures with their sources.
+
+Prediction of a step's time on a device that is not here; table.py shows it.
 
 The plan is made for the device. Each launch takes as long as the roofline says, the longer of FLOPs at the published
 peak and bytes at the published bandwidth of memory; divided by the share of the roof that launches of its kind reached
@@ -7,17 +11,253 @@ on measured devices, which the bound leaves out; plus the cost of a launch. See 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal, TypedDict, cast
 
+from edgelearn import records
 from edgelearn.compile import Plan, Request, make_plan
+from edgelearn.device import Device
 from edgelearn.display import Displayed
+from edgelearn.errors import FormatError, UsageError
+from edgelearn.ops import Traits
 
-from .edge import WIDTHS, EdgeDevice, edge_devices
-from .record import DeviceRecord, efficiencies, expected, leave_one_out, like, shipped
-from .roofline import bounds, kind
+from .peaks import Peaks
+from .roofline import Point, Roofline, bounds, kind
+
+MEASURED = Path(__file__).with_name("measured")
+
+
+class Facts(TypedDict):
+    """Entries that are read of a device's facts."""
+
+    platform: str
+    name: str
+    kind: str
+    compute_units: int
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Peaks in a file."""
+
+    flops: float
+    bandwidth: dict[int, float]
+    launch: float
+    units: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step in a file."""
+
+    name: str
+    wall: float
+    kinds: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class _File:
+    """A record in a file."""
+
+    device: Facts
+    date: str
+    peaks: _Limits
+    steps: tuple[_Step, ...]
+
+    def __post_init__(self) -> None:
+        points = [point for step in self.steps for point in step.kinds]
+        if not points or not self.peaks.bandwidth:
+            raise ValueError("it has no steps, or no bandwidth")
+        figures = [number for point in points for number in (point.seconds, point.bound)]
+        figures += [self.peaks.flops, self.peaks.launch, *self.peaks.bandwidth.values(), *self.peaks.units.values()]
+        if not all(0 < figure < math.inf for figure in figures):
+            raise ValueError("times and peaks are numbers above 0")
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """A measured step: `wall` seconds of the host's clock, and its launches by kind."""
+
+    name: str
+    wall: float
+    points: tuple[Point, ...]
+
+    @property
+    def launches(self) -> int:
+        return sum(point.launches for point in self.points)
+
+
+@dataclass(frozen=True)
+class DeviceRecord:
+    """Steps measured on one device.
+
+    Arguments:
+    - `device`: its facts, as a run records them.
+    - `date`: of the measurement.
+    - `peaks`: its measured limits.
+    - `steps`: launches and times of each step.
+    """
+
+    device: Facts
+    date: str
+    peaks: Peaks
+    steps: tuple[StepRecord, ...]
+
+    @classmethod
+    def of(cls, rooflines: Sequence[Roofline]) -> DeviceRecord:
+        """The record of rooflines measured on one device."""
+        steps = tuple(StepRecord(r.name, r.wall, tuple(r.by_kind())) for r in rooflines)
+        today = datetime.date.today().isoformat()
+        return cls(cast(Facts, rooflines[0].device.facts()), today, rooflines[0].peaks, steps)
+
+    @property
+    def name(self) -> str:
+        units = self.device["compute_units"]
+        return f"{self.device['platform']} / {self.device['name']}, {units} compute unit{'s' * (units > 1)}"
+
+    def to_dict(self) -> dict:
+        steps = [{"name": s.name, "wall": s.wall, "kinds": [asdict(point) for point in s.points]} for s in self.steps]
+        return {"device": dict(self.device), "date": self.date, "peaks": self.peaks.to_dict(), "steps": steps}
+
+    @classmethod
+    def load(cls, path: Path) -> DeviceRecord:
+        """Raises FormatError for a file that `edgelearn profile --save` did not write."""
+        try:
+            file = records.read(path, _File)
+        except (OSError, records.RecordError) as error:
+            raise FormatError(f"{path} is no record of `edgelearn profile --save`: {error}. Write it anew.") from None
+        steps = tuple(StepRecord(step.name, step.wall, step.kinds) for step in file.steps)
+        return cls(file.device, file.date, Peaks(**vars(file.peaks)), steps)
+
+
+@cache
+def shipped() -> tuple[DeviceRecord, ...]:
+    """The records that are part of the package."""
+    return tuple(DeviceRecord.load(path) for path in sorted(MEASURED.glob("*.json")))
+
+
+def efficiencies(records: Iterable[DeviceRecord]) -> dict[str, float]:
+    """Share of the roof by kind of launch over all steps of `records`; "": over all launches, for unknown kinds."""
+    bound: dict[str, float] = {}
+    taken: dict[str, float] = {}
+    for record in records:
+        for step in record.steps:
+            for point in step.points:
+                for name in (point.name, ""):
+                    bound[name] = bound.get(name, 0.0) + point.bound
+                    taken[name] = taken.get(name, 0.0) + point.seconds
+    return {name: bound[name] / taken[name] for name in bound}
+
+
+def like(kind: str, records: Iterable[DeviceRecord]) -> list[DeviceRecord]:
+    """Records of devices of a kind, "cpu" or "gpu"; if there is none, all records."""
+    records = list(records)
+    return [r for r in records if r.device["kind"] == kind] or records
+
+
+def leave_one_out(records: Sequence[DeviceRecord]) -> list[tuple[DeviceRecord, StepRecord, float]]:
+    """(record, step, predicted seconds) of every step, from the device's peaks and the efficiencies of the other
+    records."""
+    predictions = []
+    for record in records:
+        others = efficiencies(like(record.device["kind"], [r for r in records if r is not record]))
+        for step in record.steps:
+            launches = [(point.name, point.bound, point.launches) for point in step.points]
+            predictions.append((record, step, expected(launches, others, record.peaks.launch)))
+    return predictions
+
+
+def expected(launches: Iterable[tuple[str, float, int]], efficiency: Mapping[str, float], launch: float) -> float:
+    """Predicted seconds of (kind, seconds at the roof, number) of launches, each costing `launch` seconds as well."""
+    return sum(bound / efficiency.get(name, efficiency[""]) + count * launch for name, bound, count in launches)
+
+
+DESCRIBED = Path(__file__).with_name("devices")
+WIDTHS = {"fp32": 1.0, "fp16": 0.5}  # size of a number against float32
+
+
+@dataclass(frozen=True)
+class EdgeDevice:
+    """Published figures of a device.
+
+    Arguments:
+    - `name`: of the device.
+    - `kind`: "cpu", "gpu" or "accelerator".
+    - `compute_units`: number of them.
+    - `flops`: FLOP/s by precision: "fp32" and, where it computes in it, "fp16".
+    - `bandwidth`: of its memory, bytes/s.
+    - `memory`: bytes.
+    - `launch`: seconds that a kernel launch costs.
+    - `sources`: where each figure is from, or that it is an assumption.
+    """
+
+    name: str
+    kind: Literal["cpu", "gpu", "accelerator"]
+    compute_units: int
+    flops: Mapping[str, float]
+    bandwidth: float
+    memory: int
+    launch: float
+    sources: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if not {"fp32"} <= set(self.flops) <= set(WIDTHS):
+            raise ValueError(f"flops has FLOP/s by precision: {', '.join(WIDTHS)}, fp32 at least")
+        figures = {name: getattr(self, name) for name in ("compute_units", "bandwidth", "memory", "launch")}
+        for name, value in (figures | dict(self.flops)).items():
+            if not 0 < value < float("inf"):
+                raise ValueError(f"{name} is a number above 0, not {value!r}")
+        if set(figures) | {"flops"} != set(self.sources):
+            raise ValueError(f"sources says where flops, {', '.join(figures)} are from, and nothing else")
+
+    @classmethod
+    def load(cls, name: str | Path) -> EdgeDevice:
+        """The device with a name in `edge_devices()`, or described by a JSON file with the fields of this class.
+
+        Raises UsageError for another name, FormatError for a file that doesn't describe a device.
+        """
+        path = DESCRIBED / f"{name}.json" if str(name) in edge_devices() else Path(name)
+        if not path.is_file():
+            raise UsageError(
+                f"There is no device '{name}', and no such file. Choose from {', '.join(edge_devices())}, or write a "
+                f"JSON file like {DESCRIBED / 'adreno-540.json'}."
+            )
+        try:
+            return records.read(path, cls)
+        except (records.RecordError, OSError) as error:
+            raise FormatError(
+                f"{path} does not describe a device: {error}. See {DESCRIBED / 'adreno-540.json'} for one that does."
+            ) from None
+
+    def peaks(self, precision: str) -> Peaks:
+        """Peaks in a precision. Raises FormatError if the device doesn't compute in it."""
+        if precision not in self.flops:
+            raise FormatError(f"{self.name} has no FLOP/s in {precision}, only in {', '.join(self.flops)}.")
+        return Peaks(self.flops[precision], {1: self.bandwidth}, self.launch)
+
+    def device(self) -> Device:
+        """A device to make plans for, with memory for any of them."""
+        endless = 1 << 62
+        return Device(
+            name=self.name, platform="described", vendor="", driver="", version="", kind=self.kind, memory=endless,
+            largest_buffer=endless, local_memory=32 << 10, compute_units=self.compute_units, clock_mhz=0, alignment=128,
+            vector_width=4, extensions=(),
+        )  # fmt: skip
+
+    def traits(self) -> Traits:
+        return Traits(self.kind == "gpu", self.compute_units, 4)
+
+
+def edge_devices() -> list[str]:
+    """Names of the devices that are described in the package."""
+    return sorted(path.stem for path in DESCRIBED.glob("*.json"))
+
 
 ASSUMPTIONS = (
     "kernels come as close to the roof as on the devices measured of the same kind, or on all of them if there is none",

@@ -1,4 +1,13 @@
-"""The roofline of a step: the time of each launch, and the least it could take on the device (S. Williams, A. Waterman,
+"""Reuse distances of a launch's bytes: how many other bytes were touched since they were touched last.
+
+A cache of a given size holds the data touched last, so data whose reuse distance (R. Mattson et al., "Evaluation
+techniques for storage hierarchies", IBM Systems Journal 9, 1970) is below its size comes out of it. Distances are
+counted in pages of the plan's memory, for programs that repeat, as those of a training run do. Left out: data
+that a kernel reads more than once, and that a cache is divided into sets and between cores.
+
+Time every launch of a step.
+
+The roofline of a step: the time of each launch, and the least it could take on the device (S. Williams, A. Waterman,
 D. Patterson, "Roofline", Communications of the ACM 52, 2009).
 
 FLOPs are those of linear layers, a multiply-add as two, of integers as of floats. Bytes are those that a launch must
@@ -8,24 +17,215 @@ cache holds the data touched last (see traffic.py). Left out: repeated reads bec
 arithmetic outside linear layers, latency.
 
 table.py, plot.py and trace.py show rooflines.
+
+Measure how long launches take on a device, and store it for the planner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import datetime
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from edgelearn.compile import Plan
+from edgelearn.compile.memory.launch_times import key
 from edgelearn.device import Device
 from edgelearn.device.units import UNITS
 from edgelearn.display import Displayed
-from edgelearn.launch import Launch
-from edgelearn.runtime import Context, choose_device
+from edgelearn.errors import PlanError, RunError
+from edgelearn.lab import measure
+from edgelearn.lab.measure import Block, RoundsConfig, Sample, measure_in_turn, sample, usable_cores
+from edgelearn.launch import Access, Launch, Role
+from edgelearn.ops import Traits
+from edgelearn.runtime import Context, Kernels, Session, choose_device
+from edgelearn.runtime.feed import random_batch
+from edgelearn.tuned import launch_times as store
 
-from .measure import StepTiming, disturbance, time_launches
-from .peaks import Peaks, measure_peaks
-from .traffic import distances
-from .unit_peaks import STORED
+from .peaks import STORED, Peaks, measure_peaks
+
+PAGE, MOST = 1 << 14, 1 << 14  # bytes of a page at least; pages that all launches touch together at most
+Place = Callable[[Access], tuple[Role, int]]
+
+
+def distances(launches: Sequence[Launch], place: Place) -> list[list[tuple[int, int]]]:
+    """(bytes moved, reuse distance in bytes) of each launch, in the steady state of a loop over `launches`. `place`
+    gives the memory that an access lies in, and its first byte."""
+    page = PAGE
+    while sum(launch.nbytes for launch in launches) > page * MOST:
+        page *= 2
+    recent = _Recent()
+    moves: list[list[tuple[int, int]]] = []
+    for turn in range(2):
+        for launch in launches:
+            moved: dict[int, int] = {}
+            for access in launch.accesses:
+                role, first = place(access)
+                times = access.reads + access.writes
+                for number in range(first // page, -(-(first + access.nbytes) // page)):
+                    start, end = max(first, number * page), min(first + access.nbytes, (number + 1) * page)
+                    distance = recent.touch((role, number)) * page
+                    moved[distance] = moved.get(distance, 0) + times * (end - start)
+            if turn:
+                moves.append([(nbytes, distance) for distance, nbytes in moved.items()])
+    return moves
+
+
+class _Recent:
+    """Pages by when they were touched last."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.last: dict[Hashable, int] = {}  # when each page was touched
+        self.times: list[int] = []  # the same, ascending
+
+    def touch(self, page: Hashable) -> int:
+        """Number of pages touched since `page` was, itself included, or all of them; marks `page` as touched last."""
+        count = len(self.times)
+        if page in self.last:
+            at = bisect_left(self.times, self.last[page])
+            count -= at
+            del self.times[at]
+        self.now += 1
+        self.last[page] = self.now
+        self.times.append(self.now)
+        return count
+
+
+ATTEMPTS = 3
+Times = list[tuple[Launch, int, int]]  # start and end of each launch by the device's clock, nanoseconds
+
+
+@dataclass(frozen=True)
+class TimedLaunch:
+    """A launch of the step whose time is the median of all rounds.
+
+    - `start`, `seconds`: by the device's clock; `start` counts from the step's first launch.
+    - `median`: median over all rounds of the launch's time, seconds.
+    """
+
+    launch: Launch
+    start: float
+    seconds: float
+    median: float
+
+
+@dataclass(frozen=True)
+class StepTiming:
+    """Times of a step. `wall`: median of the host's time in seconds, from the first call until the result is back,
+    without profiling; `noisy`: rounds during which other processes used the cores, however often they were repeated;
+    `spread`: of the rounds' times, upper quartile minus lower one, as a share of the median."""
+
+    launches: list[TimedLaunch]
+    wall: float
+    rounds: int
+    noisy: int = 0
+    spread: float = 0.0
+
+
+def disturbance(timings: Sequence[StepTiming]) -> str:
+    """Why nothing may be concluded from these times, as `lab.measure.disturbance` says; empty if nothing is wrong."""
+    noise = sum(timing.noisy for timing in timings) / max(1, sum(timing.rounds for timing in timings))
+    return measure.disturbance(noise, max((timing.spread for timing in timings), default=0.0))
+
+
+def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed: int = 0) -> list[StepTiming]:
+    """Time steps of plans in turn, on random inputs: training steps of a whole mini-batch at learning rate 0, so that
+    all are the same, or predictions where a plan doesn't train.
+
+    Each plan takes turns on a plain queue, for the host's time, and on a profiling one, which costs a little: the
+    device holds every plan twice. Of two steps in a row the second counts, since the first finds another plan's data in
+    the caches. The first round isn't counted. A round that other processes disturbed is repeated up to ATTEMPTS times.
+
+    Raises PlanError for a plan made for another kind of device, or without a round, and DeviceError.
+    """
+    if any(plan.traits != Traits.of(device) for plan in plans):
+        raise PlanError(
+            f"The plan was made for another kind of device than {device.id}. Make one for it: "
+            f"make_plan(plan.request, device)."
+        )
+    if rounds < 1:
+        raise PlanError(f"Measuring needs 1 round or more, not {rounds}.")
+    plain, profiling = Kernels(Context(device)), Kernels(Context(device, profiling=True))
+    with ExitStack() as stack:
+
+        def steps(plan: Plan, kernels: Kernels) -> _Steps:
+            return stack.enter_context(_Steps(plan, kernels, seed))
+
+        timers = {i: _Timer(steps(plan, plain), steps(plan, profiling)) for i, plan in enumerate(plans)}
+        samplers: dict[int, Callable[[], Sample]] = dict(timers.items())
+        for sampler in samplers.values():
+            sampler()
+        blocks = measure_in_turn(samplers, usable_cores(), RoundsConfig(rounds, 0.0, attempts=ATTEMPTS))
+    return [_step_timing(timer.times[1:], blocks[i]) for i, timer in timers.items()]
+
+
+class _Steps:
+    """A session whose step can be called; closed at the end of the block."""
+
+    def __init__(self, plan: Plan, kernels: Kernels, seed: int) -> None:
+        r = plan.request
+        rng = np.random.default_rng(seed)
+        self.plan, self.context, self.session = plan, kernels.context, Session(plan, kernels.context, kernels)
+        self.session.load(r.network.initialize(seed))
+        self.sizes = plan.micro_batches(r.batch_size)
+        self.parts = [random_batch(plan, n, rng) for n in self.sizes]
+
+    def __enter__(self) -> _Steps:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.session.close()
+
+    def __call__(self) -> None:
+        """Run a step."""
+        if self.plan.request.optimizer is not None:
+            self.session.train(self.parts, self.plan.request.batch_size, 0.0, 1)
+        else:
+            for n, (x, _) in zip(self.sizes, self.parts, strict=True):
+                self.session.predict(x, n)
+
+
+@dataclass
+class _Timer:
+    """Samples steps of a plan by the host's clock, and collects the device's times of its launches."""
+
+    plain: _Steps
+    profiled: _Steps
+    times: list[Times] = field(default_factory=list)
+
+    def __call__(self) -> Sample:
+        cpu = time.process_time()
+        wall = sample(self.plain).times
+        self.profiled()
+        self.profiled.context.take_times()
+        self.profiled()
+        self.times.append(self.profiled.context.take_times())
+        return Sample(wall, time.process_time() - cpu)
+
+
+def _step_timing(launches: list[Times], blocks: Sequence[Block]) -> StepTiming:
+    low, wall, high = np.quantile([block.seconds for block in blocks], (0.25, 0.5, 0.75))
+    noisy = sum(block.noisy for block in blocks)
+    return StepTiming(_timed(launches), float(wall), len(blocks), noisy, float((high - low) / wall))
+
+
+def _timed(rounds: list[Times]) -> list[TimedLaunch]:
+    """Launches of the round of median length, with medians over all rounds."""
+    lengths = np.array([times[-1][2] - times[0][1] for times in rounds])
+    typical = rounds[int(np.argsort(lengths)[len(lengths) // 2])]
+    medians: Any = np.median([[end - start for _, start, end in times] for times in rounds], axis=0)
+    first = typical[0][1]
+    return [
+        TimedLaunch(launch, (start - first) / 1e9, (end - start) / 1e9, float(median) / 1e9)
+        for (launch, start, end), median in zip(typical, medians, strict=True)
+    ]
+
 
 # Shares of the roof that no step and no kind of launch reaches on a quiet machine; see `measured`
 MOST_OF_STEPS, MOST_OF_KINDS = 1.1, 3.0
@@ -155,12 +355,12 @@ class Roofline(Displayed):
         for index, timed in enumerate(self.timing.launches):
             groups.setdefault(name(timed.launch), []).append(index)
         points = []
-        for key, indices in groups.items():
+        for group, indices in groups.items():
             timed = [self.timing.launches[i] for i in indices]
             flops, nbytes = sum(t.launch.flops for t in timed), sum(t.launch.nbytes for t in timed)
             seconds, bound = sum(t.median for t in timed), sum(self.bounds[i] for i in indices)
             types = dict.fromkeys(compute_type(t.launch) for t in timed if t.launch.flops)
-            points.append(Point(key, len(timed), flops, nbytes, seconds, bound, ", ".join(types) or "fp32"))
+            points.append(Point(group, len(timed), flops, nbytes, seconds, bound, ", ".join(types) or "fp32"))
         return sorted(points, key=lambda point: -point.seconds)
 
 
@@ -184,3 +384,58 @@ def profile(
     launches = [timed.launch for timed in timing.launches]
     name = name or plan.request.network.name
     return Roofline(name, device, plan, peaks, timing, bounds(plan, launches, peaks))
+
+
+ATTEMPTS_TO_STORE = 2  # how often all rounds are measured, while other programs disturb them
+
+
+def measure_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, busy: bool = False) -> store.Table:
+    """Time steps of `plans` on the device in turn, and store the times of their launches (see `table_of`) in
+    EDGELEARN_TUNED or the user's folder, next to those of other launches. All plans to come are predicted by them.
+
+    Arguments:
+    - `plans`: steps that have the launches to be timed.
+    - `device`: where they run.
+    - `rounds`: of all plans (default 20).
+    - `busy`: store the times even if other programs disturbed them (default False).
+
+    Times that other programs disturbed (see `disturbance`) are measured again, once. Raises RunError if they disturbed
+    those as well, nothing stored; as `time_launches`; FormatError where the stored times are
+    damaged, before anything is measured, or nothing can be written.
+    """
+    store.load(device)
+    timings, problem = list[StepTiming](), ""
+    for _ in range(1 if busy else ATTEMPTS_TO_STORE):
+        timings = time_launches(plans, device, rounds)
+        problem = disturbance(timings)
+        if not problem:
+            break
+    if problem and not busy:
+        raise RunError(
+            f"The machine is busy: {problem}. Such times would mislead all plans to come, so that they were not "
+            f"stored: end other programs, and measure again."
+        )
+    table = table_of(timings)
+    store.save(table, device)
+    return table
+
+
+def table_of(timings: Sequence[StepTiming]) -> store.Table:
+    """Seconds of each kind of launch (see compile/memory/launch_times.py): the mean over its places in steps, since
+    caches differ between them, of the median over rounds. The time of a step beyond its launches is divided between a
+    cost of each launch and one of the step by least squares: take plans of few launches and of many."""
+    seconds: dict[str, list[float]] = {}
+    for timed in (timed for timing in timings for timed in timing.launches):
+        seconds.setdefault(key(timed.launch), []).append(timed.median)
+    means = {name: float(np.mean(values)) for name, values in seconds.items()}
+    return store.Table(datetime.date.today().isoformat(), *_overheads(timings), means)
+
+
+def _overheads(timings: Sequence[StepTiming]) -> tuple[float, float]:
+    """(seconds for each launch, seconds for a step) beyond the launches' own, none below 0."""
+    from scipy.optimize import nnls
+
+    rests = [timing.wall - sum(timed.median for timed in timing.launches) for timing in timings]
+    counts = np.array([(len(timing.launches), 1.0) for timing in timings])
+    (between, fixed), _ = nnls(counts, np.maximum(rests, 0.0))
+    return float(between), float(fixed)

@@ -1,9 +1,9 @@
 """The run store: configurations, environments and results of runs; compare, draw, export."""
 
-from .compare import Comparison, compare, list_table
-from .export import export, write_export
+from edgelearn.lab.statistics import Interval, interval, mean_and_deviation, median, wilson_interval
+
+from .compare import Comparison, compare, export, list_table, write_export
 from .run import Run
-from .statistics import Interval, interval, mean_and_deviation, median, wilson_interval
 from .store import RunStore, RunSummary
 
 __all__ = [

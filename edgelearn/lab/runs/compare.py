@@ -1,28 +1,108 @@
-"""Comparison of runs: differences of their configurations, and their results."""
+"""All results of a run as one flat table, whatever kind of run it is.
+
+Comparison of runs: differences of their configurations, and their results.
+
+A run as one JSON document that needs nothing else: record and history, without its folder.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgelearn import atomic
 from edgelearn.display import Displayed
 from edgelearn.errors import DataError, RunError
+from edgelearn.lab.statistics import wilson_interval
 from edgelearn.units import MB
 
-from . import figures, metrics
-from .record import Memory, Results, Row
-from .run import Run
-from .statistics import wilson_interval
+from . import figures
+from .run import Memory, Results, Row, Run
 from .store import RunSummary
 from .tables import render, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+MAX_ITEMS = 12  # of a list of results; of a longer one, such as the rounds of a federation, the last one is shown
+MAX_NUMBERS = 4  # of a list of numbers
+_INTERVAL = {"mean", "margin", "count"}  # entries of statistics.Interval
+_SHARES = ("accuracy", "auroc", "error_rate", "false_rejects", "false_accepts", "precision", "recall", "f1")
+
+
+def flat_results(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Results by name: nested ones as "memory.planned", those of a list as "reports[cosine, shots 5].accuracy". Values
+    are numbers, texts, lists of numbers, and intervals: {"mean", "margin", "count"}."""
+    found: dict[str, Any] = {}
+    for key, value in results.items():
+        found |= _flat_value(value, f"{prefix}{key}")
+    return found
+
+
+def result_text(name: str, value: Any) -> str:
+    """A result of this name as text: shares in percent, bytes in MB, intervals as mean ± margin."""
+    if value is None:
+        return "–"
+    if isinstance(value, Mapping):
+        if value.keys() >= _INTERVAL:
+            return f"{result_text(name, value['mean'])} ± {result_text(name, value['margin'])}"
+        return ", ".join(map(str, value))
+    if isinstance(value, list):
+        shown = ", ".join(result_text(name, each) for each in value[-MAX_NUMBERS:])
+        return shown if len(value) <= MAX_NUMBERS else f"{len(value)} values, the last: {shown}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if name.endswith(_SHARES) and 0 <= value <= 1:
+        return f"{100 * value:.1f} %"
+    if name.endswith(("bytes", "traffic")) or "memory." in name:
+        return f"{value / MB:,.1f} MB"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _flat_value(value: Any, name: str) -> dict[str, Any]:
+    if isinstance(value, Mapping) and not value.keys() >= _INTERVAL:
+        return flat_results(value, f"{name}.")
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if value and all(isinstance(item, Mapping) for item in value):
+            return _flat_list(value, name)
+        return {name: [each if isinstance(each, Number | str) else str(each) for each in value]} if value else {}
+    return {name: value}
+
+
+def _flat_list(items: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """Results of a list. Texts and whole numbers that all share are given once; those that differ name a result, unless
+    they don't tell all apart: then its number does."""
+    if len(items) > MAX_ITEMS:
+        return flat_results(items[-1], f"{name}[{len(items)}].")
+    settings = [
+        key
+        for key in dict.fromkeys(key for item in items for key in item)
+        if all(isinstance(item.get(key, ""), str | int) for item in items)
+    ]
+    shared = [key for key in settings if len(items) > 1 and all(item.get(key) == items[0].get(key) for item in items)]
+    telling = [key for key in settings if key not in shared]
+    labels = [", ".join(_setting(key, item[key]) for key in telling if key in item) for item in items]
+    if len(set(labels)) < len(items) or len(items) == 1:
+        labels, telling = [str(number) for number in range(1, len(items) + 1)], []
+    found = flat_results({key: items[0][key] for key in shared}, f"{name}.")
+    for label, item in zip(labels, items, strict=True):
+        rest = {key: value for key, value in item.items() if key not in (*shared, *telling)}
+        found |= flat_results(rest, f"{name}[{label}].")
+    return found
+
+
+def _setting(key: str, value: Any) -> str:
+    return value if isinstance(value, str) else f"{key} {value}"
+
 
 ABSENT = "–"
 
@@ -70,7 +150,7 @@ class Comparison(Displayed):
         for name, values in self.results.items():
             if name == "accuracy_interval" or all(value is None for value in values):
                 continue
-            show = _ROWS.get(name) or partial(metrics.text, name)
+            show = _ROWS.get(name) or partial(result_text, name)
             cells = [show(value) if value is not None else ABSENT for value in values]
             if name == "accuracy":
                 cells = [
@@ -150,7 +230,7 @@ def _headline(summary: RunSummary) -> str:
         return f"loss {loss:.4g}"
     for name, value in _others(summary.results, summary.last).items():
         if isinstance(value, Mapping | float):
-            return f"{name.rpartition('.')[2]} {metrics.text(name, value)}"
+            return f"{name.rpartition('.')[2]} {result_text(name, value)}"
     return ABSENT
 
 
@@ -177,9 +257,9 @@ def _outcome(record: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> di
 def _others(results: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
     """The results besides those above; of a run that hasn't finished, the metrics of its last epoch."""
     known = {*Results.__annotations__, *Row.__annotations__}
-    found = metrics.flat({name: value for name, value in results.items() if name not in known})
-    found |= metrics.flat({"memory": {k: v for k, v in (results.get("memory") or {}).items() if k not in MEMORY}})
-    return metrics.flat({name: value for name, value in last.items() if name not in known}) | found
+    found = flat_results({name: value for name, value in results.items() if name not in known})
+    found |= flat_results({"memory": {k: v for k, v in (results.get("memory") or {}).items() if k not in MEMORY}})
+    return flat_results({name: value for name, value in last.items() if name not in known}) | found
 
 
 def _accuracy(results: Mapping[str, Any], last: Mapping[str, Any]) -> tuple[float | None, tuple[float, float] | None]:
@@ -245,3 +325,33 @@ _ROWS: dict[str, Callable[[Any], str]] = {
     "process": _memory,
     "device": str,
 }
+
+
+EXPORT_FORMAT = "edgelearn run 1"
+
+
+def export(run: Run) -> dict[str, Any]:
+    """Record and history as plain JSON values.
+
+    Standard JSON has no NaN and no infinity, so they become null. Raises FormatError if the run is damaged.
+    """
+    status = run.status  # also rereads the record
+    document = {
+        "format": EXPORT_FORMAT,
+        "run": run.record | {"id": run.id, "status": status},
+        "history": run.history(),
+    }
+    return _finite(json.loads(atomic.to_json(document)))
+
+
+def write_export(run: Run, path: str | Path) -> None:
+    """Write `export(run)` to `path` in one step; raises RunError if that can't be done."""
+    atomic.write_json(path, export(run))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,19 @@
-"""A run: configuration, environment, history, checkpoints and results of one training. It is a folder:
+"""Entries of a run's record and history, as they are checked when they are written and when they are read.
+
+The environment of a run: versions, platform, and the commit of the source.
+
+A checkpoint in one safetensors file: tensors, a JSON state, and a SHA-256 of it all.
+
+The digest stands in the file's metadata and is taken over every byte of the file with the digest's own
+64 characters set to zero, so a change anywhere, header included, is noticed.
+Format: https://huggingface.co/docs/safetensors (an 8-byte header length, a JSON header, the data).
+
+One writer per run: a lock that the operating system releases when its holder ends.
+
+The lock is tied to an open file, so the kernel releases it when the process ends, however it ends: no stale lock
+outlives a kill, a reboot, or a process number that was given out again.
+
+A run: configuration, environment, history, checkpoints and results of one training. It is a folder:
 
     run.json                            the record: config, seed, environment, device, status, results
     history.jsonl                       a row per epoch
@@ -14,23 +29,358 @@ In the device: `name`.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
+import json
 import logging
+import os
+import platform
+import socket
+import subprocess
 import threading
+import time
+import weakref
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import numpy as np
+import safetensors
+import safetensors.numpy
+from filelock import lock_descriptor
 
 from edgelearn import atomic, records
 from edgelearn.errors import FormatError, RunError
 
-from . import checkpoint
-from .environment import environment
-from .lock import Lock, is_held
-from .record import RECORD, Row, normal, normal_row, read_record
+FORMAT = 1
+RECORD = "run.json"
+
+
+class Memory(TypedDict, total=False):
+    """Bytes."""
+
+    planned: int | None
+    allocated: int | None
+    process: int | None
+
+
+class Results(TypedDict, total=False):
+    """Results that comparisons and figures read. A run may have others too."""
+
+    correct: int | None
+    total: int | None
+    accuracy: float | None
+    loss: float | None
+    epochs: int | None
+    seconds: float | None
+    interval: list[float] | None
+    memory: Memory | None
+
+
+class Device(TypedDict, total=False):
+    """Facts of a device."""
+
+    name: str
+
+
+class _Needed(TypedDict):
+    format: int
+    kind: str
+    status: Literal["running", "finished", "failed"]
+    config: dict[str, Any]
+    started: str
+
+
+class Record(_Needed, total=False):
+    """A run's record; a run may have other entries too."""
+
+    updated: str | None
+    environment: dict[str, Any] | None
+    device: Device | None
+    results: Results | None
+    before: dict[str, float | None]
+    seconds: float
+    resumed: list[dict[str, Any]]
+    error: dict[str, Any] | None
+
+
+class _Epoch(TypedDict):
+    epoch: int
+
+
+class Row(_Epoch, total=False):
+    """A row of the history; it may have other entries too."""
+
+    loss: float | None
+    accuracy: float | None
+    val_loss: float | None
+    val_accuracy: float | None
+    seconds: float | None
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Read the record of a run. Raises FormatError if it is missing, damaged or of a newer edgelearn."""
+    path = folder / RECORD
+    try:
+        record = records.read(path, Record)
+    except OSError as error:
+        raise FormatError(f"{path} can't be read: {error.strerror}. Restore it or delete the folder.") from error
+    except records.RecordError as error:
+        raise FormatError(f"{path} is damaged ({error}). Restore it from a backup or delete the folder.") from error
+    if record["format"] > FORMAT:
+        raise FormatError(
+            f"{path} was written by a newer edgelearn (format {record['format']}, this one reads up to {FORMAT}). "
+            f"Update edgelearn."
+        )
+    return dict(record)
+
+
+def normal(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record as it will be read, so that a run looks the same now and later. Raises RunError for entries that
+    can't be saved."""
+    return _checked(record, Record)
+
+
+def normal_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the history as it will be read. Raises RunError for entries that can't be saved."""
+    return _checked(row, Row)
+
+
+def _checked(value: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    try:
+        return records.parse(atomic.to_json(value), kind)
+    except records.RecordError as error:
+        raise RunError(
+            f"A run can't keep this: {error}. Store it under another name, or as the type expected."
+        ) from None
+
+
+_MOST_CHANGES = 10**6  # characters
+_PACKAGE = Path(__file__).resolve().parents[2]
+
+
+def environment() -> dict[str, str | None]:
+    """Versions and platform; `commit` is None outside a checkout, and ends in `-dirty` with local changes."""
+    return {
+        "edgelearn": _version("edgelearn"),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "commit": commit(_PACKAGE),
+    }
+
+
+def commit(folder: Path) -> str | None:
+    """The commit of the checkout that tracks the files of `folder`, or None if none does."""
+    # A virtual environment may lie inside somebody else's checkout, so the files must be tracked.
+    if not _git(folder, "ls-files", "--", "."):
+        return None
+    return _git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def changes(commit: str | None, folder: Path = _PACKAGE) -> str:
+    """Changes of the checkout of `folder` since its commit, as `git apply` reads them, and the names of new files;
+    empty if `commit`, as the environment has it, says that there are none."""
+    if not (commit or "").endswith("-dirty"):
+        return ""
+    new = _git(folder, "ls-files", "--others", "--exclude-standard") or ""
+    difference = _git(folder, "diff", "--binary", "HEAD") or ""
+    if len(difference) > _MOST_CHANGES:
+        difference = f"# {len(difference):,} characters, too many to keep: commit them.\n"
+    return "".join(f"# new file: {name}\n" for name in new.splitlines()) + difference + "\n"
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        # Files may have any bytes.
+        done = subprocess.run(command, capture_output=True, errors="surrogateescape", timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip("\n") or None  # a patch may end in a context line of one space
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+CHECKPOINT_FORMAT = "edgelearn checkpoint 1"
+_DIGEST_KEY = b'"sha256":"'
+_NO_DIGEST = b"0" * 64
+
+
+def encode_checkpoint(tensors: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> bytes:
+    """The checkpoint file's bytes. Raises RunError for a data type or a state that can't be stored."""
+    arrays = {name: _storable(name, array) for name, array in tensors.items()}
+    metadata = {"format": CHECKPOINT_FORMAT, "state": atomic.to_json(state), "sha256": _NO_DIGEST.decode()}
+    data = safetensors.numpy.save(arrays, metadata=metadata)
+    start = data.index(_DIGEST_KEY + _NO_DIGEST) + len(_DIGEST_KEY)
+    digest = hashlib.sha256(data).hexdigest().encode()
+    return data[:start] + digest + data[start + len(digest) :]
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Tensors and state of the checkpoint at `path`.
+
+    Raises FormatError if the file can't be read, is not a checkpoint, or was changed since it was written.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise FormatError(f"{path} can't be read: {error.strerror}. Restore it from a backup.") from error
+    try:
+        header_end = 8 + int.from_bytes(data[:8], "little")
+        metadata = records.parse(data[8:header_end], dict)["__metadata__"]
+        if metadata["format"] != CHECKPOINT_FORMAT:
+            raise ValueError(f"its format is {metadata['format']!r}, not {CHECKPOINT_FORMAT!r}")
+        digest = metadata["sha256"].encode()
+        start = data.index(_DIGEST_KEY + digest, 8, header_end) + len(_DIGEST_KEY)
+        if _digest_of(data, start, len(digest)) != digest:
+            raise ValueError("its contents don't match its SHA-256")
+        state = records.parse(metadata["state"], dict)
+        tensors = safetensors.numpy.load(data)
+    except (ValueError, KeyError, TypeError, AttributeError, safetensors.SafetensorError) as error:
+        raise FormatError(f"The checkpoint {path} ({len(data):,} bytes) is corrupt: {_reason(error)}.") from error
+    return {name: np.require(array, requirements="W") for name, array in tensors.items()}, state
+
+
+def _digest_of(data: bytes, start: int, length: int) -> bytes:
+    hasher = hashlib.sha256(data[:start])
+    hasher.update(b"0" * length)
+    hasher.update(memoryview(data)[start + length :])
+    return hasher.hexdigest().encode()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, records.RecordError | KeyError | TypeError | AttributeError):
+        return "its header is not that of a checkpoint"
+    return str(error)
+
+
+def _storable(name: str, array: np.ndarray) -> np.ndarray:
+    array = np.asarray(array, order="C")  # safetensors takes an array's memory as it lies
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise RunError(
+            f"Tensor {name!r} has data type {array.dtype}, which a checkpoint can't hold. "
+            "Convert it to a boolean, integer or floating-point type of at most 64 bits."
+        )
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+# `is_held` takes the lock for an instant; whoever meets it tries again.
+_ATTEMPTS, _READER_ATTEMPTS = 10, 3
+_PAUSE_SECONDS = 0.01
+
+
+class Lock:
+    """An exclusive lock on the file at `path`, which also names the holder for error messages."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+        _locks.add(self)
+
+    @property
+    def held(self) -> bool:
+        """True if this object holds the lock."""
+        return self._descriptor is not None
+
+    def acquire(self) -> None:
+        """Take the lock; raises RunError naming the holder if another has it, or if locking fails."""
+        if self.held:
+            return
+        holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode()
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise atomic.explain(error, self.path, len(holder)) from error
+        try:
+            self._wait(descriptor)
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, holder)
+        except BaseException as error:
+            os.close(descriptor)
+            if isinstance(error, OSError):
+                raise atomic.explain(error, self.path, len(holder)) from error
+            raise
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Release the lock by closing the file; unlocking would also release the lock of a forked parent."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __del__(self) -> None:
+        self.release()
+
+    def _wait(self, descriptor: int) -> None:
+        try:
+            locked = _try(descriptor, _ATTEMPTS)
+        except OSError as error:
+            raise RunError(
+                f"{self.path} can't be locked ({error.strerror}): this file system has no locks. "
+                "Keep runs on another one (set EDGELEARN_RUNS)."
+            ) from error
+        if not locked:
+            raise RunError(
+                f"The run in {self.path.parent} is being written by {_holder(descriptor)}. "
+                "Wait until it ends or stop it, then try again."
+            )
+
+
+def is_held(path: Path) -> bool:
+    """True if any process holds the lock at `path`. Changes nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return not _try(descriptor, _READER_ATTEMPTS)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _try(descriptor: int, attempts: int) -> bool:
+    """True once the file is locked; False if another holds it at every attempt."""
+    for attempt in range(attempts):
+        if attempt:
+            time.sleep(_PAUSE_SECONDS)
+        if lock_descriptor(descriptor, blocking=False):
+            return True
+    return False
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        holder = records.parse(os.read(descriptor, 4096), dict)
+        here = " (this one)" if holder["pid"] == os.getpid() else ""
+        return f"process {holder['pid']}{here} on {holder['host']}"
+    except (OSError, ValueError, KeyError, TypeError):  # Windows locks the first byte against reading, too
+        return "another process"
+
+
+# A forked child shares the parent's open file and would keep its lock alive after the parent's death.
+_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+def _release_in_child() -> None:
+    for lock in list(_locks):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_in_child)
+
 
 HISTORY, LOCK = "history.jsonl", "lock"
 CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint-previous.safetensors"
@@ -153,7 +503,7 @@ class Run:
         """
         with self._writing:
             self._require_lock()
-            data = checkpoint.encode(tensors, state)
+            data = encode_checkpoint(tensors, state)
             atomic.write_bytes(self.folder / CHECKPOINT, data, previous=self.folder / PREVIOUS)
 
     def load_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -165,13 +515,13 @@ class Run:
         current, previous = self.folder / CHECKPOINT, self.folder / PREVIOUS
         if current.exists():
             try:
-                return checkpoint.read(current)
+                return read_checkpoint(current)
             except FormatError as error:
                 remedy = f"to continue from {previous.name}" if previous.exists() else "and start a new run"
                 raise FormatError(f"{error} Restore it from a backup, or delete it {remedy}.") from error
         if previous.exists():
             _log.warning("%s is missing; going on from %s.", current, previous.name)
-            return checkpoint.read(previous)
+            return read_checkpoint(previous)
         raise RunError(f"Run {self.id} has no checkpoint in {self.folder}: it can't be continued. Start a new run.")
 
     def has_checkpoint(self) -> bool:

@@ -1,4 +1,7 @@
-"""The run store: a folder of runs."""
+"""The run store: a folder of runs.
+
+Keep what a training has in memory when its run folder can't be written any more.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,21 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from edgelearn import atomic
 from edgelearn.errors import EdgelearnError, RunError
 
-from .environment import changes, environment
-from .lock import Lock, is_held
-from .record import FORMAT, RECORD, normal
-from .run import FIXED, LOCK, Run
+from .run import CHECKPOINT, FIXED, FORMAT, HISTORY, LOCK, RECORD, Lock, Run, changes, environment, is_held, normal
 
 CHANGES = "changes.diff"  # of a checkout with local changes: what they were
 _KIND = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -249,3 +252,32 @@ def _dict(value: Any) -> dict[str, Any]:
 def _some(ids: list[str]) -> str:
     shown = ", ".join(ids[-5:])
     return f"{shown} and {len(ids) - 5} more" if len(ids) > 5 else shown
+
+
+PREFIX = "edgelearn-runs-"
+
+
+def rescue(
+    run: Run, rows: Sequence[Mapping[str, Any]], tensors: Mapping[str, np.ndarray], state: Mapping[str, Any]
+) -> Path | None:
+    """Write a copy of a run to a new store in the folder of temporary files, or else in the home folder.
+
+    Arguments:
+    - `run`: its record is taken from memory.
+    - `rows`: the history.
+    - `tensors`, `state`: as in Run.save_checkpoint.
+
+    Returns the folder of the copy, which can be resumed, or None if it can't be written anywhere.
+    """
+    for parent in (tempfile.gettempdir, Path.home):
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent())) / run.id
+            folder.mkdir()
+            atomic.write_json(folder / RECORD, run.record | {"status": "failed"})
+            for row in rows:
+                atomic.append_line(folder / HISTORY, atomic.to_json(row))
+            atomic.write_bytes(folder / CHECKPOINT, run.encode_checkpoint(tensors, state))
+            return folder
+        except (OSError, RuntimeError, RunError):  # RuntimeError: there is no home folder
+            continue
+    return None

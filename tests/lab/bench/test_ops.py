@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import PlanError
-from edgelearn.lab.bench import engine_ops
+from edgelearn.lab.bench import engine
 from edgelearn.lab.bench.contenders import choose
 from edgelearn.lab.bench.engine import make_request
-from edgelearn.lab.bench.ops import OPS, OpProblem, OpSpec, digest, make_op_problem
-from edgelearn.lab.bench.workloads import Workload
+from edgelearn.lab.bench.workloads import OPS, OpProblem, OpSpec, Workload, digest, make_op_problem
 from edgelearn.lab.measure import Worker, usable_cores
 from edgelearn.ops import (
     SGD,
@@ -65,7 +64,7 @@ def context(request):
 def test_the_engine_computes_an_op(context, name, batch):
     problem = make_op_problem(SMALL[name], batch, 0, 0.003)
     for trains in (False, True) if name not in ("loss", "update") else (True,):
-        step = engine_ops.prepare(problem, trains, context)
+        step = engine.prepare(problem, trains, context)
         assert step()() == pytest.approx(digest(*expected(problem, trains)), abs=1e-4)
     if name != "update":
         assert step()() == pytest.approx(digest(*expected(problem, trains)), abs=1e-4), "a second time the same"
@@ -81,7 +80,7 @@ def peer(request):
         pytest.skip("no OpenCL device on the processor")
     variables = next(iter(entry.environments.values()))
     arguments, cores = (entry.target, len(usable_cores()), device.id), usable_cores()
-    with Worker("edgelearn.lab.bench.worker:BenchWorker", arguments, cores, variables, patience=300) as worker:
+    with Worker("edgelearn.lab.bench.contenders:BenchWorker", arguments, cores, variables, patience=300) as worker:
         yield worker, PLAIN[entry.name]
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from edgelearn.lab.bench.contenders import CONTENDERS
+from edgelearn.lab.bench.report import Variant, disagreeing
 from edgelearn.lab.bench.run import BenchConfig, run
-from edgelearn.lab.bench.variant import Variant, disagreeing
 from edgelearn.lab.bench.workloads import Workload
 from edgelearn.lab.measure import Worker, usable_cores
 from edgelearn.runtime import choose_device
@@ -52,7 +52,7 @@ def worker_of():
             cores = usable_cores()
             arguments = entry.target, len(cores), choose_device(None).device.id
             environment = next(iter(entry.environments.values()))
-            target = "edgelearn.lab.bench.worker:BenchWorker"
+            target = "edgelearn.lab.bench.contenders:BenchWorker"
             return stack.enter_context(Worker(target, arguments, cores, environment, ONCE.patience))
 
         yield start

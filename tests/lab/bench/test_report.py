@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import DataError, FormatError
-from edgelearn.lab.bench import chart
-from edgelearn.lab.bench.markdown import as_markdown
-from edgelearn.lab.bench.report import BenchReport
-from edgelearn.lab.bench.table import as_text, milliseconds
-from edgelearn.lab.bench.variant import Variant
+from edgelearn.lab.bench.report import BenchReport, Variant, as_markdown, as_text, draw_chart, milliseconds, save_chart
 from edgelearn.lab.measure import Block
 from edgelearn.units import MB
 
@@ -129,14 +125,14 @@ def test_the_chart_has_a_dot_where_a_ratio_may_be_shown(tmp_path):
         variant("keras", 8, 9, 12, 14),
     )
     report = make(own, peer, refused, Variant("train:4", "tinygrad", "v", error="died"))
-    (axes,) = chart.draw(report).axes
+    (axes,) = draw_chart(report).axes
     dots = [float(np.squeeze(line.get_xdata())) for line in axes.lines if line.get_marker() in ("o", "D")]
     assert dots == pytest.approx([1, 2])
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == ["edgelearn v: 10.0 ms", "keras v: 10.5 ms", "torch v: 20.0 ms"]
-    chart.save(report, tmp_path / "bench.png")
+    save_chart(report, tmp_path / "bench.png")
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
     alone = variant("edgelearn", 3, 3, 3)
-    assert len(chart.draw(make(alone)).axes) == 1
+    assert len(draw_chart(make(alone)).axes) == 1
     with pytest.raises(DataError):
-        chart.draw(make(Variant("train:4", "torch", "v", error="died")))
+        draw_chart(make(Variant("train:4", "torch", "v", error="died")))

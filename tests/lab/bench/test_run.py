@@ -8,10 +8,8 @@ from edgelearn.device import Device
 from edgelearn.errors import EdgelearnError
 from edgelearn.lab.bench import run as run_module
 from edgelearn.lab.bench.contenders import CONTENDERS, Entry, fitting
-from edgelearn.lab.bench.markdown import as_markdown
-from edgelearn.lab.bench.report import BenchReport
+from edgelearn.lab.bench.report import BenchReport, as_markdown, as_text
 from edgelearn.lab.bench.run import BenchConfig, run
-from edgelearn.lab.bench.table import as_text
 from edgelearn.lab.bench.workloads import Workload
 from edgelearn.lab.measure import usable_cores
 from edgelearn.runtime import DeviceChoice

@@ -7,7 +7,7 @@ import pytest
 
 from edgelearn.errors import PlanError
 from edgelearn.lab.bench.engine import Engine
-from edgelearn.lab.bench.variant import AGREEMENT
+from edgelearn.lab.bench.report import AGREEMENT
 from edgelearn.lab.bench.workloads import TYPES, Workload
 from edgelearn.runtime import choose_device
 
@@ -53,7 +53,7 @@ def test_single_ops_are_float32(engine):
 @pytest.mark.parametrize(("variant", "kind"), [("eager", "train_bn"), ("channels_last", "accumulate")])
 def test_autocast_is_near_float32(engine, variant, kind):
     pytest.importorskip("torch")
-    from edgelearn.lab.bench.peers.torch_peer import TorchPeer
+    from edgelearn.lab.bench.torch_peer import TorchPeer
 
     peer = TorchPeer(1, "a processor")
     full, halves = (losses(peer, compute, kind, variant) for compute in ("fp32", "bf16"))
@@ -66,7 +66,7 @@ def test_pytorch_on_nvidia():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no GPU that PyTorch can use")
-    from edgelearn.lab.bench.peers.torch_peer import TorchPeer
+    from edgelearn.lab.bench.torch_peer import TorchPeer
 
     peer = TorchPeer(1, "NVIDIA CUDA / GPU")
     full = losses(peer, "fp32", variant="eager")

@@ -1,6 +1,6 @@
 """Variants of a workload: the fastest peer, and those that compute other numbers."""
 
-from edgelearn.lab.bench.variant import Variant, disagreeing, fastest_peer
+from edgelearn.lab.bench.report import Variant, disagreeing, fastest_peer
 from edgelearn.lab.measure import Block
 
 

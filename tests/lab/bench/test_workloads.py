@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import EdgelearnError, RunError, UsageError
-from edgelearn.lab.bench.problem import make_network, make_problem
-from edgelearn.lab.bench.workloads import DEFAULT, DEFAULT_BATCH, KINDS, Workload
+from edgelearn.lab.bench.workloads import DEFAULT, DEFAULT_BATCH, KINDS, Workload, make_network, make_problem
 
 
 @pytest.mark.parametrize("kind", DEFAULT_BATCH)

@@ -4,9 +4,9 @@ import pytest
 
 from edgelearn.errors import FormatError, UsageError
 from edgelearn.lab.profile import EdgeDevice, edge_devices
-from edgelearn.lab.profile.edge import FOLDER
+from edgelearn.lab.profile.projection import DESCRIBED
 
-GOOD = json.loads((FOLDER / "adreno-540.json").read_text())
+GOOD = json.loads((DESCRIBED / "adreno-540.json").read_text())
 
 
 def write(tmp_path, content) -> str:

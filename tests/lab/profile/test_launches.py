@@ -10,9 +10,8 @@ from edgelearn.compile.memory.policies import checkpoints
 from edgelearn.errors import FormatError, RunError
 from edgelearn.graph import Network
 from edgelearn.lab.measure import Block
-from edgelearn.lab.profile import launches, measure
-from edgelearn.lab.profile.launches import measure_launches, table_of
-from edgelearn.lab.profile.measure import StepTiming, TimedLaunch
+from edgelearn.lab.profile import roofline
+from edgelearn.lab.profile.roofline import StepTiming, TimedLaunch, measure_launches, table_of
 from edgelearn.launch import Launch
 from edgelearn.ops import SGD, Conv2D, Dense, Flatten, ReLU
 from edgelearn.runtime import choose_device
@@ -45,7 +44,7 @@ def one_plan(monkeypatch, tmp_path, *attempts):
     network = Network("one", (16,))
     network.add("dense", Dense(5))
     left = iter(attempts)
-    monkeypatch.setattr(launches, "time_launches", lambda *arguments: next(left))
+    monkeypatch.setattr(roofline, "time_launches", lambda *arguments: next(left))
     return make_plan(Request(network, 2, 2, SGD(0.1)), device), device
 
 
@@ -72,7 +71,7 @@ def test_disturbed_times_are_measured_again(first, monkeypatch, tmp_path):
 def test_the_spread_of_a_step():
     blocks = [Block(seconds, 1, 0.0, 1, False) for seconds in (1.0, 2.0, 3.0, 4.0, 9.0)]
     launch = Launch("copy.cl", "copy", (), (16,), 1, (1,))
-    timing = measure._step_timing([[(launch, 0, 5)]] * 5, blocks)
+    timing = roofline._step_timing([[(launch, 0, 5)]] * 5, blocks)
     assert (timing.wall, timing.rounds, timing.noisy) == (3.0, 5, 0) and timing.spread == pytest.approx(2 / 3)
 
 

@@ -2,7 +2,7 @@ import numpy as np
 
 from edgelearn.device.units import QUADS, UNITS
 from edgelearn.lab.profile import Peaks
-from edgelearn.lab.profile import unit_peaks as module
+from edgelearn.lab.profile import peaks as module
 from edgelearn.runtime import Context, Kernels, Runner
 
 
@@ -31,8 +31,8 @@ def test_chains_of_quads_are_all_computed(device):
         memory = context.allocate(sums.nbytes, "sums")
         Runner(context, Kernels(context), [launch], lambda buffer, memory=memory: (memory.handle, 0)).enqueue()
         found = context.read(memory.handle, np.empty(sums.nbytes // 4, np.int32))
-        expected = sum(4 * r * (i + 1) for r in range(rounds) for i in range(module.CHAINS))
-        assert (found == expected).all() and operations == found.size * rounds * module.CHAINS * 4 * 2
+        expected = sum(4 * r * (i + 1) for r in range(rounds) for i in range(module.UNIT_CHAINS))
+        assert (found == expected).all() and operations == found.size * rounds * module.UNIT_CHAINS * 4 * 2
         memory.release()
 
 

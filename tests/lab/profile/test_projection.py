@@ -6,7 +6,7 @@ import pytest
 
 from edgelearn.compile import Request
 from edgelearn.lab.profile import DeviceRecord, EdgeDevice, Peaks, Point, project, projection_table
-from edgelearn.lab.profile.record import StepRecord, efficiencies, expected, shipped
+from edgelearn.lab.profile.projection import StepRecord, efficiencies, expected, shipped
 from edgelearn.ops import SGD
 
 from .conftest import BATCH, MICRO, network

@@ -2,10 +2,10 @@
 
 import pytest
 
-from edgelearn.lab.profile import traffic
+from edgelearn.lab.profile import roofline
 from edgelearn.launch import Access, Buffer, In, InOut, Launch, Out, Role
 
-PAGE = traffic.PAGE
+PAGE = roofline.PAGE
 
 
 def launch(*accesses: Access) -> Launch:
@@ -18,7 +18,7 @@ def find(launches):
     for access in (a for found in launches for a in found.accesses):
         first.setdefault(access.buffer, 100 * PAGE * len(first))
     return [
-        dict(map(reversed, moved)) for moved in traffic.distances(launches, lambda a: (a.buffer.role, first[a.buffer]))
+        dict(map(reversed, moved)) for moved in roofline.distances(launches, lambda a: (a.buffer.role, first[a.buffer]))
     ]
 
 
@@ -48,7 +48,7 @@ def test_bytes_are_those_of_the_launch(buffers):
 
 
 def test_many_bytes_have_large_pages(monkeypatch, buffers):
-    monkeypatch.setattr(traffic, "MOST", 4)
+    monkeypatch.setattr(roofline, "MOST", 4)
     _, b, c = buffers
     (moved,) = find([launch(In(b), Out(c))])
     assert sum(moved.values()) == 6 * PAGE and set(moved) <= {4 * PAGE, 6 * PAGE, 8 * PAGE}

@@ -6,7 +6,7 @@ import safetensors
 import safetensors.numpy
 
 from edgelearn.errors import FormatError, RunError
-from edgelearn.lab.runs import checkpoint
+from edgelearn.lab.runs import run
 
 STATE = {
     "epoch": 3,
@@ -34,12 +34,12 @@ def tensors():
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
-    path.write_bytes(checkpoint.encode(tensors(), STATE))
+    path.write_bytes(run.encode_checkpoint(tensors(), STATE))
     return path
 
 
 def test_round_trip(path):
-    loaded, state = checkpoint.read(path)
+    loaded, state = run.read_checkpoint(path)
     assert state == STATE
     assert loaded.keys() == tensors().keys()
     for name, array in tensors().items():
@@ -50,13 +50,13 @@ def test_round_trip(path):
 
 
 def test_no_tensors_and_no_state(tmp_path):
-    (tmp_path / "c").write_bytes(checkpoint.encode({}, {}))
-    assert checkpoint.read(tmp_path / "c") == ({}, {})
+    (tmp_path / "c").write_bytes(run.encode_checkpoint({}, {}))
+    assert run.read_checkpoint(tmp_path / "c") == ({}, {})
 
 
 def test_other_tools_can_read_it(path):
     with safetensors.safe_open(path, "numpy") as file:
-        assert file.metadata()["format"] == checkpoint.FORMAT
+        assert file.metadata()["format"] == run.CHECKPOINT_FORMAT
         np.testing.assert_array_equal(file.get_tensor("transposed"), tensors()["transposed"])
 
 
@@ -67,7 +67,7 @@ def test_a_flipped_bit_anywhere_is_noticed(path):
         damaged[position] ^= 1 << position % 8
         path.write_bytes(damaged)
         with pytest.raises(FormatError, match="corrupt"):
-            checkpoint.read(path)
+            run.read_checkpoint(path)
 
 
 def test_a_cut_or_longer_file_is_noticed(path):
@@ -75,25 +75,25 @@ def test_a_cut_or_longer_file_is_noticed(path):
     for damaged in [*(whole[:length] for length in range(0, len(whole), 31)), whole + b"\0"]:
         path.write_bytes(damaged)
         with pytest.raises(FormatError, match=r"checkpoint\.safetensors .* is corrupt"):
-            checkpoint.read(path)
+            run.read_checkpoint(path)
 
 
 def test_other_safetensors_files_are_no_checkpoints(tmp_path):
-    for metadata in (None, {"format": "pt"}, {"format": checkpoint.FORMAT, "sha256": "", "state": "{}"}):
+    for metadata in (None, {"format": "pt"}, {"format": run.CHECKPOINT_FORMAT, "sha256": "", "state": "{}"}):
         file = tmp_path / "weights.safetensors"
         file.write_bytes(safetensors.numpy.save({"a": np.zeros(2)}, metadata))
         with pytest.raises(FormatError, match="weights"):
-            checkpoint.read(file)
+            run.read_checkpoint(file)
     with pytest.raises(FormatError, match="can't be read"):
-        checkpoint.read(tmp_path)
+        run.read_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("array", [np.array([1j]), np.array(["text"]), np.array([None]), np.zeros(1, np.longdouble)])
 def test_types_that_do_not_fit(array):
     with pytest.raises(RunError, match="'odd' has data type"):
-        checkpoint.encode({"odd": array}, {})
+        run.encode_checkpoint({"odd": array}, {})
 
 
 def test_state_that_is_not_json():
     with pytest.raises(RunError, match="JSON"):
-        checkpoint.encode({}, {"model": object()})
+        run.encode_checkpoint({}, {"model": object()})

@@ -3,7 +3,7 @@ import subprocess
 
 import numpy as np
 
-from edgelearn.lab.runs import environment
+from edgelearn.lab.runs import run
 
 
 def git(folder, *arguments):
@@ -13,7 +13,7 @@ def git(folder, *arguments):
 
 
 def test_environment():
-    found = environment.environment()
+    found = run.environment()
     assert found["python"] == platform.python_version()
     assert found["numpy"] == np.__version__
     assert found["platform"]
@@ -21,7 +21,7 @@ def test_environment():
 
 
 def test_commit(tmp_path):
-    assert environment.commit(tmp_path) is None
+    assert run.commit(tmp_path) is None
     git(tmp_path, "init")
     package = tmp_path / "package"
     package.mkdir()
@@ -29,15 +29,15 @@ def test_commit(tmp_path):
     (tmp_path / "other").write_text("")
     git(tmp_path, "add", "other")
     git(tmp_path, "commit", "-m", "m")
-    assert environment.commit(package) is None  # installed inside somebody else's checkout
+    assert run.commit(package) is None  # installed inside somebody else's checkout
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "m")
     head = git(tmp_path, "rev-parse", "HEAD")
-    assert environment.commit(package) == head and not environment.changes(environment.commit(package), package)
+    assert run.commit(package) == head and not run.changes(run.commit(package), package)
     (package / "code.py").write_text("2")
-    assert environment.commit(package) == f"{head}-dirty"
+    assert run.commit(package) == f"{head}-dirty"
     (package / "new.py").write_text("3")
-    kept = environment.changes(environment.commit(package), package)
+    kept = run.changes(run.commit(package), package)
     assert "-1\n" in kept and "+2\n" in kept and "# new file: new.py" in kept
     git(tmp_path, "checkout", "--", ".")
     (tmp_path / "kept.diff").write_text(kept)
@@ -52,7 +52,7 @@ def test_changes_of_any_bytes_can_be_applied(tmp_path):
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "m")
     (tmp_path / "text").write_bytes(after)
-    kept = environment.changes(environment.commit(tmp_path), tmp_path)
+    kept = run.changes(run.commit(tmp_path), tmp_path)
     git(tmp_path, "checkout", "--", ".")
     (tmp_path / "kept.diff").write_bytes(kept.encode(errors="surrogateescape"))
     git(tmp_path, "apply", "kept.diff")
@@ -61,4 +61,4 @@ def test_changes_of_any_bytes_can_be_applied(tmp_path):
 
 def test_no_git(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert environment.commit(tmp_path) is None
+    assert run.commit(tmp_path) is None

@@ -4,13 +4,13 @@ import os
 import pytest
 
 from edgelearn.errors import RunError
-from edgelearn.lab.runs import lock as module
-from edgelearn.lab.runs.lock import Lock, is_held
+from edgelearn.lab.runs import run as module
+from edgelearn.lab.runs.run import Lock, is_held
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from edgelearn.lab.runs.lock import Lock
+from edgelearn.lab.runs.run import Lock
 lock = Lock(Path(sys.argv[1]))
 lock.acquire()
 {then}

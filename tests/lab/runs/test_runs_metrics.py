@@ -3,7 +3,7 @@
 import pytest
 
 from edgelearn.lab.runs import compare, list_table
-from edgelearn.lab.runs.metrics import MAX_ITEMS, flat, text
+from edgelearn.lab.runs.compare import MAX_ITEMS, flat_results, result_text
 
 
 def report(learner, shots, accuracy):
@@ -19,18 +19,18 @@ ROUNDS = {"rounds": [{"round": r, "accuracy": r / 100, "bytes": r * 10**6} for r
 
 
 def test_results_in_lists_are_named_by_what_tells_them_apart():
-    found = flat(KEYWORDS)
+    found = flat_results(KEYWORDS)
     assert found["reports[cosine, shots 5].measures.accuracy"] == {"mean": 0.8, "margin": 0.01, "count": 20}
     assert len(found) == 2 * 3 + 2 and found["reports.num_classes"] == 5 and found["epochs"] == 3
-    assert flat(ROUNDS) == {
+    assert flat_results(ROUNDS) == {
         "rounds[40].round": 39,
         "rounds[40].accuracy": 0.39,
         "rounds[40].bytes": 39 * 10**6,
         "clients": 12,
     }
-    same = flat({"a": [{"x": 0.5}, {"x": 0.25}]})
+    same = flat_results({"a": [{"x": 0.5}, {"x": 0.25}]})
     assert same == {"a[1].x": 0.5, "a[2].x": 0.25}
-    assert flat({"list": list(range(MAX_ITEMS)), "none": [], "deep": {"er": {"est": True}}}) == {
+    assert flat_results({"list": list(range(MAX_ITEMS)), "none": [], "deep": {"er": {"est": True}}}) == {
         "list": list(range(MAX_ITEMS)), "deep.er.est": True
     }  # fmt: skip
 
@@ -51,7 +51,7 @@ def test_results_in_lists_are_named_by_what_tells_them_apart():
     ],
 )
 def test_text(name, value, expected):
-    assert text(name, value) == expected
+    assert result_text(name, value) == expected
 
 
 def test_runs_of_different_kinds_side_by_side(store):

@@ -14,7 +14,7 @@ import pytest
 from edgelearn import atomic
 from edgelearn.errors import FormatError, RunError
 from edgelearn.lab.runs import Run, RunStore, list_table
-from edgelearn.lab.runs.lock import is_held
+from edgelearn.lab.runs.run import is_held
 
 CONFIG = {"seed": 3, "lr": 0.003, "batch": np.int64(163), "optimizer": {"name": "sgd"}, "layers": (1, 2)}
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgelearn.lab.tuning.race import Race, settle
+from edgelearn.lab.tuning import Race, settle
 from edgelearn.launch import Decision
 
 RNG = np.random.default_rng(0)

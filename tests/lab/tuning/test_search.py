@@ -12,10 +12,8 @@ from edgelearn.compile.precision.named import named_precision
 from edgelearn.device import DeviceKind
 from edgelearn.errors import EdgelearnError, FormatError
 from edgelearn.graph import Network
-from edgelearn.lab.tuning import Tuner, Work, search, works_of
-from edgelearn.lab.tuning.group import COMPARISONS, groups_of
-from edgelearn.lab.tuning.rig import Rig, TunedStep, shares
-from edgelearn.lab.tuning.workloads import CPU, GPU
+from edgelearn.lab import tuning
+from edgelearn.lab.tuning import COMPARISONS, CPU, GPU, Rig, TunedStep, Tuner, Work, groups_of, shares, works_of
 from edgelearn.launch import Buffer, Decision, In, Launch, Out, Role
 from edgelearn.ops import SGD, Compute, Traits
 from edgelearn.runtime import Context, Kernels, Session, list_devices
@@ -163,7 +161,7 @@ def test_little_time_is_shared_out(device, folder, monkeypatch):
         return [TunedStep(0.001, dict.fromkeys(rig.decisions, 1.0))] * 3
 
     monkeypatch.setattr(Rig, "run", run)
-    monkeypatch.setattr(search.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(tuning.time, "monotonic", lambda: clock[0])
     results = Tuner(device, folder).tune([work(2), work(3)], minutes=2).results
     compared = 2 * COMPARISONS
     assert 6 <= ran.count("small:2") - compared <= 9 and 6 <= ran.count("small:3") - compared <= 9

@@ -11,11 +11,10 @@ import tensorflow as tf
 
 from edgelearn.interop.fold import fold_batchnorm
 from edgelearn.interop.to_keras import keras_variables, to_keras
-from edgelearn.lab.bench.ops import NAME, OpProblem, digest
-from edgelearn.lab.bench.problem import Problem, make_problem
-from edgelearn.lab.bench.variant import FULL
-from edgelearn.lab.bench.workloads import Workload
 from edgelearn.ops import Loss, Optimizer
+
+from .report import FULL
+from .workloads import NAME, OpProblem, Problem, Workload, digest, make_problem
 
 OpStep = Callable[[], Callable[[], list[float]]]
 

@@ -1,6 +1,6 @@
 """The process behind `Worker`: makes the object and answers calls from standard input, a line of JSON each.
 
-    python -m edgelearn.lab.measure.worker SETTINGS
+    python -m edgelearn.lab.measure_worker SETTINGS
 
 Answers go to standard output; whatever else the process prints goes to standard error.
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 from edgelearn.errors import EdgelearnError
 
-from .cores import bind
+from .measure import bind
 
 
 def _answer(work: Callable[..., Any], *arguments: Any) -> bytes:

@@ -12,12 +12,11 @@ import numpy as np
 from edgelearn.device import Device as ComputeDevice
 from edgelearn.errors import EdgelearnError
 from edgelearn.interop.fold import fold_batchnorm
-from edgelearn.lab.bench.ops import NAME, OpProblem, digest
-from edgelearn.lab.bench.problem import make_problem
-from edgelearn.lab.bench.variant import FULL
-from edgelearn.lab.bench.workloads import Workload
 from edgelearn.ops import Loss, Optimizer
 from edgelearn.runtime import choose_device, list_devices
+
+from .report import FULL
+from .workloads import NAME, OpProblem, Workload, digest, make_problem
 
 if TYPE_CHECKING:
     from tinygrad import Tensor

@@ -1,1 +1,0 @@
-"""The frameworks edgelearn is measured beside. Each module is imported in its worker process only."""
