@@ -1,8 +1,18 @@
 """The package's own formats: each of these files adds its entries to the tables."""
 
-from . import bcresnet_npz, exporting, from_graphdef, from_keras, from_tflite, keras_h5, native, onnx_file, state_dict
+from . import (
+    bcresnet_npz,
+    exporting,
+    keras_h5,
+    native,
+    read_keras,
+    read_onnx,
+    read_saved_model,
+    read_tflite,
+    state_dict,
+)
 
 __all__ = [
-    "bcresnet_npz", "exporting", "from_graphdef", "from_keras", "from_tflite", "keras_h5", "native", "onnx_file",
+    "bcresnet_npz", "exporting", "keras_h5", "native", "read_keras", "read_onnx", "read_saved_model", "read_tflite",
     "state_dict",
 ]  # fmt: skip

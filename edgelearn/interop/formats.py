@@ -27,8 +27,8 @@ from .table import Table
 from .weights import Weights, check_fit, not_finite
 
 if TYPE_CHECKING:
-    from .importing import ForeignGraph, Translation
-    from .importing.translate import Handler
+    from .builder import Handler, Translation
+    from .canonical import ForeignGraph
 
 Reader = Callable[..., ModelFile]
 
@@ -39,7 +39,7 @@ class GraphReader:
 
     Arguments:
     - `read`: reads a file as its format has it. Raises FormatError naming the file.
-    - `handlers`: one function an operator, by the format's name for it: see edgelearn.interop.importing.
+    - `handlers`: one function an operator, by the format's name for it: see edgelearn.interop.builder.
     - `nearest`: what works instead of operators without a handler (default nothing).
     - `run`: returns what the format's own runtime computes of examples, float32 (n, ...) for each output of inputs of
       the same kind; raises FormatError if it can't (default None: imports are not compared with one).
@@ -52,7 +52,7 @@ class GraphReader:
 
     def translate(self, graph: ForeignGraph) -> Translation:
         """Translate what `read` returned. Raises UnsupportedError for operators without a handler."""
-        from .importing import translate  # on first use: most programs read no such file
+        from .builder import translate  # on first use: most programs read no such file
 
         return translate(graph, self.handlers, self.nearest)
 

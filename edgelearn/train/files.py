@@ -11,7 +11,7 @@ from edgelearn.device import Device
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, read_model
-from edgelearn.interop.importing import translate
+from edgelearn.interop.builder import translate
 from edgelearn.ops import Optimizer
 from edgelearn.ops.tensor import Shape
 
@@ -39,7 +39,7 @@ def from_torch(
     Raises FormatError if PyTorch can't export the module; UnsupportedError, which lists all of them, if it has
     operators that edgelearn doesn't have.
     """
-    from edgelearn.interop.from_torch import HANDLERS, NEAREST, graph_of_module
+    from edgelearn.interop.read_torch import HANDLERS, NEAREST, graph_of_module
 
     file = translate(graph_of_module(module, example, name), HANDLERS, NEAREST).model_file()
     model = Model(file.network, file.weights, device, seed)

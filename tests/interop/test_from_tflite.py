@@ -7,8 +7,7 @@ from test_imported_files import infer
 
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.interop import import_graph
-from edgelearn.interop.from_tflite import litert
+from edgelearn.interop import import_graph, litert
 from edgelearn.ops import Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, ReLU
 
 RNG = np.random.default_rng(0)

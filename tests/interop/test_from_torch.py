@@ -5,8 +5,8 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.interop.from_torch import HANDLERS, graph_of_module
-from edgelearn.interop.importing import translate
+from edgelearn.interop.builder import translate
+from edgelearn.interop.read_torch import HANDLERS, graph_of_module
 
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional

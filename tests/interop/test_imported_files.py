@@ -12,8 +12,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.interop import from_graphdef, import_graph, read_model
-from edgelearn.interop.from_tflite import litert
+from edgelearn.interop import import_graph, litert, read_graphdef, read_model
 
 SCRIPT = Path(__file__).with_name("framework_files.py")
 needs_tensorflow = pytest.mark.skipif(
@@ -233,7 +232,7 @@ def test_a_graph_with_one_placeholder_and_one_softmax(graph):
 def test_graphs_that_are_damaged(graph, data, named):
     path = graph(data)
     with pytest.raises(FormatError, match=named) as caught:
-        from_graphdef.read(path)
+        read_graphdef.read(path)
     assert str(path) in str(caught.value)
 
 

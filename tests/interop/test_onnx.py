@@ -8,7 +8,7 @@ import pytest
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.interop import find_format, import_graph, read_model
-from edgelearn.interop.from_onnx import HANDLERS
+from edgelearn.interop.read_onnx import HANDLERS
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper = onnx.helper, onnx.numpy_helper

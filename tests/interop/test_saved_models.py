@@ -12,7 +12,7 @@ import pytest
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.interop import import_graph
-from edgelearn.interop.from_graphdef.checkpoint import crc32c
+from edgelearn.interop.read_saved_model import crc32c
 
 from .test_imported_files import distance, field, infer, node
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from edgelearn.errors import EdgelearnError
 from edgelearn.interop import find_format
-from edgelearn.interop.importing import Quantization, Translation
+from edgelearn.interop.builder import Translation
+from edgelearn.interop.canonical import Quantization
 
 from ..model import Model
 

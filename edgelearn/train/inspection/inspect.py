@@ -10,7 +10,7 @@ from edgelearn.compile import Request, explain, make_plan
 from edgelearn.errors import DeviceError, EdgelearnError
 from edgelearn.graph import Network, Node
 from edgelearn.interop import find_format, import_graph, read_model
-from edgelearn.interop.importing import Translation
+from edgelearn.interop.builder import Translation
 from edgelearn.ops import SGD, BatchNormalization, LinearOp, Op, SoftmaxCrossEntropy
 from edgelearn.ops.tensor import Shape
 from edgelearn.runtime import choose_device

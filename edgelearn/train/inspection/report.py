@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
 
-from edgelearn.interop.importing import Problem
+from edgelearn.interop.canonical import Problem
 from edgelearn.ops.tensor import Shape
 from edgelearn.units import megabytes
 

@@ -5,8 +5,8 @@ from math import inf
 import numpy as np
 import pytest
 
-from edgelearn.interop.importing import ForeignGraph, Operator, Quantization, TensorInfo, translate
-from edgelearn.interop.importing.saturation import clamp, held, reach
+from edgelearn.interop.builder import clamp, held, reach, translate
+from edgelearn.interop.canonical import ForeignGraph, Operator, Quantization, TensorInfo
 from edgelearn.ops import (
     Add,
     Clip,

@@ -4,30 +4,23 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.interop.importing import (
-    ForeignGraph,
-    Operator,
-    TensorInfo,
-    arithmetic,
-    linear,
-    shapes,
-    translate,
-    windows,
-)  # fmt: skip
+from edgelearn.interop import operators, shapes
+from edgelearn.interop.builder import translate
+from edgelearn.interop.canonical import ForeignGraph, Operator, TensorInfo
 from edgelearn.ops import Mean, ReLU
 
 HANDLERS = {
-    "conv": lambda b, op, x, k: linear.conv(b, x, k.transpose(2, 3, 1, 0), channels=1, **op.attributes),
-    "relu": lambda b, op, x: arithmetic.activation(b, x, ReLU()),
-    "relu6": lambda b, op, x: arithmetic.clip(b, x, 0, 6),
-    "add": lambda b, op, x, y: arithmetic.add(b, x, y),
-    "multiply": lambda b, op, x, y: arithmetic.multiply(b, x, y),
-    "sigmoid": lambda b, op, x: arithmetic.activation(b, x, "Sigmoid"),
-    "pad": lambda b, op, x: windows.pad(b, x, op.attributes["sides"]),
-    "mean": lambda b, op, x: windows.reduce(b, x, Mean, op.attributes["axes"]),
+    "conv": lambda b, op, x, k: operators.conv(b, x, k.transpose(2, 3, 1, 0), channels=1, **op.attributes),
+    "relu": lambda b, op, x: operators.activation(b, x, ReLU()),
+    "relu6": lambda b, op, x: operators.clip(b, x, 0, 6),
+    "add": lambda b, op, x, y: operators.add(b, x, y),
+    "multiply": lambda b, op, x, y: operators.multiply(b, x, y),
+    "sigmoid": lambda b, op, x: operators.activation(b, x, "Sigmoid"),
+    "pad": lambda b, op, x: operators.pad(b, x, op.attributes["sides"]),
+    "mean": lambda b, op, x: operators.reduce(b, x, Mean, op.attributes["axes"]),
     "flatten": lambda b, op, x: shapes.flatten(b, x),
     "transpose": lambda b, op, x: shapes.transpose(b, x, op.attributes["order"]),
-    "matmul": lambda b, op, x, k: linear.dense(b, x, k),
+    "matmul": lambda b, op, x, k: operators.dense(b, x, k),
     "concat": lambda b, op, *x: shapes.concatenate(b, x, op.attributes["axis"]),
     "split": lambda b, op, x: shapes.split(b, x, op.attributes["axis"], op.attributes["sizes"]),
 }  # fmt: skip

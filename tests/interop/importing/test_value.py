@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from edgelearn.interop.importing import Builder, Value, shapes
-from edgelearn.interop.importing.graph import TensorInfo
+from edgelearn.interop import shapes
+from edgelearn.interop.builder import Builder, Value
+from edgelearn.interop.canonical import TensorInfo
 
 
 def as_array(b, x, memory):

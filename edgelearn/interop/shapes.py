@@ -11,8 +11,7 @@ import numpy as np
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.ops import BroadcastTo, Concatenate, Constant, Embedding, Op, Slice, SliceChannels, Take
 
-from .builder import Builder, check_size, filled
-from .value import BATCH, Axis, Value
+from .builder import BATCH, Axis, Builder, Value, check_size, filled
 
 Operand = Value | np.ndarray
 

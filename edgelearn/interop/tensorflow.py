@@ -1,4 +1,4 @@
-"""Operators that TFLite files and TensorFlow graphs share."""
+"""Operators that TFLite files and TensorFlow graphs share, and handlers of those with the same inputs in both."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
 
-from . import arithmetic, linear, shapes, windows
-from .builder import Builder, check_size, filled
-from .graph import Operator
-from .value import Value
+from . import operators, shapes
+from .builder import Builder, Value, check_size, filled
+from .canonical import Operator
 
 Operand = Value | np.ndarray
 MIRRORS = {"REFLECT": "reflect", "SYMMETRIC": "symmetric"}
@@ -94,17 +93,17 @@ def resize(b: Builder, x: Value, size: Sequence[int], mode: str, align_corners: 
     rounding = "round_prefer_ceil" if align_corners else "floor"
     if half_pixel and not align_corners:
         rounding = "round_prefer_ceil"
-    return windows.resize(b, x, (height, width), mode, coordinates=coordinates, rounding=rounding)
+    return operators.resize(b, x, (height, width), mode, coordinates=coordinates, rounding=rounding)
 
 
 def pad(b: Builder, x: Operand, paddings: np.ndarray, value: float = 0.0, mode: str = "constant") -> Operand:
     """(before, after) for each axis."""
-    return windows.pad(b, x, [(int(before), int(after)) for before, after in paddings], value, mode)
+    return operators.pad(b, x, [(int(before), int(after)) for before, after in paddings], value, mode)
 
 
 def squared_difference(b: Builder, x: Operand, y: Operand) -> Operand:
     """(x - y) squared."""
-    return arithmetic.power(b, arithmetic.subtract(b, x, y), 2.0)
+    return operators.power(b, operators.subtract(b, x, y), 2.0)
 
 
 def depthwise(
@@ -113,7 +112,7 @@ def depthwise(
 ) -> Value:  # fmt: skip
     """A convolution of each channel; `kernel` is (height, width, channels, multiplier)."""
     height, width, count, multiplier = kernel.shape
-    return linear.conv(
+    return operators.conv(
         b, x, kernel.reshape(height, width, 1, count * multiplier), bias, strides=strides, padding=padding,
         dilation=dilation, groups=count, channels=channels,
     )  # fmt: skip
@@ -148,7 +147,7 @@ def same(b: Builder, op: Operator, x: Operand, *_: Operand) -> Operand:
 
 def unary(kind: str, **config: Any) -> Callable[..., Operand]:
     """Handler of an activation without settings."""
-    return lambda b, op, x: arithmetic.activation(b, x, kind, **config)
+    return lambda b, op, x: operators.activation(b, x, kind, **config)
 
 
 def binary(function: Callable[..., Operand]) -> Callable[..., Operand]:
@@ -174,3 +173,45 @@ def arange(start: np.ndarray, limit: np.ndarray, step: np.ndarray) -> np.ndarray
         raise FormatError(f"Numbers from {first} to {last} with steps of {by}: the file is damaged.")
     check_size((max(0, int((last - first) / by)),))
     return np.arange(first, last, by).astype(start.dtype)
+
+
+def add_n(b: Builder, op: Operator, first: Operand, *others: Operand) -> Operand:
+    for other in others:
+        first = operators.add(b, first, other)
+    return first
+
+
+def expand_dims(b: Builder, op: Operator, x: Operand, axis: Operand) -> Operand:
+    return shapes.unsqueeze(b, x, integers(axis, "axis"))
+
+
+def transpose(b: Builder, op: Operator, x: Operand, order: Operand) -> Operand:
+    return shapes.transpose(b, x, integers(order, "order"))
+
+
+def split_v(b: Builder, op: Operator, x: Operand, sizes: Operand, axis: Operand) -> tuple[Operand, ...]:
+    (place,), parts = integers(axis, "axis"), integers(sizes, "sizes")
+    if parts.count(-1) == 1:
+        parts[parts.index(-1)] = x.shape[place] - sum(parts) - 1
+    return shapes.split(b, x, place, parts)
+
+
+def slices(b: Builder, op: Operator, x: Operand, begin: Operand, size: Operand) -> Operand:
+    return slice_sizes(b, x, integers(begin, "begin"), integers(size, "size"))
+
+
+def padded(b: Builder, op: Operator, x: Operand, sides: Operand, value: Operand | None = None) -> Operand:
+    number = 0.0 if value is None else float(known(value, "value").reshape(()))
+    return pad(b, x, known(sides, "paddings"), number)
+
+
+def power(b: Builder, op: Operator, x: Operand, exponent: Operand) -> Operand:
+    return operators.power(b, x, float(known(exponent, "exponent").reshape(())))
+
+
+def shape_of(b: Builder, op: Operator, x: Operand) -> Operand:
+    return shapes.shape_of(x)
+
+
+def filled_with(b: Builder, op: Operator, dimensions: Operand, value: Operand) -> Operand:
+    return fill(dimensions, value)

@@ -18,7 +18,7 @@ import numpy as np
 from edgelearn.errors import FormatError
 from edgelearn.extensions import import_path
 
-from ..limits import watched
+from .limits import watched
 
 START = f"import sys; from {__name__} import main; main(*sys.argv[1:])"
 SECONDS, SECONDS_PER_MB = 20.0, 2.0  # of a processor; the second for a megabyte of the file

@@ -1,14 +1,19 @@
-"""A model file as its format writes it: operators, constants, inputs and outputs, before anything is translated."""
+"""A model file as its format writes it: operators, constants, inputs and outputs, before anything is translated.
+
+`fuse_dilated` joins dilated convolutions as TensorFlow spells them: SpaceToBatchND, a convolution, BatchToSpaceND.
+`Problem`s are operators without a counterpart, collected so that one error lists them all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from edgelearn.errors import FormatError
+from edgelearn.errors import FormatError, UnsupportedError
 
 Size = int | None  # None: the file leaves it open
 
@@ -202,3 +207,116 @@ def _resized(info: TensorInfo, shape: tuple[int, ...]) -> TensorInfo:
     if info.shape and len(info.shape) == len(sizes) == 1 and info.shape[0] is not None:
         return replace(info, shape=sizes)  # without a batch
     return replace(info, shape=(info.shape[0] if info.shape else None, *sizes))
+
+
+Pair = tuple[int, int]
+Sides = tuple[Pair, Pair]
+Dilated = Callable[[Operator, Pair, Sides], Mapping[str, Any] | None]  # (convolution, dilation, padding): attributes
+BETWEEN = {
+    "add", "addv2", "biasadd", "relu", "relu6", "mul", "expanddims", "squeeze", "fusedbatchnorm", "fusedbatchnormv3",
+    "identity", "logistic", "tanh", "sigmoid",
+}  # fmt: skip
+
+
+def fuse_dilated(graph: ForeignGraph, convolutions: Mapping[str, Dilated]) -> ForeignGraph:
+    """Return the graph with such convolutions as one operator that has a dilation and a padding.
+
+    Arguments:
+    - `graph`: of TFLite or TensorFlow.
+    - `convolutions`: by kind, a function that returns the attributes of a convolution with strides 1 and no padding of
+      its own once it has this dilation and padding; None if it isn't one.
+
+    Operators that belong to no such convolution stay, and are reported when they are translated.
+    """
+    if all(_plain(operator.kind) != "spacetobatchnd" for operator in graph.operators):
+        return graph
+    reads = Counter(name for operator in graph.operators for name in operator.inputs) + Counter(graph.outputs)
+    readers = {name: operator for operator in graph.operators for name in operator.inputs}
+    changed: dict[str, Operator | None] = {}  # by an operator's first output; None: it is left out
+    for begin in graph.operators:
+        if _plain(begin.kind) != "spacetobatchnd":
+            continue
+        chain = [begin]
+        while _plain(chain[-1].kind) != "batchtospacend":
+            output = chain[-1].outputs[0]
+            reader = readers.get(output)
+            if reader is None or reads[output] != 1 or not _continues(reader, convolutions):
+                break
+            chain.append(reader)
+        fused = _fused(graph, chain, convolutions)
+        for operator, new in zip(chain, fused, strict=False):
+            changed[operator.outputs[0]] = new
+    kept = (changed.get(o.outputs[0], o) if o.outputs else o for o in graph.operators)
+    return replace(graph, operators=tuple(o for o in kept if o is not None))
+
+
+def _continues(operator: Operator, convolutions: Mapping[str, Dilated]) -> bool:
+    plain = _plain(operator.kind)
+    return operator.kind in convolutions or plain in BETWEEN or plain == "batchtospacend"
+
+
+def _fused(graph: ForeignGraph, chain: list[Operator], convolutions: Mapping[str, Dilated]) -> list[Operator | None]:
+    """Return the operators that replace those of a chain (None: left out); none if it isn't a dilated convolution."""
+    places = [place for place, operator in enumerate(chain) if operator.kind in convolutions]
+    if _plain(chain[-1].kind) != "batchtospacend" or len(places) != 1:
+        return []
+    begin, end, (place,) = chain[0], chain[-1], places
+    found = [graph.constants.get(name) for name in (*begin.inputs[1:], *end.inputs[1:])]
+    if len(found) != 4 or any(array is None for array in found):
+        return []
+    block, pads, again, crops = (np.asarray(array) for array in found)
+    padding = np.reshape(pads, (-1, 2)) - np.reshape(crops, (-1, 2)) if pads.shape == crops.shape else pads
+    if block.tolist() != again.tolist() or block.size not in (1, 2) or padding.shape != (block.size, 2):
+        return []
+    if padding.min() < 0 or block.min() < 1:
+        return []
+    numbers = [1, *block.tolist()][-2:], [[0, 0], *padding.tolist()][-2:]  # a sequence is an image of height 1
+    dilation, sides = tuple(map(int, numbers[0])), tuple((int(before), int(after)) for before, after in numbers[1])
+    conv = chain[place]
+    attributes = convolutions[conv.kind](conv, (dilation[0], dilation[1]), (sides[0], sides[1]))
+    if attributes is None:
+        return []
+    new = [*chain[1:-1]]
+    new[place - 1] = replace(conv, attributes={**conv.attributes, **attributes})
+    new[0] = replace(new[0], inputs=(begin.inputs[0], *new[0].inputs[1:]))
+    new[-1] = replace(new[-1], outputs=end.outputs)
+    return [None, *new, None]
+
+
+def _plain(kind: str) -> str:
+    """The kind as both formats have it."""
+    return kind.replace("_", "").lower()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An operator that can't be translated.
+
+    Arguments:
+    - `kind`: the format's name for the operator.
+    - `name`: its own name in the file.
+    - `attributes`: its settings.
+    - `reason`: what is missing.
+    - `nearest`: what works instead; empty if nothing is near.
+    """
+
+    kind: str
+    name: str
+    attributes: Mapping[str, Any]
+    reason: str
+    nearest: str = ""
+
+    def __str__(self) -> str:
+        plain = {
+            key: value for key, value in self.attributes.items() if value is not None and not isinstance(value, dict)
+        }
+        settings = ", ".join(f"{key}={value!r:.40}" for key, value in plain.items())
+        nearest = f" Nearest: {self.nearest}" if self.nearest else ""
+        return f"{self.kind} '{self.name}' ({settings or 'no attributes'}): {self.reason}{nearest}"
+
+
+def unsupported(source: str, problems: tuple[Problem, ...]) -> UnsupportedError:
+    """The error that lists `problems` of the file or module `source`."""
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    count = f"{len(problems)} operator{'s' * (len(problems) != 1)}"
+    return UnsupportedError(f"{source}: {count} can't be imported:\n{lines}", problems=problems)

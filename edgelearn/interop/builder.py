@@ -1,0 +1,769 @@
+"""From another framework's graph to a network: `translate` calls one handler an operator, which writes to a `Builder`.
+
+A format has two parts: a function that reads a file into a `ForeignGraph`, and a table of handlers.
+
+>>> def relu(b, op, x):
+...     return operators.activation(b, x, ReLU())
+>>> HANDLERS = {"Relu": relu}
+>>> translate(read_graph(path), HANDLERS).model_file()
+
+Handlers get a `Value` for what the network computes and a NumPy array for what is constant. The functions of
+`operators` and `shapes` take both: they add layers for values and compute constants at once.
+
+A `Value` is a layer's output as the file sees it: reshaped and transposed without moving a value. The file's axes are
+products of factors of the layer's shape. An NCHW image of 8 x 8 x 16 is a layer of shape (8, 8, 16) with the axes
+((BATCH,), (2,), (0,), (1,)); flattened it has the axes ((BATCH,), (2, 0, 1)). A channel shuffle splits a factor in two
+and swaps the halves. Only an operator that needs another order of the values makes a layer of it (`Builder.arrange`).
+
+Integers saturate, so converters leave a ReLU or ReLU6 out where the range of a quantized tensor ends in the same
+places. Such a clamp becomes a layer. Most ranges are calibrated, though: they end where the examples did. `clamp` tells
+the two apart by where a range ends, and by what the values before it can be.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import inf, isnan, prod
+from typing import Any
+
+import numpy as np
+
+from edgelearn.errors import FormatError, ShapeError, UnsupportedError
+from edgelearn.graph import INPUT, Network
+from edgelearn.ops import (
+    Abs,
+    Add,
+    BatchNormalization,
+    Bias,
+    Clip,
+    Constant,
+    Exp,
+    Flatten,
+    GroupNormalization,
+    HardSigmoid,
+    LayerNormalization,
+    LinearOp,
+    Log,
+    LogSoftmax,
+    MatMul,
+    Multiply,
+    Op,
+    Reciprocal,
+    ReLU,
+    Rescaling,
+    Reshape,
+    Rsqrt,
+    Scale,
+    Sigmoid,
+    Softmax,
+    Softplus,
+    Sqrt,
+    Square,
+    Subtract,
+    Sum,
+    Tanh,
+    Transpose,
+)
+from edgelearn.ops.tensor import Shape
+
+from .canonical import ForeignGraph, Operator, Problem, Quantization, TensorInfo, unsupported
+from .model_file import ModelFile
+from .weights import Weights, not_finite
+
+BATCH = -1
+Axis = tuple[int, ...]  # positions in `sizes`, or BATCH; an axis of size 1 is empty
+
+
+@dataclass(frozen=True)
+class Value:
+    """An operator's result, or an input of the network.
+
+    Arguments:
+    - `layer`: name of the layer that holds the values.
+    - `sizes`: factors above 1 of the layer's shape, in the order of memory.
+    - `axes`: the file's axes, each a product of factors.
+    - `batch`: the file's batch (default 1).
+    - `sole`: True while at most one operator reads it.
+    """
+
+    layer: str
+    sizes: tuple[int, ...]
+    axes: tuple[Axis, ...]
+    batch: int = 1
+    sole: bool = True
+
+    @classmethod
+    def of(cls, layer: str, shape: tuple[int, ...], order: tuple[int | None, ...], batch: int = 1) -> Value:
+        """A layer of `shape`; `order` has the axis of the layer for each of the file's axes after the batch, None for
+        one of size 1 that the layer doesn't have."""
+        kept = [axis for axis, n in enumerate(shape) if n > 1]
+        axes = tuple((kept.index(axis),) if axis in kept else () for axis in order)
+        return cls(layer, tuple(shape[axis] for axis in kept), ((BATCH,), *axes), batch)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As in the file, with the batch."""
+        return tuple(prod(map(self._size, axis)) for axis in self.axes)
+
+    @property
+    def rank(self) -> int:
+        return len(self.axes)
+
+    @property
+    def batch_axis(self) -> int | None:
+        """Axis of the batch, None if the file has dropped it or made it a part of another axis."""
+        return next((n for n, axis in enumerate(self.axes) if axis == (BATCH,)), None)
+
+    def axis(self, axis: int) -> int:
+        """The axis counted from the front."""
+        return axis % self.rank
+
+    def transposed(self, order: tuple[int, ...]) -> Value:
+        return replace(self, axes=tuple(self.axes[axis] for axis in order))
+
+    def squeezed(self, axes: tuple[int, ...]) -> Value:
+        """Without `axes`, which have size 1."""
+        return replace(self, axes=tuple(axis for n, axis in enumerate(self.axes) if n not in axes))
+
+    def inserted(self, axis: int) -> Value:
+        """With one more axis of size 1 in front of `axis`, which isn't the batch."""
+        return replace(self, axes=(*self.axes[:axis], (), *self.axes[axis:]))
+
+    def expanded(self, axis: int) -> Value:
+        """With one more axis of size 1 in front of `axis`."""
+        return self.reshaped((*self.shape[:axis], 1, *self.shape[axis:])) or self
+
+    def reshaped(self, shape: tuple[int, ...]) -> Value | None:
+        """The same values in `shape`, in the file's order; None if the factors can't be regrouped."""
+        queue = [(factor, 0, self._size(factor)) for axis in self.axes for factor in axis]
+        axes: list[list[tuple[int, int, int]]] = []
+        has_batch = self.batch_axis is not None
+        for position, n in enumerate(shape):
+            axis: list[tuple[int, int, int]] = []
+            while n > 1:
+                if not queue:
+                    return None
+                factor, part, size = queue.pop(0)
+                if factor == BATCH and size == 1:
+                    continue  # the file drops the batch
+                if n % size == 0:
+                    axis.append((factor, part, size))
+                    n //= size
+                elif size % n == 0 and factor != BATCH:
+                    axis.append((factor, part, n))
+                    queue.insert(0, (factor, part + 1, size // n))
+                    n = 1
+                else:
+                    return None
+            if not axis and queue and queue[0][0] == BATCH and self.batch == 1:
+                axis = [queue.pop(0)]
+            elif not axis and not has_batch and position == 0 and self.batch == 1:
+                axis = [(BATCH, 0, 1)]
+            axes.append(axis)
+        if any(factor != BATCH or size > 1 for factor, _, size in queue):
+            return None
+        parts = sorted({part for axis in axes for part in axis if part[0] != BATCH})
+        found = {part: n for n, part in enumerate(parts)}
+        regrouped = tuple(tuple(BATCH if p[0] == BATCH else found[p] for p in axis) for axis in axes)
+        return replace(self, sizes=tuple(size for _, _, size in parts), axes=regrouped)
+
+    def _size(self, factor: int) -> int:
+        return self.batch if factor == BATCH else self.sizes[factor]
+
+
+Range = tuple[float, float]  # the lowest and the highest value
+UNIT, POSITIVE = (HardSigmoid, Sigmoid, Softmax), (Abs, Exp, Rsqrt, Softplus, Sqrt, Square)
+ANY = (BatchNormalization, Bias, GroupNormalization, LayerNormalization, LinearOp, Log, LogSoftmax, MatMul, Reciprocal,
+       Scale, Subtract)  # fmt: skip
+
+
+def reach(op: Op, inputs: Sequence[Range]) -> Range:
+    """Return the range of an op's outputs: infinite, or that of its inputs and 0 for an op that isn't listed here."""
+    low, high = min(0.0, *(x[0] for x in inputs)), max(0.0, *(x[1] for x in inputs))
+    match op:
+        case ReLU():
+            return 0.0, high if op.max_value is None else op.max_value
+        case Clip():
+            return (low if op.min_value is None else op.min_value), (high if op.max_value is None else op.max_value)
+        case Tanh():
+            return -1.0, 1.0
+        case Rescaling():
+            ends = sorted(op.scale * end + op.offset for end in inputs[0])
+            return ends[0], ends[1]
+        case Add():
+            return sum(x[0] for x in inputs), sum(x[1] for x in inputs)
+        case Multiply():
+            (a, b), (c, d) = inputs
+            products = [0.0 if isnan(n) else n for n in (a * c, a * d, b * c, b * d)]
+            return min(products), max(products)
+        case Sum():
+            return -inf if low < 0 else 0.0, inf
+    if isinstance(op, UNIT):
+        return 0.0, 1.0
+    if isinstance(op, POSITIVE):
+        return 0.0, inf
+    return (-inf, inf) if isinstance(op, ANY) else (low, high)
+
+
+def held(quantization: Quantization) -> Range | None:
+    """Return the range of an activation's integers; None for int32 and for several scales, which limit nothing."""
+    step, zero = float(quantization.scale[0]), int(quantization.zero_point[0])
+    if quantization.scale.size > 1 or quantization.dtype not in ("int8", "uint8", "int16", "uint16") or step <= 0:
+        return None
+    integers = np.iinfo(quantization.dtype)
+    return step * (int(integers.min) - zero), step * (int(integers.max) - zero)
+
+
+def clamp(values: Range, limits: Range, step: float) -> tuple[Op | None, bool]:
+    """Return the clamp that the range of integers stands for, if it does, and whether it cuts values off at all.
+
+    Arguments:
+    - `values`: the range of what is computed.
+    - `limits`: the range of the integers.
+    - `step`: their scale: what lies as near outside is rounded, not cut off.
+
+    It stands for a ReLU if it begins at 0 and values can be negative, for a ReLU6 if it also ends at 6, or ends there
+    and no value is negative, and for a Clip if it is from -1 to 1.
+    """
+    (low, high), is_below, is_above = limits, values[0] < limits[0] - step, values[1] > limits[1] + step
+    ends_at_6 = abs(high - 6) < step / 2
+    if (is_below and low == 0) or (is_above and ends_at_6 and values[0] >= 0):
+        return ReLU(6 if ends_at_6 else high), True
+    if (is_below or is_above) and abs(low + 1) < step and abs(high - 1) < step:
+        return Clip(-1.0, 1.0), True
+    return None, is_below or is_above
+
+
+MOST_CONSTANT_VALUES = 1 << 22  # of an array that is larger than what it is made from
+IMAGES = {"NCHW": (2, 3, 1), "NHWC": (1, 2, 3)}  # the file's axes in the order of a layer
+
+
+@dataclass
+class Layer:
+    """One layer of the network to be.
+
+    Arguments:
+    - `op`, `inputs`, `shape`: as of a Node.
+    - `weights`: arrays by role.
+    - `frozen`: roles of weights that the file doesn't have, and that aren't trained.
+    - `operator`: name of the operator of the file that it comes from.
+    """
+
+    op: Op
+    inputs: tuple[str, ...]
+    shape: Shape
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    frozen: tuple[str, ...] = ()
+    operator: str = ""
+
+
+class Builder:
+    """A network that grows operator by operator.
+
+    Arguments:
+    - `name`: of the network.
+    - `layout`: "NCHW" or "NHWC": the order of an image's axes in the file, where an operator doesn't say (default
+      "NHWC").
+    """
+
+    def __init__(self, name: str, layout: str = "NHWC") -> None:
+        self.name, self.layout = name, layout
+        self.inputs: dict[str, Shape] = {}
+        self.layers: dict[str, Layer] = {}
+        self.ranges: dict[str, Range] = {}  # of the values of inputs, which are taken as they come, and layers
+        self.clamped: list[str] = []  # layers that `saturated` added
+        self.cut: list[str] = []  # tensors with ranges that values of the network exceed
+        self.notes: list[str] = []  # as of a Translation
+        self.operator = Operator("", "layer", (), ())  # being translated; its name becomes the layer's
+        self._suffix = ""
+        self.repeated: dict[str, tuple[Value, Value]] = {}  # by BroadcastTo: its value, and what it repeats
+        self._arranged: dict[tuple[str, tuple[int, ...], tuple[int, ...], Shape], str] = {}
+
+    def input(self, tensor: TensorInfo, name: str = INPUT) -> Value:
+        """Declare an input of the network. A vector of known size has no batch: it is one example. Raises FormatError
+        for a shape with an open size other than the batch."""
+        if not tensor.shape or None in tensor.shape[1:] or tensor.shape == (None,):
+            raise FormatError(
+                f"Input '{tensor.name}' has the open shape {tensor.shape}: give the sizes of an example with "
+                f"input_shape=(height, width, channels)."
+            )
+        has_batch = len(tensor.shape) > 1
+        batch, *rest = tensor.shape if has_batch else (1, *tensor.shape)
+        sizes = tuple(int(n) for n in rest if n is not None)
+        order = tuple(range(len(sizes)))
+        if tensor.layout == "NCHW" and len(sizes) > 1:
+            last = len(sizes) - 1
+            sizes, order = (*sizes[1:], sizes[0]), (last, *range(last))
+        if not sizes or min(sizes) < 1:
+            raise FormatError(f"Input '{tensor.name}' has the shape {tensor.shape}: sizes are 1 or more.")
+        layer = name if name == INPUT and not self.inputs else self._unique(name)
+        self.inputs[layer], self.ranges[layer] = sizes, (0.0, 0.0)
+        value = Value.of(layer, sizes, order, batch or 1)
+        return value if has_batch else replace(value, axes=value.axes[1:])
+
+    def op(self, kind: str, *args, **config) -> Op:
+        """An op by its class name. Raises UnsupportedError if edgelearn doesn't have it."""
+        if kind not in Op.registry:
+            raise UnsupportedError(f"edgelearn has no {kind}.")
+        return Op.registry[kind](*args, **config)
+
+    def shape(self, layer: str) -> Shape:
+        return self.inputs[layer] if layer in self.inputs else self.layers[layer].shape
+
+    def add(
+        self, op: Op, *inputs: str, name: str = "", weights: Mapping[str, np.ndarray] | None = None,
+        frozen: tuple[str, ...] = (),
+    ) -> str:  # fmt: skip
+        """Add a layer and return its name.
+
+        Arguments:
+        - `op`: its operation.
+        - `inputs`: names of the layers that it reads.
+        - `name`: default the operator's.
+        - `weights`: arrays by role, all that the op has.
+        - `frozen`: as of Layer.
+
+        Raises ShapeError if the op doesn't accept the shapes, FormatError for weights of other shapes.
+        """
+        op, shapes, weights = op.plain(), [self.shape(layer) for layer in inputs], weights or {}
+        shape = op.output_shape(*shapes)
+        found = {}
+        for role, weight in op.weights(*shapes).items():
+            array = weights[role]
+            if array.shape != weight.shape:
+                raise FormatError(
+                    f"{self.operator.kind} '{self.operator.name}': its {role} has shape {array.shape}, expected "
+                    f"{weight.shape}. The file is damaged: restore it."
+                )
+            found[role] = np.ascontiguousarray(array, np.float32)
+        name = self._unique(name or self.operator.name + self._suffix)
+        self.layers[name] = Layer(op, inputs, shape, found, frozen, self.operator.name)
+        self.ranges[name] = reach(op, [self.ranges[layer] for layer in inputs])
+        return name
+
+    def constant(self, array: np.ndarray, like: Value) -> Value:
+        """Return a constant of the file as a value beside `like`, with as many axes; it isn't trained.
+
+        Raises UnsupportedError if it has a number for each example of the batch, or more axes.
+        """
+        aligned = finite(array).reshape((1,) * (like.rank - array.ndim) + array.shape)
+        batch = like.batch_axis
+        if aligned.ndim > like.rank or (batch is not None and aligned.shape[batch] > 1):
+            raise UnsupportedError(
+                f"A constant of shape {array.shape} with a value of shape {like.shape}.", "Equal sizes."
+            )
+        order = self.natural_order(like)
+        values = in_order(aligned, order)
+        shape = values.shape or (1,)
+        layer = self.add(Constant(shape), like.layer, weights={"value": values.reshape(shape)}, frozen=("value",),
+                         name=f"{self.operator.name}_constant")  # fmt: skip
+        return self.view(like, layer, order)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Layers that are added in this block are called OPERATOR_name: the activation in which an operator ends."""
+        self._suffix, before = f"_{name}", self._suffix
+        try:
+            yield
+        finally:
+            self._suffix = before
+
+    def apply(self, op: Op, x: Value, **settings) -> Value:
+        """Add a layer that computes each value by itself, whatever their order."""
+        return replace(x, layer=self.add(op, x.layer, **settings), sole=True)
+
+    def saturated(self, x: Value, tensor: str, quantization: Quantization) -> Value:
+        """Return `x` as `tensor` holds it in integers: with a clamp, if their range stands for one."""
+        limits, values = held(quantization), self.ranges[x.layer]
+        if limits is None:
+            return x
+        op, cuts = clamp(values, limits, float(quantization.scale[0]))
+        if op:
+            with self.part("range"):
+                x = self.apply(op, x)
+            self.clamped.append(x.layer)
+        elif cuts:
+            self.cut.append(tensor)
+        self.ranges[x.layer] = (
+            limits if x.layer in self.inputs else (max(values[0], limits[0]), min(values[1], limits[1]))
+        )
+        return x
+
+    def maker(self, x: Value) -> Layer | None:
+        """The layer that makes `x`, None for an input of the network."""
+        return self.layers.get(x.layer)
+
+    def source(self, layer: str) -> str:
+        """The layer whose values `layer` has in the same order, before it was reshaped."""
+        while layer in self.layers and isinstance(self.layers[layer].op, Flatten):
+            layer = self.layers[layer].inputs[0]
+        return layer
+
+    def arrange(self, x: Value, *axes: Axis) -> str:
+        """Return a layer of the values of `x` whose axes are these products of its factors; Reshape and Transpose are
+        added where the order asks for them.
+
+        Raises UnsupportedError if the axes leave values out, or take the batch for another axis.
+        """
+        order = tuple(factor for axis in axes for factor in axis)
+        if sorted(order) != list(range(len(x.sizes))):
+            raise UnsupportedError(f"The batch of {x.shape} is mixed with other axes.", "Keep the batch as first axis.")
+        shape = tuple(prod(x.sizes[factor] for factor in axis) for axis in axes)
+        key = (x.layer, x.sizes, order, shape)
+        if key not in self._arranged:
+            layer = x.layer if order == tuple(sorted(order)) else self._transpose(x, order)
+            if self.shape(layer) != shape:
+                layer = self.add(Reshape(shape), layer, name=f"{layer}_reshape")
+            self._arranged[key] = layer
+        return self._arranged[key]
+
+    def image(self, x: Value, channels: int) -> str:
+        """Return a layer (height, width, channels) of an image or of a sequence (whose height is 1); `channels` is the
+        file's axis."""
+        return self.laid_out(x, self.image_order(x, channels))
+
+    def like(self, x: Value, layer: str, channels: int) -> Value:
+        """Return the value of a layer that was made from `image(x, channels)`."""
+        return self.view(x, layer, self.image_order(x, channels))
+
+    def laid_out(self, x: Value, order: Sequence[int | None]) -> str:
+        """Return a layer of `x` whose axes are the file's in this order; None adds one of size 1."""
+        return self.arrange(x, *(() if axis is None else x.axes[axis] for axis in order))
+
+    def view(self, x: Value, layer: str, order: Sequence[int | None]) -> Value:
+        """Return the value of a layer that was made from `laid_out(x, order)`: same axes, sizes of its own."""
+        places = {axis: place for place, axis in enumerate(order) if axis is not None}
+        new = Value.of(layer, self.shape(layer), tuple(places.get(axis) for axis in range(x.rank)), x.batch)
+        axes = ((BATCH,) if axis == x.batch_axis else new.axes[1 + axis] for axis in range(x.rank))
+        return replace(new, axes=tuple(axes))
+
+    def image_order(self, x: Value, channels: int) -> list[int | None]:
+        """The file's axes as (height, width, channels). Raises UnsupportedError if there are more."""
+        channels = x.axis(channels)
+        rest = [axis for axis in range(x.rank) if axis not in (channels, x.batch_axis)]
+        while len(rest) > 2 and not x.axes[rest[0]]:  # a batch of 1 that the file took for another axis
+            rest.pop(0)
+        if len(rest) > 2:
+            raise UnsupportedError(
+                f"It has {len(rest)} axes beside batch and channels.", "Images with 2, sound with 1."
+            )
+        return [*[None] * (2 - len(rest)), *rest, channels]
+
+    def natural_order(self, x: Value) -> tuple[int, ...]:
+        """The file's axes, without the batch, in the order in which a layer of `x` is best made: as its values lie."""
+        axes = tuple(axis for axis in range(x.rank) if axis != x.batch_axis)
+        known = [IMAGES[self.layout], *IMAGES.values()] if x.rank == 4 and x.batch_axis == 0 else []
+        by_place = sorted(axes, key=lambda axis: min(x.axes[axis], default=len(x.sizes)))
+        for order in (*known, axes, tuple(by_place)):
+            factors = [factor for axis in order for factor in x.axes[axis]]
+            if factors == sorted(factors):
+                return order
+        return known[0] if known else axes
+
+    def _transpose(self, x: Value, order: tuple[int, ...]) -> str:
+        """Return a layer whose factors have another order; neighbours that stay neighbours move as one."""
+        runs: list[list[int]] = []
+        for factor in order:
+            if runs and factor == runs[-1][-1] + 1:
+                runs[-1].append(factor)
+            else:
+                runs.append([factor])
+        merged = sorted(runs)
+        shape = tuple(prod(x.sizes[factor] for factor in run) for run in merged)
+        layer = x.layer
+        if self.shape(layer) != shape:
+            layer = self.add(Reshape(shape), layer, name=f"{layer}_reshape")
+        return self.add(Transpose(tuple(1 + merged.index(run) for run in runs)), layer, name=f"{layer}_transpose")
+
+    def output(self, x: Value, channels_first: bool = False) -> str:
+        """Return the layer of an output of the network: (height, width, channels) for an image, (length, channels) for
+        a sequence of `channels_first`, else the file's axes without the batch and without other axes of size 1 at the
+        end."""
+        if x.batch_axis not in (0, None) or (x.batch_axis is None and x.batch > 1):
+            raise UnsupportedError("An output's batch is not its first axis.", "Keep the batch as first axis.")
+        image = x.rank == 4 and x.batch_axis == 0
+        order = IMAGES[self.layout] if image else [axis for axis in range(x.rank) if axis != x.batch_axis]
+        order = (2, 1) if channels_first and x.rank == 3 and x.batch_axis == 0 else order
+        axes = [x.axes[axis] for axis in order]
+        return self.arrange(x, *([axis for axis in axes if axis] if len(x.sizes) < 2 else axes)) if x.sizes else x.layer
+
+    def finish(self, outputs: tuple[str, ...]) -> tuple[Network, dict[str, np.ndarray]]:
+        """Return the network of what `outputs` need, and its weights."""
+        needed, waiting = set[str](), list(outputs)
+        while waiting:
+            name = waiting.pop()
+            if name not in needed and name in self.layers:
+                needed.add(name)
+                waiting += self.layers[name].inputs
+        if not all(name in self.layers for name in outputs):
+            raise FormatError("An output is an input or a constant: there is nothing to compute.")
+        network, weights, frozen = Network(self.name, self.inputs), {}, set()
+        for name, layer in self.layers.items():
+            if name in needed:
+                network.add(name, layer.op, *layer.inputs)
+                arrays = {f"{name}/{role}": array for role, array in layer.weights.items()}
+                weights |= arrays
+                frozen |= {f"{name}/{role}" for role in layer.frozen}
+        network.trainable -= frozen
+        if len(outputs) > 1:
+            network.outputs = tuple(dict.fromkeys(outputs))
+        return network, weights
+
+    def _unique(self, name: str) -> str:
+        name = re.sub(r"[^0-9A-Za-z_.\-]+", "_", name).strip("_") or "layer"
+        taken = {INPUT, *self.layers, *self.inputs}
+        if name not in taken:
+            return name
+        return next(new for n in range(1, len(taken) + 2) if (new := f"{name}_{n}") not in taken)
+
+
+def finite(array: np.ndarray) -> np.ndarray:
+    """The array with the largest float32 for infinity, as masks hold it: sums and comparisons come to the same."""
+    ends = np.finfo(np.float32)
+    return np.clip(array, ends.min, ends.max) if array.dtype.kind == "f" else array
+
+
+def in_order(constant: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
+    """A constant in the order of a layer's axes, without the batch."""
+    rest = [axis for axis in range(constant.ndim) if axis not in order]
+    return constant.transpose(*rest, *order).reshape([constant.shape[axis] for axis in order])
+
+
+def check_size(shape: tuple[int, ...], *sources: np.ndarray) -> tuple[int, ...]:
+    """Return the shape of a constant that is about to be computed from `sources` (default: from less than it holds).
+    Raises FormatError for one that is larger than them and than any that a model needs."""
+    most = max(MOST_CONSTANT_VALUES, *(source.size for source in sources), 0)
+    if any(n < 0 for n in shape) or prod(shape) > most:
+        raise FormatError(f"A constant of shape {shape} is asked for, and the most is {most:,} values.")
+    return shape
+
+
+def filled(shape: tuple[int, ...], value: np.generic | np.ndarray) -> np.ndarray:
+    """An array that repeats a value, which takes no memory until it becomes a layer's weights. Raises FormatError where
+    these would take more than a quarter of the memory at hand, or than EDGELEARN_CONSTANT_BYTES allows."""
+    import psutil
+
+    named = os.environ.get("EDGELEARN_CONSTANT_BYTES", "")
+    most = int(named) if named.isdecimal() else psutil.virtual_memory().available // 4
+    if any(n < 0 for n in shape) or 4 * prod(shape) > most:
+        raise FormatError(
+            f"A constant of shape {shape} is asked for, {4 * prod(shape):,} bytes, and the most is {most:,}, a quarter "
+            f"of the memory at hand. Allow more with the environment variable EDGELEARN_CONSTANT_BYTES."
+        )
+    return np.broadcast_to(value, shape)
+
+
+Result = Value | np.ndarray | None | tuple[Value | np.ndarray | None, ...]
+Handler = Callable[..., Result]  # handler(builder, operator, *inputs): inputs are values, constants, or None
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The result of translating a foreign graph.
+
+    Arguments:
+    - `graph`: the file's own operators.
+    - `network`: None if there are problems.
+    - `weights`: float32 arrays by "layer/role".
+    - `layers`: names of the network's layers by name of the operator that they come from; operators that became part of
+      another layer, or nothing, have none.
+    - `outputs`: layer by name of the tensor that it holds, where it holds one.
+    - `problems`: every operator that has no counterpart.
+    - `notes`: oddities of the file, and how they were read, as sentences (default none).
+    """
+
+    graph: ForeignGraph
+    network: Network | None
+    weights: Weights
+    layers: Mapping[str, tuple[str, ...]]
+    outputs: Mapping[str, str]
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def quantization(self) -> dict[str, Quantization]:
+        """Scales and zero points that the file has for layers' outputs, by layer."""
+        found = {}
+        for tensor, layer in self.outputs.items():
+            info = self.graph.tensors.get(tensor)
+            if info and info.quantization:
+                found[layer] = info.quantization
+        return found
+
+    def model_file(self) -> ModelFile:
+        """The network with its weights. Raises UnsupportedError, which lists all problems, if there are any."""
+        if self.network is None:
+            raise unsupported(f"'{self.graph.name}' ({self.graph.format})", self.problems)
+        metadata = {"imported from": self.graph.format, **self.graph.metadata}
+        return ModelFile(
+            self.network, self.weights, preprocessing=dict(self.graph.preprocessing),
+            class_names=self.graph.class_names, metadata=metadata,
+        )  # fmt: skip
+
+
+def translate(
+    graph: ForeignGraph, handlers: Mapping[str, Handler], nearest: Mapping[str, str] | None = None
+) -> Translation:
+    """Translate operator by operator.
+
+    Arguments:
+    - `graph`: what to translate.
+    - `handlers`: `handler(builder, operator, *inputs)` by kind; returns the output, or a tuple of outputs.
+    - `nearest`: for kinds without a handler, what works instead (default nothing).
+
+    An operator that can't be translated is a problem; those behind it are still tried, with the shapes that the file
+    tells. Raises FormatError for a damaged graph.
+    """
+    graph.check_ends()
+    layout = next((tensor.layout for tensor in graph.inputs if tensor.layout), "NHWC")
+    walk = _Walk(
+        graph,
+        Builder(graph.name, layout),
+        {n: np.asarray(a) for n, a in graph.constants.items()},
+        handlers,
+        nearest or {},
+        [],
+    )
+    for tensor in graph.inputs:
+        name = tensor.name if len(graph.inputs) > 1 else INPUT
+        walk.found[tensor.name] = walk.once(walk.builder.input(tensor, name), tensor.name)
+        if tensor.shape and len(tensor.shape) == 1:
+            walk.builder.notes.append(
+                f"'{tensor.name}' has the shape {tensor.shape}, without a batch: it is read as one example. Give "
+                f"arrays of the shape (n, {tensor.shape[0]})."
+            )
+        if tensor.layout == "NCHW" and tensor.shape and len(tensor.shape) == 3:
+            walk.builder.notes.append(
+                f"'{tensor.name}' is a sequence, (channels, length) in the file and (length, channels) here."
+            )
+    for operator in graph.operators:
+        walk.step(operator)
+    return walk.finish()
+
+
+@dataclass
+class _Walk:
+    graph: ForeignGraph
+    builder: Builder
+    found: dict[str, Value | np.ndarray | None]
+    handlers: Mapping[str, Handler]
+    nearest: Mapping[str, str]
+    problems: list[Problem]
+
+    def __post_init__(self) -> None:
+        self.readers: dict[str, int] = {}
+        for name in (*self.graph.outputs, *(name for op in self.graph.operators for name in op.inputs)):
+            self.readers[name] = self.readers.get(name, 0) + 1
+        self.unknown: set[str] = set()  # results whose shape isn't known, behind a problem
+
+    def step(self, operator: Operator) -> None:
+        """Translate one operator."""
+        states = [name for name in operator.inputs if name in self.graph.tensors and self.graph.tensors[name].is_state]
+        if states:
+            reason = f"It keeps a state between calls, '{states[0]}', and recurrent state isn't read yet."
+            self._problem(operator, reason, self.nearest.get(operator.kind, ""))
+            return
+        handler = self.handlers.get(operator.kind)
+        if handler is None:
+            self._problem(operator, "edgelearn has no such operator.", self.nearest.get(operator.kind, ""))
+            return
+        missing = [name for name in operator.inputs if name and name not in self.found and name not in self.unknown]
+        if missing:
+            raise FormatError(
+                f"{operator.kind} '{operator.name}' reads '{missing[0]}', which the file doesn't have. It is damaged."
+            )
+        if any(name in self.unknown for name in operator.inputs):
+            self.unknown.update(operator.outputs)
+            return
+        self.builder.operator = operator
+        before = set(self.builder.layers)
+        try:
+            results = handler(self.builder, operator, *(self.found[name] if name else None for name in operator.inputs))
+        except (UnsupportedError, ShapeError) as error:
+            self._problem(operator, str(error), getattr(error, "nearest", ""))
+            return
+        except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise FormatError(
+                f"{operator.kind} '{operator.name}' can't be read ({type(error).__name__}: {error!s:.200}). The "
+                f"file is damaged, or of a kind that isn't known: check it with its own framework."
+            ) from error
+        if operator.frozen:
+            for layer in [layer for name, layer in self.builder.layers.items() if name not in before]:
+                layer.frozen = (*layer.frozen, *(operator.frozen_roles(tuple(layer.weights))))
+        results = results if isinstance(results, tuple) else (results,)
+        for name, result in zip(operator.outputs, results, strict=False):
+            self.found[name] = self.once(result, name)
+        self.unknown.update(operator.outputs[len(results) :])
+
+    def once(self, result: Value | np.ndarray | None, name: str) -> Value | np.ndarray | None:
+        """The result as the tensor `name` holds it, which knows whether more than one operator reads it."""
+        if not isinstance(result, Value):
+            return None if result is None else np.asarray(result)
+        if (info := self.graph.tensors.get(name)) and info.quantization:
+            result = self.builder.saturated(result, name, info.quantization)
+        return replace(result, sole=result.sole and self.readers.get(name, 0) <= 1)
+
+    def finish(self) -> Translation:
+        layers: dict[str, tuple[str, ...]] = {}
+        network, weights = None, {}
+        if not self.problems:
+            missing = [name for name in self.graph.outputs if not isinstance(self.found.get(name), Value)]
+            if missing:
+                raise FormatError(f"The output '{missing[0]}' doesn't depend on the inputs: nothing is left to train.")
+            self.builder.operator = replace(self.builder.operator, name="output", kind="output")
+            try:
+                layouts = {name: info.layout for name, info in self.graph.tensors.items()}
+                ends = tuple(
+                    self.builder.output(self.found[name], layouts.get(name) == "NCHW")  # type: ignore[arg-type]
+                    for name in self.graph.outputs
+                )
+                network, weights = self.builder.finish(ends)
+            except (UnsupportedError, ShapeError) as error:
+                output = Operator("output", self.graph.outputs[0], (), ())
+                self._problem(output, str(error), getattr(error, "nearest", ""))
+        if network is not None:
+            for name in network.nodes:
+                origin = self.builder.layers[name].operator
+                layers[origin] = (*layers.get(origin, ()), name)
+        known = {*network.nodes, *self.builder.inputs} if network else set()
+        held = {name: x.layer for name, x in self.found.items() if isinstance(x, Value) and x.layer in known}
+        notes = (*self.graph.notes, *self.builder.notes, *_ranges(self.builder))
+        notes += tuple(filter(None, [not_finite(weights)]))
+        return Translation(self.graph, network, weights, layers, held, tuple(self.problems), notes)
+
+    def _problem(self, operator: Operator, reason: str, nearest: str) -> None:
+        """Note a problem, and go on behind it with the shapes that the file tells."""
+        self.problems.append(Problem(operator.kind, operator.name, operator.attributes, reason, nearest))
+        for name in operator.outputs:
+            info = self.graph.tensors.get(name)
+            if info is None or info.shape is None or not info.shape or None in info.shape[1:]:
+                self.unknown.add(name)
+                continue
+            self.found[name] = self._stand_in(info)
+
+    def _stand_in(self, info: TensorInfo) -> Value:
+        """A value of the shape that the file tells, for the operators behind a problem."""
+        shape: Any = info.shape
+        if len(shape) == 4 and self.builder.layout == "NCHW":
+            info = replace(info, layout="NCHW")
+        return self.builder.input(info, "stand_in")
+
+
+def _ranges(b: Builder) -> list[str]:
+    """Return notes on the ranges of quantized tensors: which became clamps, which were taken as calibrated."""
+    notes = []
+    if b.clamped:
+        notes.append(
+            f"{len(b.clamped)} clamps that the file has in the ranges of its integers alone became layers, such as "
+            f"'{b.clamped[0]}'."
+        )
+    if b.cut:
+        notes.append(
+            f"The ranges of {len(b.cut)} tensors, such as '{b.cut[0]}', end where values were expected to: its own "
+            f"runtime cuts off what is outside, and this network doesn't."
+        )
+    return notes
