@@ -170,8 +170,7 @@ def _kernels_compile_without_warnings():
 @pytest.fixture(autouse=True, scope="session")
 def _answers_are_as_documented():
     from edgelearn import cli
-    from edgelearn.cli.answer import Answer
-    from edgelearn.cli.fields import FIELDS
+    from edgelearn.cli.answer import FIELDS, Answer
 
     answer = cli.answer
 

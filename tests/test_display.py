@@ -5,7 +5,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.display import Displayed
-from edgelearn.experiments.memory.compare import Measured
+from edgelearn.experiments.memory_plans import Measured
 from edgelearn.lab.bench.report import BenchReport
 from edgelearn.lab.profile import Projection, Roofline
 from edgelearn.lab.runs import RunStore, compare

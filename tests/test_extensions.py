@@ -3,7 +3,7 @@
 import pytest
 
 from edgelearn.errors import ExtensionError
-from edgelearn.experiments.finetune.config import FinetuneConfig
+from edgelearn.experiments.finetune import FinetuneConfig
 from edgelearn.extensions import check_references, import_instance, import_object, is_reference, nearest
 from edgelearn.interop import find_network
 from edgelearn.keywords.learners import Learner

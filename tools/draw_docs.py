@@ -1,7 +1,7 @@
 """Draw the pictures of the manual from committed figures: python tools/draw_docs.py
 
 Writes docs/pictures/*.svg from docs/pictures/figures.json (measured figures with command, device and date) and from
-edgelearn/experiments/precision/expected.json.
+edgelearn/experiments/precision_expected.json.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from matplotlib.patches import FancyBboxPatch
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 FIGURES = json.loads((PICTURES / "figures.json").read_text())
-EXPECTED = ROOT / "edgelearn" / "experiments" / "precision" / "expected.json"
+EXPECTED = ROOT / "edgelearn" / "experiments" / "precision_expected.json"
 
 OURS, OTHERS, THIRD = "#2a6f97", "#b0b7bf", "#d9a441"
 STYLE = {

@@ -18,7 +18,7 @@ from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.loading import load_images
 from edgelearn.data.preprocess import normalize
 from edgelearn.data.split import mini_batches
-from edgelearn.experiments.flowers.weights import SAMPLE
+from edgelearn.experiments.flowers import SAMPLE_WEIGHTS
 from edgelearn.graph import Network
 from edgelearn.interop import safetensors
 from edgelearn.models import mobilenet_v1
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "pictures": (PICTURES, "drawings of each class"),
         "size": (SIZE, "of the pictures"),
     }
-    asked = parse("python tools/pretrain_flowers.py", __doc__ or "", counts, SAMPLE, arguments)
+    asked = parse("python tools/pretrain_flowers.py", __doc__ or "", counts, SAMPLE_WEIGHTS, arguments)
     drawing = partial(track, description="drawing")
     weights, history = pretrain(**asked.settings, callbacks=[ProgressBar()], track=drawing)
     metadata = {

@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 
 import edgelearn as el
-from edgelearn.experiments.on_ray import ENVIRONMENT
+from edgelearn.experiments.sweep import ENVIRONMENT
 from edgelearn.federated import IID, Clients, Examples, FedAvg, LocalGrid, Rounds, Settings
 from edgelearn.lab.measure import Worker, WorkerError, resident_bytes, usable_cores
 from edgelearn.models import ds_cnn

@@ -22,7 +22,7 @@ import numpy as np
 
 import edgelearn as el
 from edgelearn import models
-from edgelearn.experiments.precision.timing import VARIANTS
+from edgelearn.experiments.precision_claims import VARIANTS
 from edgelearn.lab.measure import RoundsConfig, measure_in_turn, sample, usable_cores
 
 NAMES = ("resnet18", "mobilenet_v1", "mobilenet_v2")

@@ -11,11 +11,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from . import names
-from .answer import Answer
-from .files import written
-from .numbers import whole
-from .tables import width
+from . import parser as names
+from .answer import Answer, width
+from .parser import whole, written
 
 if TYPE_CHECKING:
     from edgelearn.lab.bench.report import BenchReport

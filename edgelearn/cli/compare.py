@@ -6,9 +6,8 @@ import argparse
 
 from edgelearn.lab.runs import RunStore, compare
 
-from .answer import Answer
-from .files import written
-from .tables import width
+from .answer import Answer, width
+from .parser import written
 from .training import add_runs_folder
 
 

@@ -14,16 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from edgelearn.errors import DataError, FormatError
-from edgelearn.experiments.finetune.preprocessing import PIXELS, pictures_of
+from edgelearn.experiments.finetune import PIXELS, pictures_of
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, find_writer, read_model, write_model
 from edgelearn.interop.weights import check_weights
 from edgelearn.train import Model
 
-from . import names
+from . import parser as names
 from .answer import Answer
-from .files import written
-from .numbers import whole
+from .parser import whole, written
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 
-from edgelearn.experiments.finetune.config import FinetuneConfig
+from edgelearn.experiments.finetune import FinetuneConfig
 
 from .answer import Answer
-from .options import add_options
+from .parser import add_options
 from .training import add_runs, train
 
 

@@ -12,7 +12,7 @@ import argparse
 from edgelearn.experiments.flowers import FlowersConfig
 
 from .answer import Answer
-from .options import add_options
+from .parser import add_options
 from .training import add_runs, train
 
 

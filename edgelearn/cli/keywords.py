@@ -6,27 +6,33 @@
 learners in episodes, `personal` measures how much a user's own clips reduce errors, and `check` holds the published
 claims against measurements.
 The network is the BC-ResNet of EDGELEARN_DATA, or else a small one of the package, which was trained on synthesised
-words; the first line of output says which."""
+words; the first line of output says which.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from edgelearn.errors import DataError
+import numpy as np
 
-from . import keywords_figures as figures
-from . import keywords_training as training
+from edgelearn.data.audio.clips import ClipDataset
+from edgelearn.data.subfolders import skipped_lines
+from edgelearn.errors import DataError, UsageError
+from edgelearn.experiments.keywords.embedding import KeywordsConfig
+from edgelearn.experiments.keywords.episodes import SPEAKERS, WORD_SPLITS
+from edgelearn.extensions import import_instance, is_reference
+from edgelearn.keywords import Detection, Listener, OtherWords, Vocabulary
+from edgelearn.keywords.learners import Embedder, Learner, Linear, Neighbours
+from edgelearn.keywords.listener import HOP, REFRACTORY, SMOOTHING
+
+from . import parser as names
 from .answer import Answer
-from .files import written
-from .keywords_common import add_network, find_clips, find_network
-from .keywords_listen import add_listen
-from .numbers import number, whole
-
-if TYPE_CHECKING:
-    from edgelearn.keywords.vocabulary import Vocabulary
+from .parser import add_options, number, one_of, whole, written
+from .training import add_runs, train
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,12 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--seed", type=whole(0), default=0)
     compose.set_defaults(act=_compose)
-    training.add_train(commands.add_parser("train", help="train a network for enrolment"))
+    add_train(commands.add_parser("train", help="train a network for enrolment"))
     evaluate = commands.add_parser("evaluate", help="measure learners in episodes of few clips")
-    training.add_evaluate(evaluate)
+    add_evaluate(evaluate)
     add_network(evaluate)
-    figures.add_personal(commands.add_parser("personal", help="measure how much a user's own clips reduce errors"))
-    figures.add_check(commands.add_parser("check", help="check the published claims: passed, failed or not measured"))
+    add_personal(commands.add_parser("personal", help="measure how much a user's own clips reduce errors"))
+    add_check(commands.add_parser("check", help="check the published claims: passed, failed or not measured"))
 
 
 def run(options: argparse.Namespace) -> Answer:
@@ -159,3 +165,275 @@ def _wav(text: str) -> Path:
     if path.suffix.lower() != ".wav":
         raise argparse.ArgumentTypeError(f"'{text}' doesn't end in .wav")
     return path
+
+
+# Without the learner that needs a shared classifier of the words and clips of other people: see `personal`.
+LEARNERS = tuple(sorted(set(Learner.registry) - {Neighbours.name}))
+
+
+def learner(name: str) -> Learner:
+    """The learner with this name, or MODULE:CLASS."""
+    return import_instance(name, Learner) if is_reference(name) else Learner.named(name)()
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--data", metavar="DIR", help="folder with data sets and weights (default: EDGELEARN_DATA)")
+    names.add_device(parser)
+
+
+def add_network(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--network", metavar="FILE", help="'sample', a BC-ResNet-1 in .npz, or the folder of a run of `train`"
+    )
+    add_data(parser)
+
+
+def find_network(options: argparse.Namespace) -> Embedder:
+    """The embedder of the options. Prints where it comes from."""
+    from edgelearn.experiments.keywords.embedding import find_embedder
+
+    embedder, where = find_embedder(options.network, options.data, options.device)
+    print(where)
+    return embedder
+
+
+def find_clips(folder: str | None, default: Callable[[], ClipDataset], what: str = "Clips") -> ClipDataset:
+    """The clips in `folder`, or those of `default` if it is None. Prints where they come from, and skipped files."""
+    from edgelearn.data.audio.folder import load_folder
+
+    clips = load_folder(folder) if folder else default()
+    print(f"{what}: {clips.description}", *skipped_lines(clips.skipped), sep="\n")
+    return clips
+
+
+_OTHERS = 500  # clips of other words that suffice for a threshold
+
+
+def add_listen(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("recording", nargs="?", help="a WAV, FLAC or OGG file of any length")
+    add("--microphone", nargs="?", const="", metavar="NAME", help="listen to it instead, until Ctrl-C")
+    add("--words", required=True, metavar="FILE", help="the file of words that `enrol` wrote")
+    add("--threshold", type=number(), help="score needed for a detection (default: set by clips of other words)")
+    add("--others", metavar="DIR", help="recordings of other words, a subfolder each (default: synthesised words)")
+    add(
+        "--false-accepts", type=number(0, 1), default=0.01, metavar="SHARE",
+        help="share of clips of other words that the threshold may accept (default: %(default)s)",
+    )  # fmt: skip
+    add(
+        "--learner", type=one_of(LEARNERS, "learner"), default="nearest-mean", metavar="NAME",
+        help=f"how words are learned: {', '.join(LEARNERS)}, or MODULE:CLASS (default: %(default)s)",
+    )  # fmt: skip
+    add("--hop", type=number(0.001), default=HOP, help="seconds between scores (default: %(default)s)")
+    add(
+        "--smoothing", type=number(0), default=SMOOTHING,
+        help="seconds over which scores are averaged (default: %(default)s)",
+    )  # fmt: skip
+    add(
+        "--refractory", type=number(0), default=REFRACTORY,
+        help="seconds without detections after one (default: %(default)s)",
+    )  # fmt: skip
+    add("--labels", metavar="FILE", help="the spoken words, as Audacity writes labels: report hits and false alarms")
+    add_network(parser)
+    parser.set_defaults(act=_listen)
+
+
+def _listen(options: argparse.Namespace) -> Answer:
+    from edgelearn.experiments.keywords.streaming import evaluate_detections, read_labels
+
+    if (options.recording is None) == (options.microphone is None):
+        raise UsageError("Give either a recording or --microphone.")
+    vocabulary = Vocabulary.load(options.words)
+    labels = read_labels(options.labels) if options.labels else None
+    listener = _listener(options, vocabulary, find_network(options))
+    print(f"Words: {vocabulary}. Threshold: {listener.threshold:.3f}")
+    if options.recording is None:
+        detected = _listen_until_interrupted(listener, options.microphone or None)
+    else:
+        detected = listener.listen_to_file(options.recording)
+    detections = []
+    for detection in detected:
+        print(f"{detection.time:10.2f} s  {detection.word}  {detection.score:.3f}")
+        detections.append(detection)
+    if labels is not None:
+        timeline = [spoken for spoken in labels if spoken.word in vocabulary.words]
+        print(evaluate_detections(detections, timeline, listener.seconds))
+    heard = [asdict(detection) for detection in detections]
+    return Answer({"words": vocabulary.words, "threshold": listener.threshold, "detections": heard})
+
+
+def _listener(options: argparse.Namespace, vocabulary: Vocabulary, embedder: Embedder) -> Listener:
+    others = _others(options, vocabulary, embedder) if options.threshold is None else None
+    listener = Listener(
+        embedder, vocabulary, learner(options.learner), options.threshold, others, options.false_accepts,
+        options.hop, options.smoothing, options.refractory,
+    )  # fmt: skip
+    if len(vocabulary.words) == 1 and isinstance(listener.spotter.classifier, Linear):
+        raise DataError(
+            f"'{options.learner}' distinguishes words from each other, and there is only '{vocabulary.words[0]}': "
+            f"every sound would get the same score. Enrol another word, or learn by 'nearest-mean'."
+        )
+    return listener
+
+
+def _others(options: argparse.Namespace, vocabulary: Vocabulary, embedder: Embedder) -> OtherWords:
+    from edgelearn.keywords.files import other_words
+
+    clips = find_clips(options.others, other_words, "Other words")
+    if not options.others:
+        print("  For speech, give recordings of other words with --others.")
+    clips = clips.only([word for word in clips.class_names if word not in vocabulary.words])
+    return OtherWords.load(clips.take(np.arange(0, len(clips), max(1, len(clips) // _OTHERS))), embedder)
+
+
+def _listen_until_interrupted(listener: Listener, name: str | None) -> Iterator[Detection]:
+    from edgelearn.data.audio import source
+    from edgelearn.train.interrupt import on_interrupt
+
+    ended = []
+
+    def blocks() -> Iterator[np.ndarray]:
+        with closing(source.microphone_blocks(listener.spotter.embedder.front_end.rate, name)) as heard:
+            print("Listening. Ctrl-C ends it.")
+            for block in heard:
+                yield block
+                if ended:
+                    return
+
+    with on_interrupt(lambda: ended.append(True)):
+        yield from listener.listen(blocks())
+
+
+def add_train(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, KeywordsConfig)
+    add_runs(parser)
+    parser.set_defaults(act=_train)
+
+
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("clips", nargs="?", metavar="DIR", help="a subfolder of recordings for each word (default: embedded sample)")
+    add(
+        "--learner", nargs="+", type=one_of(LEARNERS, "learner"), default=["nearest-mean"], metavar="NAME",
+        help=f"how words are learned: {', '.join(LEARNERS)}, or MODULE:CLASS (default: nearest-mean)",
+    )  # fmt: skip
+    add("--num-classes", type=whole(1), default=5, help="words of an episode (default: %(default)s)")
+    add("--shots", type=whole(1), nargs="+", default=[1, 5], help="clips of each word to enrol (default: 1 5)")
+    add("--queries", type=whole(1), default=5, help="clips of each word to classify (default: %(default)s)")
+    add(
+        "--unlabelled", type=whole(0), default=0, metavar="N",
+        help="clips of each word without labels; learners that use them are compared with those that don't",
+    )  # fmt: skip
+    add(
+        "--speakers", nargs="+", choices=SPEAKERS, default=["same"],
+        help="who is tested: who was enrolled, somebody else, or anybody (default: same)",
+    )  # fmt: skip
+    add(
+        "--split", choices=WORD_SPLITS,
+        help="a published split of Speech Commands: its test words and unknown words, by the testing speakers",
+    )  # fmt: skip
+    add("--episodes", type=whole(2), default=600, help="number of episodes (default: %(default)s)")
+    add("--seed", type=whole(0), default=0)
+    parser.set_defaults(act=_evaluate)
+
+
+def _train(options: argparse.Namespace) -> Answer:
+    from edgelearn.experiments.keywords.embedding import KeywordsExperiment
+
+    return train(KeywordsExperiment, options)
+
+
+def _evaluate(options: argparse.Namespace) -> Answer:
+    from edgelearn.data.audio.cache import load_features
+    from edgelearn.data.audio.synthetic import embedded_words
+    from edgelearn.experiments.keywords.episodes import Episodes, Evaluator, part_of, to_table
+    from edgelearn.keywords.learners import supervised
+
+    learners = [learner(name) for name in options.learner]
+    if options.unlabelled:
+        learners = list(dict.fromkeys(each for learner in learners for each in (supervised(learner), learner)))
+    dataset = find_clips(options.clips, lambda: embedded_words(speakers=4))
+    unknown_words: tuple[str, ...] = ()
+    if options.split:
+        split = WORD_SPLITS[options.split]
+        dataset, unknown_words = part_of(dataset, "testing", (*split.test, *split.unknown)), split.unknown
+        print(f"  {options.split}: {dataset.description}")
+    every = [
+        Episodes(
+            dataset, options.num_classes, shots, options.queries, None, speakers, options.episodes, options.seed,
+            options.unlabelled, unknown_words,
+        )
+        for speakers in options.speakers for shots in options.shots
+    ]  # fmt: skip
+    embedder = find_network(options)
+    evaluator = Evaluator(embedder, load_features(dataset, embedder.front_end, embedder.seconds))
+    reports = [evaluator.run(learner, episodes) for learner in learners for episodes in every]
+    print(to_table(reports))
+    return Answer([
+        {"learner": r.learner.to_dict(), "num_classes": r.episodes.num_classes, "shots": r.episodes.shots,
+         "speakers": r.episodes.speakers, "episodes": len(r.episodes),
+         "measures": {name: asdict(value) for name, value in r.measures.items()}}
+        for r in reports
+    ])  # fmt: skip
+
+
+ENGLISH = "english"
+
+
+def add_personal(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "what", nargs="*", default=[ENGLISH],
+        help="english (the network of EDGELEARN_DATA), or folders of runs of `train`",
+    )  # fmt: skip
+    add("--shots", type=whole(1), nargs="+", default=[1, 3, 5], help="clips of each word (default: 1 3 5)")
+    add("--users", action="store_true", help="print a line for each user, highest error first")
+    add_data(parser)
+    parser.set_defaults(act=_personal)
+
+
+def add_check(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs", nargs="*", metavar="RUN", help="folders of runs of `train arabic`, for each split and method"
+    )
+    add_data(parser)
+    parser.set_defaults(act=_check)
+
+
+def _personal(options: argparse.Namespace) -> Answer:
+    from edgelearn.experiments.keywords.personalisation import (
+        english_users,
+        personalise_english,
+        personalise_run,
+        to_table,
+        users_table,
+    )
+
+    found = []
+    for what in options.what:
+        if what == ENGLISH:
+            reports = personalise_english(english_users(options.data, options.device), options.shots)
+        else:
+            reports = personalise_run(what, options.shots, options.data, options.device)
+        print(what, *(users_table(report) for report in reports if options.users), to_table(reports), sep="\n")
+        found += [{"what": what} | asdict(report) for report in reports]
+    return Answer(found)
+
+
+def _check(options: argparse.Namespace) -> Answer:
+    from edgelearn.errors import RunError
+    from edgelearn.experiments.claims import status
+    from edgelearn.experiments.keywords.check import check
+    from edgelearn.lab.runs import RunStore
+
+    runs = [RunStore(Path(folder).parent).open(Path(folder).name) for folder in options.runs]
+    if unfinished := [run.id for run in runs if run.status != "finished"]:
+        raise RunError(f"{unfinished[0]} isn't finished. Finish it: edgelearn keywords train --resume {unfinished[0]}")
+    if others := [run.id for run in runs if (run.record["kind"], run.config.get("task")) != ("keywords", "arabic")]:
+        raise RunError(f"{others[0]} is not a run of `edgelearn keywords train arabic`: leave it out.")
+    found = []
+    for claim in check(runs, options.data, options.device):
+        print(f"{claim.word}  {claim.claim}: {claim.measured}", flush=True)
+        found.append(claim)
+    return Answer([asdict(claim) for claim in found], status(found))

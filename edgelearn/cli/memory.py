@@ -3,7 +3,8 @@
 `plan` explains the fastest plan of a network within a budget, `fit` says which combinations of precision, activation
 memory, micro-batch and trained layers are within it, `compare` measures steps by many plans and by PyTorch,
 `measure` measures the launches of this device for `plan`, `train` makes one training from scratch, and `check` compares
-the published claim with plans, steps, times and finished trainings."""
+the published claim with plans, steps, times and finished trainings.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +16,16 @@ from edgelearn import atomic
 from edgelearn.compile.explain import explain
 from edgelearn.compile.memory.budget import COUNTS
 from edgelearn.errors import PlanError
-from edgelearn.experiments.memory.config import MemoryConfig
-from edgelearn.experiments.memory.plans import ALLOWED
+from edgelearn.experiments.memory import MemoryConfig
+from edgelearn.experiments.memory_plans import ALLOWED
 from edgelearn.extensions import import_instance
 from edgelearn.lab.runs import RunStore, figures
+from edgelearn.lab.runs.tables import render, table
 from edgelearn.runtime import choose_device, launch_times
 
-from . import names
-from .answer import Answer
-from .files import written
-from .memory_fit import add_fit
-from .numbers import number, whole
-from .options import add_options
-from .tables import print_table
+from . import parser as names
+from .answer import Answer, print_table, width
+from .parser import add_options, number, whole, written
 from .training import add_runs, add_runs_folder, train
 
 
@@ -95,7 +93,7 @@ def run(options: argparse.Namespace) -> Answer:
 
 def _plan(options: argparse.Namespace) -> Answer:
     from edgelearn.compile import Encoding, Offload
-    from edgelearn.experiments.memory.plans import named_plan
+    from edgelearn.experiments.memory_plans import named_plan
     from edgelearn.interop import find_network
 
     device = choose_device(options.device).device
@@ -118,7 +116,7 @@ def _plan(options: argparse.Namespace) -> Answer:
         f"Predicted: {times.step(plan) * 1e3:.1f} ms a step ({times.origin}; {times.known(plan):.0%} of its launches)"
     )
     if options.plot:
-        from edgelearn.experiments.plan_figures import plot_timeline
+        from edgelearn.experiments.memory_plans import plot_timeline
 
         atomic.write_bytes(options.plot, figures.to_png(plot_timeline(plan, name)))
     accounted = explanation.accounting
@@ -143,20 +141,20 @@ def _log(text: str) -> None:
 
 
 def _compare(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments.memory import compare, report
+    from edgelearn.experiments import memory_plans
 
-    measured = compare(
+    measured = memory_plans.compare(
         options.network, options.plans, options.batch_size, options.rounds, alpha=options.alpha,
         device=options.device or "", progress=_log,
     )  # fmt: skip
-    print_table(report.HEADER, report.cells(measured), optional=("planned", "paged MB"))
+    print_table(memory_plans.HEADER, memory_plans.cells(measured), optional=("planned", "paged MB"))
     if options.chart:
-        atomic.write_bytes(options.chart, figures.to_png(report.plot(measured)))
-    return Answer({"command": options.command_line, "plans": report.records(measured)})
+        atomic.write_bytes(options.chart, figures.to_png(memory_plans.plot(measured)))
+    return Answer({"command": options.command_line, "plans": memory_plans.records(measured)})
 
 
 def _measure(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments.memory.plans import plans_to_measure
+    from edgelearn.experiments.memory_plans import plans_to_measure
     from edgelearn.interop import find_network
     from edgelearn.lab.profile import measure_launches
     from edgelearn.tuned import launch_times as store
@@ -180,7 +178,7 @@ def _train(options: argparse.Namespace) -> Answer:
 
 
 def _check(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments import claim as verdict
+    from edgelearn.experiments import claims as verdict
     from edgelearn.experiments import memory
     from edgelearn.models import mobilenet_v2
 
@@ -193,3 +191,45 @@ def _check(options: argparse.Namespace) -> Answer:
     ]
     print_table(verdict.HEADER, verdict.cells(verdicts))
     return Answer([asdict(each) for each in verdicts], verdict.status(verdicts))
+
+
+def add_fit(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    from edgelearn.train.planning import PRECISIONS
+
+    parser.add_argument("network", type=names.network, help=names.NETWORK)
+    parser.add_argument(
+        "--budget", type=names.budget, required=True, metavar="SIZE",
+        help="such as '20 MB' of device memory, '20 MB peak' of activations and workspace, or '8 MB stored'",
+    )  # fmt: skip
+    parser.add_argument("--batch-size", type=whole(1), default=32, help="examples of a step (default: %(default)s)")
+    parser.add_argument("--alpha", type=number(0), default=1.0, help="width of a network of edgelearn.models")
+    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=PRECISIONS, help="those to try")
+    parser.add_argument(
+        "--trained", nargs="+", metavar="LAYERS",
+        help="layers to train: patterns such as 'dense', or 'from LAYER' (default: all, the upper half, the last)",
+    )  # fmt: skip
+    parser.add_argument("--batchnorm", choices=("auto", "moving", "batch"), default="auto")
+    names.add_device(parser)
+    parser.set_defaults(act=fit)
+
+
+def fit(options: argparse.Namespace) -> Answer:
+    """Plan, and print; the exit status is 1 if nothing fits."""
+    from edgelearn.train.combined import as_network
+    from edgelearn.train.planning import HEADER, plan_for
+
+    trained = [()] + [(pattern,) for pattern in options.trained] if options.trained else None
+    found = plan_for(
+        as_network(options.network, options.alpha), options.budget, options.batch_size, precision=options.precision,
+        trained=trained, batchnorm=options.batchnorm, device=options.device,
+        progress=lambda text: print(text, file=sys.stderr),
+    )  # fmt: skip
+    shown = table(found.title, HEADER)
+    for row in found.cells():
+        shown.add_row(*row)
+    for column in shown.columns[1:]:
+        column.no_wrap = True
+    print(render([shown] if found.combinations else [found.title], width()), end="")
+    print(render(found.notes, width()), end="")
+    return Answer(found.to_dict(), 0 if found.combinations else 1)

@@ -1,18 +1,22 @@
-"""The parser of all commands: help that fits the terminal, and --json for each."""
+"""The parser of all commands: types of arguments, options of configurations, help that fits the terminal."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from math import inf
+from pathlib import Path
 from textwrap import wrap
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from edgelearn.compile.memory.budget import budgets
 from edgelearn.display import escaped
-from edgelearn.extensions import nearest
-
-from .files import written
+from edgelearn.errors import EdgelearnError
+from edgelearn.experiments.config import Config, ConfigError, Setting, settings
+from edgelearn.extensions import import_object, is_reference, nearest
 
 FIRST = """\
 What to do first:
@@ -131,3 +135,197 @@ def _list_choices(parser: argparse.ArgumentParser) -> None:
             if _are_many(action):
                 names = ", ".join(map(str, action.choices or ()))
                 action.help = f"{action.help or ''}; one of {names}".lstrip("; ")
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """A type: whole numbers of at least `least`."""
+
+    def parse(text: str) -> int:
+        try:
+            if (value := int(text)) >= least:
+                return value
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least {least}")
+
+    return parse
+
+
+def number(least: float = -inf, most: float = inf) -> Callable[[str], float]:
+    """A type: finite numbers from `least` to `most`."""
+
+    def parse(text: str) -> float:
+        try:
+            if least <= (value := float(text)) <= most and abs(value) < inf:
+                return value
+        except ValueError:
+            pass
+        limits = [f"at {word} {limit:g}" for word, limit in (("least", least), ("most", most)) if abs(limit) < inf]
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number{' of ' * bool(limits)}{' and '.join(limits)}")
+
+    return parse
+
+
+def written(text: str) -> Path:
+    """A type: a file to write, in a folder that exists."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"'{text}' is a folder: name a file")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"'{text}' can't be written: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"'{text}' can't be written: the folder {path.parent} doesn't allow it")
+    return path
+
+
+TYPES = "fp32", "tf32", "bf16", "fp16", "int8"
+NETWORK = "a name of edgelearn.models, a model file, or MODULE:FUNCTION"
+
+
+def network(text: str) -> str:
+    """A type: what `edgelearn.interop.find_network` finds."""
+    from edgelearn.interop import check_network_name
+
+    return _checked(text, check_network_name)
+
+
+def device(text: str) -> str:
+    """A type: part of the name of a device that is there."""
+    from edgelearn.runtime import choose_device
+
+    return _checked(text, choose_device)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """--device NAME."""
+    parser.add_argument(
+        "--device",
+        type=device,
+        metavar="NAME",
+        help="any part of its name (default: the best; see `edgelearn devices`)",
+    )
+
+
+def budget(text: str) -> str:
+    """A type: a limit on memory."""
+    return _checked(text, budgets)
+
+
+def one_of(names: Iterable[str], what: str) -> Callable[[str], str]:
+    """A type: one of `names`, or MODULE:CLASS."""
+    known = list(names)
+
+    def parse(text: str) -> str:
+        if text in known:
+            return text
+        if is_reference(text):
+            return _checked(text, import_object)
+        raise argparse.ArgumentTypeError(
+            f"there is no {what} '{text}'.{nearest(text, known)} Choose {', '.join(known)}, or MODULE:CLASS"
+        )
+
+    return parse
+
+
+def add_compute(parser: argparse.ArgumentParser) -> None:
+    """Add --compute."""
+    parser.add_argument(
+        "--compute", nargs="+", choices=TYPES, default=["fp32"], metavar="TYPE",
+        help="types to compute in: fp32, tf32, bf16, fp16, or int8 with ranges in hindsight (default: fp32)",
+    )  # fmt: skip
+
+
+def _checked(text: str, check: Callable[[str], object]) -> str:
+    try:
+        check(text)
+    except EdgelearnError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+NONE = "none"  # leaves an optional setting without a value, where that isn't its default
+C = TypeVar("C", bound=Config)
+
+
+def add_options(parser: argparse.ArgumentParser, config: type[Config], skip: Collection[str] = ()) -> None:
+    """Add an option for each field of `config`, except those in `skip`.
+
+    `batch_size` becomes `--batch-size`, a bool `--flag` and `--no-flag`, a tuple an option with several values. An
+    option that is not given leaves no attribute in the namespace, so that the configuration's default holds.
+    """
+    for setting in settings(config).values():
+        if setting.name not in skip:
+            parser.add_argument(option(setting), default=argparse.SUPPRESS, help=_help(setting), **_arguments(setting))
+
+
+def read_config(config: type[C], options: argparse.Namespace) -> C:
+    """The configuration that `options` choose. Raises ConfigError, with the option's name, for an invalid value."""
+    try:
+        return config(**{s.name: _value(s, options) for s in settings(config).values() if hasattr(options, s.name)})
+    except ConfigError as error:
+        raise ConfigError(option(settings(config)[error.name]), error.problem) from None
+
+
+def changed(config: Config) -> list[str]:
+    """The options whose values in `config` aren't the default."""
+    return [option(each) for each in settings(type(config)).values() if getattr(config, each.name) != each.default]
+
+
+def option(setting: Setting) -> str:
+    """A setting on the command line: "--batch-size", or its name if the command takes it without."""
+    return setting.name if setting.positional else f"--{setting.name.replace('_', '-')}"
+
+
+def _arguments(setting: Setting) -> dict[str, Any]:
+    if setting.type is bool:
+        return {"action": argparse.BooleanOptionalAction}
+    choices = setting.choices
+    if choices and _takes_none(setting):
+        choices = (*choices, NONE)
+    arguments: dict[str, Any] = {"type": device if setting.name == "device" else _parser(setting), "choices": choices}
+    if setting.extensible and choices:
+        arguments = {"type": one_of(choices, setting.label.lower())}
+    if not setting.positional:
+        arguments["metavar"] = setting.metavar or (
+            "NAME" if setting.extensible else None if choices else setting.type.__name__.upper()
+        )
+    if setting.many:
+        arguments["nargs"] = "+"
+    elif setting.positional:
+        arguments["nargs"] = "?"
+    return arguments
+
+
+def _parser(setting: Setting) -> Any:
+    if not _takes_none(setting) or setting.type is str:
+        return setting.type
+
+    def parse(text: str) -> Any:
+        return text if text == NONE else setting.type(text)
+
+    parse.__name__ = setting.type.__name__  # argparse names it in an error
+    return parse
+
+
+def _takes_none(setting: Setting) -> bool:
+    return setting.optional and setting.default is not None
+
+
+def _value(setting: Setting, options: argparse.Namespace) -> Any:
+    value = getattr(options, setting.name)
+    if value == NONE and _takes_none(setting):
+        return None
+    return tuple(value) if setting.many else value
+
+
+def _help(setting: Setting) -> str:
+    default, text = setting.default, setting.help
+    if setting.extensible:
+        text += f": {', '.join(map(str, setting.choices or ()))}, or MODULE:CLASS"
+    if default is None:
+        return text.replace("%", "%%")
+    if setting.type is bool:
+        default = "yes" if default else "no"
+    elif setting.many:
+        default = " ".join(map(str, default))
+    return f"{text} (default: {default})".lstrip().replace("%", "%%")

@@ -12,16 +12,12 @@ from dataclasses import asdict
 from edgelearn import atomic
 from edgelearn.compile.precision.precision import KINDS
 from edgelearn.experiments.config import TrainingConfig
-from edgelearn.experiments.precision.config import PrecisionConfig
-from edgelearn.experiments.precision.sweep import SEEDS
+from edgelearn.experiments.precision import SEEDS, PrecisionConfig
 from edgelearn.lab.runs import RunStore, figures
 
-from . import names
-from .answer import Answer
-from .files import written
-from .numbers import number, whole
-from .options import add_options, read_config
-from .tables import print_table
+from . import parser as names
+from .answer import Answer, print_table
+from .parser import add_options, number, read_config, whole, written
 from .training import add_runs, add_runs_folder, train
 
 
@@ -71,9 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _published_or_network(text: str) -> str:
-    from edgelearn.experiments.precision import claims
+    from edgelearn.experiments import precision_claims
 
-    return text if text in claims.networks() else names.network(text)
+    return text if text in precision_claims.networks() else names.network(text)
 
 
 def _add_comparison(parser: argparse.ArgumentParser) -> None:
@@ -103,33 +99,34 @@ def _sweep(options: argparse.Namespace) -> Answer:
 
 
 def _report(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments.precision import report, select
+    from edgelearn.experiments import precision_claims
+    from edgelearn.experiments.precision import select
 
     config = read_config(PrecisionConfig, options)
-    comparison = report.Comparison.of(config, select(options.only), options.seeds, RunStore(options.runs))
+    comparison = precision_claims.Comparison.of(config, select(options.only), options.seeds, RunStore(options.runs))
     print(comparison.title)
-    print_table(report.HEADER, comparison.cells(), options.markdown)
+    print_table(precision_claims.HEADER, comparison.cells(), options.markdown)
     if options.chart:
-        report.plot(comparison.results, options.chart)
+        precision_claims.plot(comparison.results, options.chart)
     return Answer(comparison.to_dict(options.command_line))
 
 
 def _trace(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments.precision import traces
+    from edgelearn.experiments import precision
 
-    run, trace = traces.of_run(RunStore(options.runs), options.name)
+    run, trace = precision.of_run(RunStore(options.runs), options.name)
     print(f"{run.id}: {len(trace.steps)} steps traced")
-    print_table(traces.HEADER, traces.cells(trace, options.kind))
+    print_table(precision.HEADER, precision.cells(trace, options.kind))
     if first := trace.first_divergence():
         print("Step {}: {} is the first whose rounded values point elsewhere.".format(*first))
     if options.chart:
-        atomic.write_bytes(options.chart, figures.to_png(traces.plot_ranges(trace, options.what, options.kind)))
+        atomic.write_bytes(options.chart, figures.to_png(precision.plot_ranges(trace, options.what, options.kind)))
     measures = {name: getattr(trace, name) for name in ("cosine", "signal_to_noise", "clipped", "staleness")}
     return Answer({"run": run.id, "steps": trace.steps, "tensors": trace.tensors, "divergence": first} | measures)
 
 
 def _time(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments.precision import report
+    from edgelearn.experiments import precision_claims
     from edgelearn.interop import find_network
     from edgelearn.lab.statistics import REMEDY
     from edgelearn.runtime import choose_device
@@ -138,9 +135,9 @@ def _time(options: argparse.Namespace) -> Answer:
     sizes = options.batch_size, options.batchnorm, options.rounds, options.steps
     found = []
     for network in [find_network(name, options.alpha).network for name in options.networks]:
-        times = report.time_precisions(network, device, *sizes, only=options.variants)
-        print(report.time_title(times, options.batchnorm))
-        print_table(report.TIME_HEADER, report.time_cells(times), options.markdown)
+        times = precision_claims.time_precisions(network, device, *sizes, only=options.variants)
+        print(precision_claims.time_title(times, options.batchnorm))
+        print_table(precision_claims.TIME_HEADER, precision_claims.time_cells(times), options.markdown)
         if times.problem:
             print(f"Disturbed: {times.problem}. {REMEDY}")
         found.append(asdict(times))
@@ -156,14 +153,14 @@ def _tasks(options: argparse.Namespace) -> Answer:
 
 def _cost(options: argparse.Namespace) -> Answer:
     from edgelearn.compile.precision.formula import convolutions, layer_traffic
-    from edgelearn.experiments.precision import claims, report
+    from edgelearn.experiments import precision_claims
     from edgelearn.interop import find_network
 
-    published, found = claims.networks(), []
+    published, found = precision_claims.networks(), []
     for name in options.networks or published:
         network = published.get(name) or find_network(name).network
         print(f"{name}: KiB that a forward pass of one example moves")
-        print_table(report.COST_HEADER, report.cost_cells(network))
+        print_table(precision_claims.COST_HEADER, precision_claims.cost_cells(network))
         layers = {layer: layer_traffic(network, layer) for layer in convolutions(network)}
         found.append(
             {"network": name, "layers": {n: asdict(t) | {"saved_share": t.saved_share} for n, t in layers.items()}}
@@ -172,12 +169,11 @@ def _cost(options: argparse.Namespace) -> Answer:
 
 
 def _check(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments import claim
-    from edgelearn.experiments.precision import claims
+    from edgelearn.experiments import claims, precision_claims
     from edgelearn.runtime import choose_device
 
     config = read_config(PrecisionConfig, options)
     device = choose_device(config.device).device
-    checked = claims.check(config, options.seeds, RunStore(options.runs), device)
-    print_table(claim.HEADER, claim.cells(checked))
-    return Answer([asdict(each) for each in checked], claim.status(checked))
+    checked = precision_claims.check(config, options.seeds, RunStore(options.runs), device)
+    print_table(claims.HEADER, claims.cells(checked))
+    return Answer([asdict(each) for each in checked], claims.status(checked))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from edgelearn.experiments.trained import predict
+from edgelearn.experiments.tasks import predict
 from edgelearn.lab.runs import RunStore
 
-from . import names
+from . import parser as names
 from .answer import Answer
 from .training import add_runs_folder
 

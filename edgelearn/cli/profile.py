@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import argparse
 
-from . import names
-from .answer import Answer
-from .files import written
-from .numbers import whole
-from .tables import width
+from . import parser as names
+from .answer import Answer, width
+from .parser import whole, written
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

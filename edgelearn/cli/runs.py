@@ -16,10 +16,9 @@ from edgelearn.lab.runs import RunStore, RunSummary, export, list_table, write_e
 from edgelearn.train import ProgressBar
 from edgelearn.units import megabytes
 
-from .answer import Answer
-from .numbers import whole
+from .answer import Answer, width
+from .parser import whole
 from .sweep import EXPERIMENTS
-from .tables import width
 from .training import add_runs_folder
 
 PRUNED = ("failed", "interrupted", "damaged")

@@ -15,11 +15,9 @@ from edgelearn.experiments.config import Config, ConfigError, Setting, find_sett
 from edgelearn.extensions import import_object
 from edgelearn.lab.runs import RunStore, interval
 
-from . import names
-from .answer import Answer
-from .numbers import whole
-from .options import NONE
-from .tables import print_table
+from . import parser as names
+from .answer import Answer, print_table
+from .parser import NONE, whole
 from .training import add_runs_folder
 
 if TYPE_CHECKING:
@@ -83,7 +81,7 @@ def _engine(options: argparse.Namespace):
         from edgelearn.experiments.sweep import in_turn
 
         return in_turn
-    from edgelearn.experiments.on_ray import on_ray
+    from edgelearn.experiments.sweep import on_ray
 
     return on_ray(options.cores)
 

@@ -10,7 +10,7 @@ from edgelearn.lab.runs import RunStore
 from edgelearn.train import ProgressBar
 
 from .answer import Answer
-from .options import changed, read_config
+from .parser import changed, read_config
 
 
 def add_runs_folder(parser: argparse.ArgumentParser) -> None:

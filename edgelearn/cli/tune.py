@@ -10,9 +10,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import names
+from . import parser as names
 from .answer import Answer
-from .numbers import number
+from .parser import number
 
 MINUTES, MINUTES_GPU = 6, 3
 

@@ -1,1 +1,1 @@
-"""A technique a folder: what it is, how to run it, and the figures to expect."""
+"""The experiments: what each is, how to run it, and the figures to expect."""

@@ -1,6 +1,6 @@
 """Configurations of experiments: frozen dataclasses whose fields describe themselves.
 
-A field declared by `setting` needs nothing else: its option of the command line (cli/options.py), its control in a
+A field declared by `setting` needs nothing else: its option of the command line (cli/parser.py), its control in a
 notebook's form (widgets/form.py) and its validation are generated from it.
 """
 

@@ -1,18 +1,56 @@
-"""Sweeps: an experiment with several settings and seeds. What the run store has already isn't trained again."""
+"""Sweeps: an experiment with several settings and seeds, here or on a Ray cluster. What the run store has already isn't
+trained again.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import product
 from typing import Any
 
-from edgelearn.errors import EdgelearnError
+from edgelearn.errors import EdgelearnError, NonFiniteError, RunError
+from edgelearn.extensions import import_path
 from edgelearn.lab.runs import Run, RunStore
 
 from .config import Config, find_setting
 from .experiment import Experiment, silent
-from .known import is_done, known_runs
+
+
+def known_runs(store: RunStore, kind: str, key: Callable[[Run], str | None]) -> dict[str, Run]:
+    """The newest run of each training of a kind, a finished one if there is one.
+
+    Arguments:
+    - `key`: of a run, equal for the same training; None, or a RunError, for a run to leave out.
+    """
+    newest: dict[str, Run] = {}
+    for summary in store.list():
+        if summary.kind == kind and summary.status != "damaged":
+            run = store.open(summary.id)
+            try:
+                training = key(run)
+            except RunError:  # of a newer version
+                continue
+            if training and (training not in newest or (summary.status == "finished" != newest[training].status)):
+                newest[training] = run
+    return newest
+
+
+def is_done(run: Run | None) -> bool:
+    """True for a training that is finished, or that diverged and would again."""
+    return run is not None and (run.status == "finished" or diverged(run))
+
+
+def diverged(run: Run) -> bool:
+    """True for a training that ended in a NaN or an infinity."""
+    return run.status == "failed" and run.record["error"]["type"] == NonFiniteError.__name__
+
+
+def can_go_on(run: Run | None) -> bool:
+    """True for a training that was interrupted or failed, and can be resumed."""
+    return run is not None and run.status in ("interrupted", "failed")
 
 
 @dataclass(frozen=True)
@@ -106,3 +144,51 @@ def find(job: Job) -> Run | None:
         return experiment.training(experiment.config_type.from_dict(run.config))
 
     return known_runs(RunStore(job.root), experiment.kind, training).get(experiment.training(job.config))
+
+
+# No telemetry; patience with a busy machine, since Ray's daemon ends where its agent doesn't start within seconds; and
+# GPUs stay visible to OpenCL.
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0", "RAY_agent_register_timeout_ms": "180000",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}  # fmt: skip
+_RETRIES = 3  # of a job whose machine dies; it continues its run
+
+
+def on_ray(cores: int = 1) -> Engine:
+    """Return the engine ray: as many jobs at a time as the cluster has cores for. It uses the cluster that the variable
+    RAY_ADDRESS names, else this machine. All machines need edgelearn, the data, and the folder of the runs.
+
+    Arguments:
+    - `cores`: of each job (default 1).
+
+    Raises RunError if Ray isn't installed.
+    """
+    if find_spec("ray") is None:
+        raise RunError("The engine 'ray' needs Ray: pip install ray. The engine 'local' needs nothing.")
+    return lambda jobs: _run(jobs, cores)
+
+
+def _run(jobs: Sequence[Job], cores: int) -> Iterator[tuple[int, Outcome]]:
+    os.environ.update(ENVIRONMENT)  # of the processes that Ray starts, too
+    import ray  # pyright: ignore[reportMissingImports]
+
+    environment = {"env_vars": {"PYTHONPATH": import_path()}}
+    ray.init(
+        address=os.environ.get("RAY_ADDRESS"), include_dashboard=False, log_to_driver=False, runtime_env=environment
+    )
+    try:
+        if (largest := max((node["Resources"].get("CPU", 0) for node in ray.nodes()), default=0)) < cores:
+            raise RunError(f"A job wants {cores} cores, and the largest machine of the cluster has {largest:g}.")
+        remote = ray.remote(num_cpus=cores, max_retries=_RETRIES)(train)
+        waiting = {remote.remote(job): number for number, job in enumerate(jobs)}
+        while waiting:
+            (done, *_), _ = ray.wait(list(waiting))
+            number = waiting.pop(done)
+            try:
+                outcome = ray.get(done)
+            except ray.exceptions.RayError as error:
+                outcome = Outcome("", None, str(error).strip().splitlines()[-1])
+            yield number, outcome
+    finally:
+        ray.shutdown()

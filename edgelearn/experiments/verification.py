@@ -33,12 +33,12 @@ from edgelearn.ops import SGD, Add, Conv2D, Dense, GlobalAveragePooling2D, Group
 from edgelearn.train import Model, VariedSource
 from edgelearn.train.sources import Source
 
-from .cifar10 import drawn_weights
 from .config import ConfigError, setting
 from .experiment import Log
 from .federated import FederatedConfig, FederatedExperiment
 from .federated.experiment import FederatedKind, FederatedTask, cifar10_pictures
 from .keywords.episodes import det_curve, equal_error_rate
+from .tasks import drawn_weights
 
 FIXED = ("partition", "alpha", "labels_per_client", "proximal", "bad", "normalization")  # a client is a user
 

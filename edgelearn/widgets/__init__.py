@@ -1,7 +1,7 @@
 """Live views and pictures for the notebooks."""
 
-from edgelearn.experiments.plan_figures import plot_roles, plot_timeline
-from edgelearn.experiments.precision.traces import plot_ranges
+from edgelearn.experiments.memory_plans import plot_roles, plot_timeline
+from edgelearn.experiments.precision import plot_ranges
 
 from .pictures import (
     Waiting,

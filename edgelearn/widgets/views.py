@@ -25,7 +25,7 @@ from edgelearn.compile.memory.budget import COUNTS
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError, EdgelearnError, PlanError
 from edgelearn.experiments.config import Config, ConfigError, Setting, settings
-from edgelearn.experiments.plan_figures import plot_timeline
+from edgelearn.experiments.memory_plans import plot_timeline
 from edgelearn.experiments.precision import PrecisionConfig, PrecisionExperiment
 from edgelearn.lab.runs import RunStore, figures
 from edgelearn.lab.runs.figures import PALETTE, to_png

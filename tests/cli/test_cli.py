@@ -14,11 +14,11 @@ from PIL import Image
 
 from edgelearn import __version__, tuned
 from edgelearn.cli import COMMANDS, main
-from edgelearn.experiments.flowers.weights import SAMPLE
+from edgelearn.experiments.flowers import SAMPLE_WEIGHTS
 from edgelearn.lab.runs import RunStore
 from edgelearn.runtime import list_devices
 
-needs_sample = pytest.mark.skipif(not SAMPLE.exists(), reason="the package's small network isn't there")
+needs_sample = pytest.mark.skipif(not SAMPLE_WEIGHTS.exists(), reason="the package's small network isn't there")
 
 
 @pytest.fixture(autouse=True)

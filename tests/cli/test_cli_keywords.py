@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from edgelearn.cli import keywords_training, main
+from edgelearn.cli import main
 from edgelearn.data.audio import source
 from edgelearn.data.audio.synthetic import WORDS, embedded_words
-from edgelearn.experiments.claim import Claim
-from edgelearn.experiments.keywords import WordSplit, embedding, which_set
+from edgelearn.experiments.claims import Claim
+from edgelearn.experiments.keywords import WordSplit, embedding, episodes, which_set
 from edgelearn.experiments.keywords.streaming import read_labels
 from edgelearn.keywords.vocabulary import Vocabulary
 
@@ -121,7 +121,7 @@ def test_evaluate_what_a_published_split_tests(home, capsys, monkeypatch):
     names = {which_set(name): name for name in (f"user{number}" for number in range(40))}
     called = dict(zip(sorted(set(clips.speakers.tolist())), (names["testing"], names["training"]), strict=True))
     mine = WordSplit(train=WORDS[:1], test=WORDS[1:4], unknown=WORDS[4:5])
-    monkeypatch.setitem(keywords_training.WORD_SPLITS, "chen2020-digits", mine)
+    monkeypatch.setitem(episodes.WORD_SPLITS, "chen2020-digits", mine)
     for number, (word, speaker) in enumerate(zip(clips.words.tolist(), clips.speakers.tolist(), strict=True)):
         (home / "clips" / word).mkdir(parents=True, exist_ok=True)
         soundfile.write(home / "clips" / word / f"{called[speaker]}_nohash_{number}.wav", clips.clip(number), 16_000)

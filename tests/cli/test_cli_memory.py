@@ -6,7 +6,7 @@ import pytest
 
 from edgelearn.cli import main
 from edgelearn.experiments import memory
-from edgelearn.experiments.claim import Claim
+from edgelearn.experiments.claims import Claim
 
 SMALL = ["mobilenet_v2_cifar", "--alpha", "0.25", "--batch-size", "2"]
 

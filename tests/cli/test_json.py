@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgelearn.cli import COMMANDS, main
-from edgelearn.cli.fields import FIELDS, to_markdown
+from edgelearn.cli.answer import FIELDS, to_markdown
 from edgelearn.cli.parser import leaves, make_parser
 from edgelearn.keywords import Vocabulary
 from edgelearn.keywords.files import sample_embedder

@@ -6,12 +6,12 @@ from dataclasses import dataclass, fields, make_dataclass
 import pytest
 
 from edgelearn.cli import main
-from edgelearn.cli.options import add_options, option, read_config
+from edgelearn.cli.parser import add_options, option, read_config
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import Config, ConfigError, setting, settings
 from edgelearn.experiments.flowers import FlowersConfig
 from edgelearn.experiments.keywords.embedding import KeywordsConfig
-from edgelearn.experiments.memory.config import MemoryConfig
+from edgelearn.experiments.memory import MemoryConfig
 from edgelearn.experiments.precision import PrecisionConfig
 
 COMMANDS = {"flowers": FlowersConfig, "precision train": PrecisionConfig, "memory train": MemoryConfig,

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from edgelearn.cli import main
-from edgelearn.cli.keywords_common import learner
+from edgelearn.cli.keywords import learner
 from edgelearn.compile.memory.policies import POLICIES, find_policy
 from edgelearn.errors import ExtensionError, UsageError
 from edgelearn.experiments.config import ConfigError
-from edgelearn.experiments.finetune.config import FinetuneConfig
-from edgelearn.experiments.memory.config import MemoryConfig
+from edgelearn.experiments.finetune import FinetuneConfig
+from edgelearn.experiments.memory import MemoryConfig
 from edgelearn.experiments.precision import PrecisionConfig
 from edgelearn.keywords.learners import Learner, NearestMean
 from edgelearn.models import ds_cnn

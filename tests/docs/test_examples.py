@@ -57,7 +57,7 @@ def test_commands_are_understood(line, monkeypatch, capsys):
     for end in ("|", ">", ">>", "&&"):
         if end in words:
             words = words[: words.index(end)]
-    for check in ("interop.check_network_name", "cli.names.import_object", "runtime.choose_device"):
+    for check in ("interop.check_network_name", "cli.parser.import_object", "runtime.choose_device"):
         monkeypatch.setattr(f"edgelearn.{check}", lambda name: None)  # what the page's reader has
     for module in cli.COMMANDS.values():
         monkeypatch.setattr(module, "run", lambda options: 0)

@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 
 import edgelearn as el
-from edgelearn.experiments.cifar10 import drawn_weights
 from edgelearn.experiments.federated import FederatedExperiment
 from edgelearn.experiments.federated.experiment import TASKS, FederatedKind, FederatedTask
+from edgelearn.experiments.tasks import drawn_weights
 from edgelearn.ops import Dense
 
 CLIENTS, ROUNDS = 4, 4

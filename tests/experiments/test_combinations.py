@@ -9,9 +9,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import NonFiniteError, PlanError, RunError
-from edgelearn.experiments.combinations import CombinationExperiment
-from edgelearn.experiments.combinations.compare import split
-from edgelearn.experiments.combinations.config import described, digest
+from edgelearn.experiments.combinations import CombinationExperiment, described, digest, split
 from edgelearn.lab.runs import RunStore
 from edgelearn.lab.runs import compare as compare_runs
 from edgelearn.lab.runs.tables import to_latex

@@ -33,7 +33,7 @@ from edgelearn.experiments.federated.deployment import Deployment
 from edgelearn.experiments.federated.experiment import PARTITION, with_group_normalization
 from edgelearn.experiments.federated.report import ROUNDS as ROUNDS_FILE
 from edgelearn.experiments.federated.report import totals
-from edgelearn.experiments.trained import load_model
+from edgelearn.experiments.tasks import load_model
 from edgelearn.federated.privacy import gaussian_epsilon
 from edgelearn.lab.runs import RunStore
 from edgelearn.models import ds_cnn

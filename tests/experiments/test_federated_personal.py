@@ -7,9 +7,9 @@ import edgelearn as el
 from edgelearn.cli import main
 from edgelearn.data.audio.features import DS_CNN_MLPERF
 from edgelearn.errors import DataError
-from edgelearn.experiments.cifar10 import drawn_weights
 from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, personalise
 from edgelearn.experiments.federated.experiment import FederatedKind, FederatedTask
+from edgelearn.experiments.tasks import drawn_weights
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense, Flatten
 

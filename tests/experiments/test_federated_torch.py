@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import edgelearn as el
-from edgelearn.experiments.cifar10 import drawn_weights
 from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
 from edgelearn.experiments.federated.experiment import FederatedKind, FederatedTask, lenet
+from edgelearn.experiments.tasks import drawn_weights
 
 pytest.importorskip("torch")
 

@@ -11,9 +11,8 @@ from edgelearn.data.audio import RATE
 from edgelearn.data.audio.features import DS_CNN_MLPERF
 from edgelearn.errors import DataError, PlanError, RunError
 from edgelearn.experiments.config import ConfigError
-from edgelearn.experiments.finetune import FinetuneConfig, FinetuneExperiment
-from edgelearn.experiments.finetune.preprocessing import PIXELS, front_end_of, pictures_of
-from edgelearn.experiments.trained import load_model, predict, save_model
+from edgelearn.experiments.finetune import PIXELS, FinetuneConfig, FinetuneExperiment, front_end_of, pictures_of
+from edgelearn.experiments.tasks import load_model, predict, save_model
 from edgelearn.graph import replace_head
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import (

@@ -9,15 +9,15 @@ import pytest
 import edgelearn as el
 from edgelearn.data.flowers import load_flowers
 from edgelearn.errors import DataError, DownloadError, FormatError, PlanError, RunError
+from edgelearn.experiments import flowers
 from edgelearn.experiments.config import ConfigError
-from edgelearn.experiments.flowers import FlowersConfig, FlowersExperiment, experiment, weights
-from edgelearn.experiments.flowers.weights import SAMPLE, load_pretrained
-from edgelearn.experiments.trained import FILE, load_model, newest, predict, save_model
+from edgelearn.experiments.flowers import SAMPLE_WEIGHTS, FlowersConfig, FlowersExperiment, load_pretrained
+from edgelearn.experiments.tasks import FILE, load_model, newest, predict, save_model
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import SGD, Adam, AdamW
 from edgelearn.train import Callback
 
-needs_sample = pytest.mark.skipif(not SAMPLE.exists(), reason="the package's small network isn't there")
+needs_sample = pytest.mark.skipif(not SAMPLE_WEIGHTS.exists(), reason="the package's small network isn't there")
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,8 @@ def test_what_cannot_be_downloaded_is_replaced_by_the_sample_and_says_so(monkeyp
 
     photographs = load_flowers(pictures)
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
-    monkeypatch.setattr(weights.keras_published, "fetch", no_network)
-    monkeypatch.setattr(experiment, "load_flowers", lambda *_: _from(photographs, "tfds"))
+    monkeypatch.setattr(flowers.keras_published, "fetch", no_network)
+    monkeypatch.setattr(flowers, "load_flowers", lambda *_: _from(photographs, "tfds"))
     found = FlowersExperiment.load(FlowersConfig())
     assert found.dataset.origin == "embedded sample" and found.pretrained.origin == "package"
     assert found.config.sample and found.config.epochs == 20
@@ -89,10 +89,10 @@ def test_what_cannot_be_downloaded_is_replaced_by_the_sample_and_says_so(monkeyp
     found.log_setup(said.append)
     assert "embedded sample" in said[0] and "because" in said[0] and "https://example.com cannot be reached" in said[0]
     for origin in ("folder", "EDGELEARN_DATA"):
-        monkeypatch.setattr(experiment, "load_flowers", lambda *_, origin=origin: _from(photographs, origin))
+        monkeypatch.setattr(flowers, "load_flowers", lambda *_, origin=origin: _from(photographs, origin))
         with pytest.raises(DownloadError):
             FlowersExperiment.load(FlowersConfig())
-    monkeypatch.setattr(experiment, "load_flowers", lambda *_: _from(photographs, "tfds"))
+    monkeypatch.setattr(flowers, "load_flowers", lambda *_: _from(photographs, "tfds"))
     with pytest.raises(FormatError, match=r"named\.h5"):
         FlowersExperiment.load(FlowersConfig(weights=str(tmp_path / "named.h5")))
     assert not FlowersExperiment.load(FlowersConfig(weights="sample")).published, "with another network"
@@ -114,7 +114,7 @@ def test_the_head_is_fresh_and_follows_from_the_seed():
 
 def test_damaged_sample_weights(monkeypatch, tmp_path):
     (tmp_path / "sample.safetensors").write_bytes(b"no")
-    monkeypatch.setattr(weights, "SAMPLE", tmp_path / "sample.safetensors")
+    monkeypatch.setattr(flowers, "SAMPLE_WEIGHTS", tmp_path / "sample.safetensors")
     with pytest.raises(FormatError, match=r"sample\.safetensors"):
         load_pretrained(5, 0, sample=True)
 

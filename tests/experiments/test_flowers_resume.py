@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from edgelearn.cli import main
-from edgelearn.experiments.flowers.weights import SAMPLE
+from edgelearn.experiments.flowers import SAMPLE_WEIGHTS
 from edgelearn.interop import model_file
 from edgelearn.lab.runs import RunStore
 
 SCRIPT = Path(__file__).with_name("interrupted_flowers.py")
 EPOCHS, UPDATES = 3, 6
-pytestmark = pytest.mark.skipif(not SAMPLE.exists(), reason="the package's small network isn't there")
+pytestmark = pytest.mark.skipif(not SAMPLE_WEIGHTS.exists(), reason="the package's small network isn't there")
 
 
 @pytest.fixture(scope="module")

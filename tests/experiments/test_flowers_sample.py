@@ -5,9 +5,8 @@ from PIL import Image
 
 from edgelearn.data.drawn_flowers import draw_flower
 from edgelearn.errors import RunError
-from edgelearn.experiments.flowers import FlowersConfig, FlowersExperiment
-from edgelearn.experiments.flowers.weights import SAMPLE
-from edgelearn.experiments.trained import load_model, predict
+from edgelearn.experiments.flowers import SAMPLE_WEIGHTS, FlowersConfig, FlowersExperiment
+from edgelearn.experiments.tasks import load_model, predict
 from edgelearn.interop import safetensors
 from edgelearn.lab.runs import RunStore
 from edgelearn.models import mobilenet_v1
@@ -48,7 +47,7 @@ def test_it_says_where_pictures_and_network_come_from(run, said):
 
 
 def test_only_the_last_convolution_and_the_head_change(run):
-    pretrained, trained = safetensors.read_weights(SAMPLE), load_model(run).weights
+    pretrained, trained = safetensors.read_weights(SAMPLE_WEIGHTS), load_model(run).weights
     changed = {name for name, array in pretrained.items() if (trained[name] != array).any()}
     assert changed == {"conv_pw_13/kernel"}
     assert set(trained) - set(pretrained) == {"dense/kernel", "dense/bias"}
@@ -85,8 +84,8 @@ def test_predict_without_a_finished_run(tmp_path):
 
 
 def test_the_file_of_weights_is_the_body_and_small():
-    assert SAMPLE.stat().st_size < 1_500_000
+    assert SAMPLE_WEIGHTS.stat().st_size < 1_500_000
     network = mobilenet_v1((96, 96, 3), 0.25, 5)
-    found = safetensors.read_weights(SAMPLE)
+    found = safetensors.read_weights(SAMPLE_WEIGHTS)
     assert set(found) == {name for name in network.parameters if not name.startswith("dense/")}
     assert all(found[name].shape == network.parameters[name].weight.shape for name in found)

@@ -8,20 +8,16 @@ import pytest
 
 from edgelearn.compile import Invert, account
 from edgelearn.errors import DataError, PlanError, RunError
-from edgelearn.experiments.memory import (  # fmt: skip
-    PLANS,
+from edgelearn.experiments import memory, memory_plans
+from edgelearn.experiments.memory import (
     MemoryConfig,
     MemoryExperiment,
     check,
     check_process,
     check_times,
     check_trained,
-    compare,
-    machine_claims,
-    named_plan,
-    report,
 )
-from edgelearn.experiments.memory.plans import REVERSIBLE, plans_to_measure
+from edgelearn.experiments.memory_plans import PLANS, REVERSIBLE, named_plan, plans_to_measure
 from edgelearn.lab.measure import Worker
 from edgelearn.lab.runs import RunStore
 from edgelearn.models import mobilenet_v1, mobilenet_v2_cifar
@@ -44,7 +40,7 @@ def store(tmp_path_factory):
 
 def test_plans_take_turns_and_compute_the_same(tmp_path):
     plans = ["keep_all", "checkpoints", "1 MB stored", "paged", *(["torch"] if find_spec("torch") else [])]
-    measured = compare("mobilenet_v2_cifar", plans, 2, rounds=2, steps=1, alpha=0.25, attempts=1)
+    measured = memory_plans.compare("mobilenet_v2_cifar", plans, 2, rounds=2, steps=1, alpha=0.25, attempts=1)
     assert [one.plan for one in measured] == plans and all(one.seconds.shape == (2,) for one in measured)
     ours = [one for one in measured if one.planned]
     assert all(one.allocated == one.planned and one.predicted > 0 for one in ours)
@@ -52,9 +48,9 @@ def test_plans_take_turns_and_compute_the_same(tmp_path):
     assert ours[3].paged > 10 * ours[3].stored and [one.paged for one in ours[:3]] == [0, 0, 0]
     assert all(one.loss == ours[0].loss for one in ours)
     assert all(one.loss == pytest.approx(ours[0].loss, rel=1e-3) and one.process > 1e6 for one in measured)
-    assert [row[0] for row in report.cells(measured)] == plans
-    assert len(report.plot(measured).axes[0].texts) == len(ours)
-    assert len(report.records(measured)[0]["seconds"]) == 2
+    assert [row[0] for row in memory_plans.cells(measured)] == plans
+    assert len(memory_plans.plot(measured).axes[0].texts) == len(ours)
+    assert len(memory_plans.records(measured)[0]["seconds"]) == 2
 
 
 def test_every_plan_of_ours_can_be_made(device):
@@ -79,11 +75,11 @@ def test_what_cannot_be_compared(device):
     with pytest.raises(RunError, match="by hand"):
         named_plan("by hand", NETWORK, device)
     with pytest.raises(RunError, match="'lenet'"):
-        compare("lenet", ["keep_all"], rounds=1)
+        memory_plans.compare("lenet", ["keep_all"], rounds=1)
     with pytest.raises(RunError, match=r"'1 KB stored'.* 0.001 MB"):
-        compare("mobilenet_v2_cifar", ["1 KB stored"], rounds=1, alpha=0.25)
+        memory_plans.compare("mobilenet_v2_cifar", ["1 KB stored"], rounds=1, alpha=0.25)
     with pytest.raises(RunError, match="not 0"):
-        compare(rounds=0)
+        memory_plans.compare(rounds=0)
     with pytest.raises(PlanError, match=r"0\.001 MB"):
         named_plan("1 KB stored", NETWORK, device)
 
@@ -97,7 +93,7 @@ def test_a_plan_whose_process_ends_is_named(monkeypatch):
 
     monkeypatch.setattr(Worker, "call", killed)
     with pytest.raises(RunError, match=r"'keep_all'.*SIGKILL"):
-        compare("mobilenet_v2_cifar", ["keep_all"], rounds=1, alpha=0.25)
+        memory_plans.compare("mobilenet_v2_cifar", ["keep_all"], rounds=1, alpha=0.25)
 
 
 def test_the_claim_holds(device):
@@ -107,18 +103,18 @@ def test_the_claim_holds(device):
 
 def test_times_are_checked(device, monkeypatch):
     """How near depends on the machine; what is near enough doesn't."""
-    monkeypatch.setattr(machine_claims, "disturbance", lambda timings: "")
+    monkeypatch.setattr(memory, "disturbance", lambda timings: "")
     ratio, predictions = check_times(NETWORK, device, rounds=1)
     assert isinstance(ratio.passed, bool) and re.match(r"\d\.\d\d \(", ratio.measured)
     assert "each of 13 plans" in predictions.claim and predictions.measured.count("%") == 2
-    monkeypatch.setattr(machine_claims, "disturbance", lambda timings: "the times spread by 75%")
-    monkeypatch.setattr(machine_claims, "time_launches", lambda plans, *_: [None] * len(plans))
+    monkeypatch.setattr(memory, "disturbance", lambda timings: "the times spread by 75%")
+    monkeypatch.setattr(memory, "time_launches", lambda plans, *_: [None] * len(plans))
     for claim in check_times(NETWORK, device):
         assert claim.passed is None and "75%" in claim.measured
     seconds = {"invertible": 1.3, REVERSIBLE: 1.0}
-    assert machine_claims.ratio(seconds).passed and not machine_claims.ratio(seconds | {REVERSIBLE: 0.9}).passed
+    assert memory.ratio(seconds).passed and not memory.ratio(seconds | {REVERSIBLE: 0.9}).passed
     for factor, holds in (0.84, False), (0.86, True), (1.14, True), (1.16, False):
-        found = machine_claims.predictions(seconds, seconds | {REVERSIBLE: factor})
+        found = memory.predictions(seconds, seconds | {REVERSIBLE: factor})
         assert found.passed is holds and f"{factor - 1:+.1%} ({REVERSIBLE})" in found.measured
 
 

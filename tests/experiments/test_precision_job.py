@@ -9,21 +9,22 @@ from PIL import Image
 
 from edgelearn.data.drawn_flowers import draw_flower
 from edgelearn.errors import DataError, NonFiniteError, RunError
+from edgelearn.experiments import precision_claims
 from edgelearn.experiments.precision import (
+    EXPECTED,
+    TASKS,
+    TRACE,
     PrecisionConfig,
     PrecisionExperiment,
-    claims,
+    VariantResult,
     collect,
-    report,
+    device_names,
     select,
     sweep,
     variants,
 )
-from edgelearn.experiments.precision.experiment import TRACE
-from edgelearn.experiments.precision.sweep import EXPECTED, VariantResult, device_names
-from edgelearn.experiments.precision.tasks import TASKS
-from edgelearn.experiments.precision.timing import Times, time_steps
-from edgelearn.experiments.trained import Pictures, load_model, predict
+from edgelearn.experiments.precision_claims import Times, time_steps
+from edgelearn.experiments.tasks import Pictures, load_model, predict
 from edgelearn.graph import Network
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense, Flatten
@@ -114,23 +115,28 @@ def test_a_sweep_goes_on_past_a_training_that_diverges(swept, tmp_path):
     assert sweep(BASE, rows, (0,), store, log=said.append) and len(said) == 4, "it isn't tried again"
     first, second = collect(BASE, rows, (0,), store)
     assert first.diverged == (0,) and first.to_dict() == {"accuracies": {}, "diverged": [0]} and not second.diverged
-    assert report.cells([first, second])[0][1:3] == ("", "0, 1 diverged")
-    report.plot([first, second])
+    assert precision_claims.result_cells([first, second])[0][1:3] == ("", "0, 1 diverged")
+    precision_claims.plot([first, second])
     found = VariantResult("everything, in-hindsight", {0: 0.9}, {}, (), (1,))
-    assert claims.accuracy([found, VariantResult("fp32", {0: 0.9}, {}, ())], found.variant, "fp32", 1.0).passed is False
+    assert (
+        precision_claims.accuracy([found, VariantResult("fp32", {0: 0.9}, {}, ())], found.variant, "fp32", 1.0).passed
+        is False
+    )
 
 
 def test_a_table_of_what_came_of_it(swept, tmp_path):
     rows = collect(BASE, select([]), (0, 1, 2), swept[0])
     assert [row.variant for row in rows] == ROWS and all(set(row.accuracies) == {0, 1} for row in rows)
-    plain, quantized, _ = report.cells(rows, [VariantResult("fp32", {0: 0.5, 1: 0.7}, {}, ())])
+    plain, quantized, _ = precision_claims.result_cells(rows, [VariantResult("fp32", {0: 0.5, 1: 0.7}, {}, ())])
     assert plain[4] == "60.00 ± 127.06" and plain[3] == "" and quantized[4] == ""
     below = 100 * (rows[0].mean - rows[1].mean)
-    assert quantized[1] == report.spread(list(rows[1].accuracies.values())) and quantized[3] == f"{below:+.2f}"
+    assert (
+        quantized[1] == precision_claims.spread(list(rows[1].accuracies.values())) and quantized[3] == f"{below:+.2f}"
+    )
     memory = rows[1].results["memory"]
     assert memory["planned"] == memory["allocated"] < memory["process"]
     assert int(quantized[8]) > int(plain[8]), "simulated quantization reads and writes more, and says so"
-    report.plot(rows, tmp_path / "chart.png")
+    precision_claims.plot(rows, tmp_path / "chart.png")
     assert (tmp_path / "chart.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -210,7 +216,7 @@ def test_resuming_another_kind_of_run(tmp_path):
 
 
 def test_the_published_figures_are_the_formulas():
-    assert [verdict.passed for verdict in claims.costs()] == [True] * 5
+    assert [verdict.passed for verdict in precision_claims.costs()] == [True] * 5
 
 
 def test_verdicts_on_accuracy():
@@ -219,19 +225,23 @@ def test_verdicts_on_accuracy():
 
     name = "everything, in-hindsight"
     plain, close, far = row("fp32", 0.9, 0.8, 0.7), row(name, 0.897, 0.795, 0.696), row("x", 0.91, 0.9, 0.8)
-    verdict = claims.accuracy([plain, close], close.variant, "fp32", 0.5)
+    verdict = precision_claims.accuracy([plain, close], close.variant, "fp32", 0.5)
     assert verdict.passed and verdict.word == "passed" and verdict.measured.startswith("-0.40 points, mean of 3 seeds")
-    assert claims.accuracy([plain, close], close.variant, "fp32", 0.3).word == "failed"
-    assert claims.accuracy([far, close], close.variant, "x", 1.0).passed is False
-    assert claims.accuracy([plain], close.variant, "fp32", 1.0).word == "not measured"
-    assert claims.accuracy([plain, row(name, 0.9, 0.8)], name, "fp32", 1.0).word == "not measured", "of too few seeds"
+    assert precision_claims.accuracy([plain, close], close.variant, "fp32", 0.3).word == "failed"
+    assert precision_claims.accuracy([far, close], close.variant, "x", 1.0).passed is False
+    assert precision_claims.accuracy([plain], close.variant, "fp32", 1.0).word == "not measured"
+    assert precision_claims.accuracy([plain, row(name, 0.9, 0.8)], name, "fp32", 1.0).word == "not measured", (
+        "of too few seeds"
+    )
     more = row("fp32", 0.9, 0.8, 0.7, 0.1)
-    assert claims.accuracy([more, close], close.variant, "fp32", 0.5) == verdict, "of the seeds that both have"
+    assert precision_claims.accuracy([more, close], close.variant, "fp32", 0.5) == verdict, (
+        "of the seeds that both have"
+    )
 
 
 def test_counters_and_steps(device):
-    assert all(verdict.passed for verdict in claims.counters(device))
-    assert all(verdict.passed for verdict in claims.steps(device))
+    assert all(verdict.passed for verdict in precision_claims.counters(device))
+    assert all(verdict.passed for verdict in precision_claims.steps(device))
 
 
 @pytest.mark.parametrize(
@@ -239,17 +249,17 @@ def test_counters_and_steps(device):
 )
 def test_verdicts_on_time(ratios, word):
     seconds = {"in-hindsight": np.array(ratios), "current": np.ones(3)}
-    assert claims.faster(Times("", "net", 1, seconds, {}, {})).word == word
+    assert precision_claims.faster(Times("", "net", 1, seconds, {}, {})).word == word
 
 
 def test_what_was_timed_is_told_and_what_disturbed_it():
     quiet = Times("a CPU", "net", 2, {"fp32": np.array([1.0, 1.1, 1.2])}, {"fp32": 1}, {"fp32": 1}, steps=5)
-    title = report.time_title(quiet, "moving")
+    title = precision_claims.time_title(quiet, "moving")
     assert all(word in title for word in ("net", "2 examples", "moving", "a CPU", "3 rounds", "5 steps"))
     assert quiet.problem == ""
     assert "other processes" in replace(quiet, noise=0.6).problem
     assert "spread by 50%" in replace(quiet, seconds={"fp32": np.array([1.0, 2.0, 3.0])}).problem
-    ((_, middle, half, *_),) = report.time_cells(quiet)
+    ((_, middle, half, *_),) = precision_claims.time_cells(quiet)
     assert (middle, half) == ("1100.00", "1050.00 – 1150.00")
 
 
@@ -265,7 +275,7 @@ def test_steps_are_timed_in_turn(device):
     assert rounds == [(1, 3), (2, 3), (3, 3)] and all(len(found) == 3 for found in times.seconds.values())
     middle, low, high = times.ratio("in-hindsight", "current")
     assert 0 < low <= middle <= high
-    assert [cells[0] for cells in report.time_cells(times)] == ["fp32", "in-hindsight", "current"]
+    assert [cells[0] for cells in precision_claims.time_cells(times)] == ["fp32", "in-hindsight", "current"]
     assert times.traffic["in-hindsight"] < times.traffic["current"]
 
 

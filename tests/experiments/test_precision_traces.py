@@ -3,9 +3,8 @@ import pytest
 
 from edgelearn import atomic
 from edgelearn.errors import PlanError, RunError
-from edgelearn.experiments.precision import traces
-from edgelearn.experiments.precision.experiment import TRACE
-from edgelearn.experiments.precision.traces import plot_ranges
+from edgelearn.experiments import precision
+from edgelearn.experiments.precision import TRACE, plot_ranges
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops.quantize import FIELDS
 from edgelearn.train import RangeTrace
@@ -30,25 +29,25 @@ def test_the_worst_of_each_tensor():
     found = trace()
     for name, values in {"signal": 1, "product": [1, 0.5, 0.25, 1], "result": 1, "noise": 0.01}.items():
         found.records[:, 2, FIELDS.index(name)] = values
-    assert traces.cells(found, "gradients") == [
+    assert precision.cells(found, "gradients") == [
         ("b/gradients", "", "", "", "50.00%", ""),
         ("a/gradients", "0.2500", "21", "20.0", "55.00%", ""),
     ]
     with pytest.raises(PlanError, match="weights"):
-        traces.cells(found, "weights")
+        precision.cells(found, "weights")
 
 
 def test_traces_of_runs(tmp_path):
     store = RunStore(tmp_path / "runs")
     with pytest.raises(RunError, match="runs"):
-        traces.of_run(store)
+        precision.of_run(store)
     with store.create("precision", {}) as first:
         atomic.write_bytes(first.folder / TRACE, trace().to_bytes())
     with store.create("precision", {}) as second:
         pass
-    assert traces.of_run(store)[0].id == first.id and traces.of_run(store, first.id)[1].tensors == trace().tensors
+    assert precision.of_run(store)[0].id == first.id and precision.of_run(store, first.id)[1].tensors == trace().tensors
     with pytest.raises(RunError, match=second.id):
-        traces.of_run(store, second.id)
+        precision.of_run(store, second.id)
 
 
 def test_what_a_trace_does_not_have():

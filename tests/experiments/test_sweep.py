@@ -11,8 +11,7 @@ from edgelearn.cli import main
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.federated import FederatedConfig
-from edgelearn.experiments.on_ray import on_ray
-from edgelearn.experiments.sweep import Job, combine, find, in_turn, train
+from edgelearn.experiments.sweep import Job, combine, find, in_turn, on_ray, train
 from edgelearn.lab.runs import RunStore, interval
 
 RAY = importlib.util.find_spec("ray") is not None

@@ -6,7 +6,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.experiments.config import TrainingConfig, setting
-from edgelearn.experiments.task import Task, TaskExperiment, TaskKind
+from edgelearn.experiments.tasks import Task, TaskExperiment, TaskKind
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import SGD, Dense, Softmax
 from edgelearn.train import Callback

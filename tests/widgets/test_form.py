@@ -6,7 +6,7 @@ import pytest
 from edgelearn.experiments.config import Config, setting
 from edgelearn.experiments.flowers import FlowersConfig
 from edgelearn.experiments.keywords.embedding import KeywordsConfig
-from edgelearn.experiments.memory.config import MemoryConfig
+from edgelearn.experiments.memory import MemoryConfig
 from edgelearn.experiments.precision import PrecisionConfig
 from edgelearn.widgets import Form
 

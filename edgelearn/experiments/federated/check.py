@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 
 from edgelearn.errors import RunError
-from edgelearn.experiments.claim import Claim
+from edgelearn.experiments.claims import Claim
 from edgelearn.experiments.experiment import Experiment, Log
 from edgelearn.experiments.sweep import Job, find, train
 from edgelearn.lab.runs import RunStore

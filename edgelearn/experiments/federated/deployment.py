@@ -27,7 +27,7 @@ import psutil
 
 from edgelearn import atomic
 from edgelearn.errors import RunError
-from edgelearn.experiments.on_ray import ENVIRONMENT as RAY
+from edgelearn.experiments.sweep import ENVIRONMENT as RAY
 
 from . import access
 from .guard import HOME, LAB, end_all, start_guard, this_lab

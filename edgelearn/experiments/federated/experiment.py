@@ -23,12 +23,10 @@ from edgelearn.data.cifar10 import CLASSES, SIZE, load_cifar10, standardized
 from edgelearn.data.dataset import ImageDataset
 from edgelearn.data.loading import load_images
 from edgelearn.errors import DataError, PlanError, RunError
-from edgelearn.experiments.cifar10 import drawn_weights
 from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
 from edgelearn.experiments.experiment import Log
 from edgelearn.experiments.keywords.episodes import hold_out
-from edgelearn.experiments.task import Task, TaskExperiment, TaskKind
-from edgelearn.experiments.trained import load_model
+from edgelearn.experiments.tasks import Task, TaskExperiment, TaskKind, drawn_weights, load_model
 from edgelearn.federated import (
     IID,
     STRATEGIES,

@@ -17,7 +17,7 @@ from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.data.audio.features import BC_RESNET
 from edgelearn.data.audio.speech_commands import CLASSES, load_named
 from edgelearn.data.tfds import data_folder
-from edgelearn.experiments.claim import Claim
+from edgelearn.experiments.claims import Claim
 from edgelearn.keywords.learners import Embedder, Head
 from edgelearn.lab.runs import Run
 from edgelearn.units import MB

@@ -1,0 +1,307 @@
+"""Tasks to train (a data set with a split, a network, and how it is trained), and the trained networks of runs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, lru_cache
+from math import ceil
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+from edgelearn import records
+from edgelearn.data.augment import FlipAndCrop
+from edgelearn.data.cifar10 import DEVIATION, MEAN, SIZE, load_cifar10, standardized
+from edgelearn.data.dataset import ImageDataset
+from edgelearn.data.loading import load_images
+from edgelearn.data.pictures import decode
+from edgelearn.data.preprocess import standardize
+from edgelearn.errors import DataError, FormatError, RunError
+from edgelearn.extensions import check_name
+from edgelearn.graph import Network
+from edgelearn.interop import ModelFile, model_file
+from edgelearn.lab.runs import Run, RunStore, figures
+from edgelearn.ops import SGD, Optimizer
+from edgelearn.train import Callback, CosineDecay, Model, PictureSource, VariedSource
+from edgelearn.train.files import load
+from edgelearn.train.phases import Phases
+from edgelearn.train.sources import Source
+
+from .config import Config, TrainingConfig
+from .experiment import Experiment, Log
+
+FILE = "model.safetensors"  # in the run's folder
+Answer = list[tuple[str, float]] | str
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """How pictures become examples: the central square, scaled to `size` pixels, of which each channel is
+    (x / 255 - mean) / deviation."""
+
+    size: int
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
+    deviation: tuple[float, ...] = (0.5, 0.5, 0.5)
+
+    def examples(self, pixels: np.ndarray) -> np.ndarray:
+        """Examples of pictures, uint8 (n, size, size, 3)."""
+        return standardize(pixels, self.mean, self.deviation)
+
+    def load(self, path: str) -> np.ndarray:
+        """The example of a picture, float32 (1, size, size, 3). Raises DataError for a file that is none."""
+        return self.examples(decode(Path(path), self.size, path)[None])
+
+
+def save_model(
+    run: Run, model: Model, class_names: Sequence[str], preprocessing: Pictures | Mapping[str, Any] | None = None
+) -> None:
+    """Keep a trained network and its ranges in its run's folder, without the state of its training. `preprocessing`:
+    how its examples are made."""
+    described = asdict(preprocessing) if isinstance(preprocessing, Pictures) else dict(preprocessing or {})
+    ranges = {name: record for name, record in model.range_records().items() if not name.endswith("/gradients")}
+    file = ModelFile(
+        model.network, model.weights, ranges=ranges, preprocessing=described, class_names=tuple(class_names)
+    )
+    model_file.write(run.folder / FILE, file)
+
+
+def load_model(run: Run, device: str | None = None) -> Model:
+    """Load the network that a finished run kept. Raises RunError if there is none, FormatError if it is damaged."""
+    if run.status != "finished":
+        command = f"edgelearn {run.record['kind']} --resume {run.id}"
+        raise RunError(f"{run.id} has not finished, so it has no trained network: {command}")
+    if not (run.folder / FILE).exists():
+        raise RunError(f"{run.id}, a run of '{run.record['kind']}', kept no network for pictures. Choose another run.")
+    return load(run.folder / FILE, device=device)
+
+
+def newest(store: RunStore) -> Run:
+    """The newest finished run that kept its network. Raises RunError if there is none."""
+    for summary in store.list():
+        if summary.status == "finished" and (summary.folder / FILE).exists():
+            return store.open(summary.id)
+    raise RunError("No finished run has a network yet: run `edgelearn flowers` first.")
+
+
+def predict(
+    paths: Sequence[str], store: RunStore, run: str | None = None, device: str | None = None, top: int = 3
+) -> Iterator[tuple[str, Answer]]:
+    """Yield (path, [(class, probability), ...] best first) for each picture, or (path, the problem with it).
+
+    Arguments:
+    - `paths`: JPEG or PNG files.
+    - `run`: id of the run whose network is used, or the start of it (default: the newest).
+    - `device`: part of a device's name.
+    - `top`: number of classes.
+    """
+    chosen = store.open(run) if run else newest(store)
+    model = load_model(chosen, device)
+    if "size" not in model.preprocessing:
+        raise RunError(f"{chosen.id} has no network for pictures. Choose another run.")
+    try:
+        pictures = records.convert(model.preprocessing, Pictures)
+    except records.RecordError as error:
+        raise FormatError(
+            f"{chosen.folder / FILE} has no preprocessing of pictures ({error}). Choose another run."
+        ) from None
+    for path in paths:
+        try:
+            example = pictures.load(path)
+        except DataError as error:
+            yield path, str(error)
+        else:
+            probabilities = model.predict(example)[0]
+            best = np.argsort(-probabilities)[:top]
+            yield path, [(model.class_names[i], float(probabilities[i])) for i in best]
+
+
+C = TypeVar("C", bound=Config)
+T = TypeVar("T", bound=TrainingConfig)
+
+
+@dataclass
+class Task:
+    """A loaded task.
+
+    Arguments:
+    - `model`: the model on its device.
+    - `train`, `test`: (source of examples, int labels).
+    - `optimizer`: makes the optimizer for a number of updates.
+    - `data`, `weights`: entries of the run's record on where these come from.
+    - `batch_size`: examples per update.
+    - `batchnorm`: see Model.compile.
+    - `pictures`: how pictures become examples, kept with the trained network.
+    """
+
+    model: Model
+    train: tuple[Source, np.ndarray]
+    test: tuple[Source, np.ndarray]
+    optimizer: Callable[[int], Optimizer]
+    data: dict
+    weights: dict
+    batch_size: int
+    batchnorm: str = "moving"
+    pictures: Pictures | None = None
+
+    def steps(self, epochs: int) -> int:
+        """Number of updates of a number of epochs."""
+        return epochs * ceil(len(self.train[1]) / self.batch_size)
+
+
+@dataclass(frozen=True)
+class TaskKind:
+    """A task that can be loaded.
+
+    Arguments:
+    - `title`: the task in words.
+    - `epochs`, `micro_batch`: used where the configuration has none.
+    - `load`: loads the task of a configuration; raises DataError if the data is missing.
+    """
+
+    title: str
+    epochs: int
+    micro_batch: int
+    load: Callable[[Any], Task]
+
+
+class TaskTraining(Experiment[C]):
+    """A training of a task that was made already.
+
+    Arguments:
+    - `config`: settings of the run.
+    - `task`: the data, model and optimizer.
+    """
+
+    same: ClassVar = {"data": ("origin", "classes", "train", "test"), "weights": ("sha256",)}
+
+    def __init__(self, config: C, task: Task) -> None:
+        self.config, self.task, self.model = config, task, task.model
+        self.compile(task.optimizer(task.steps(self.epochs)))
+
+    @abstractmethod
+    def compile(self, optimizer: Optimizer) -> None:
+        """Compile `model` as the configuration says."""
+
+    @property
+    @abstractmethod
+    def micro_batch(self) -> int | None:
+        """Examples that are on the device at once; None for a whole mini-batch."""
+
+    @cached_property
+    def phases(self) -> Phases:
+        return self.model.phases(*self._sizes, examples=(len(self.task.train[1]), len(self.task.test[1])))
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """Examples of a mini-batch and of a micro-batch."""
+        size = min(self.task.batch_size, len(self.task.train[1]))
+        return size, min(self.micro_batch or size, size)
+
+    def origins(self) -> dict:
+        return {"data": self.task.data, "weights": self.task.weights}
+
+    def fit(self, callbacks: Sequence[Callback]) -> None:
+        size, micro_batch = self._sizes
+        self.model.fit(
+            *self.task.train, size, self.epochs, micro_batch=micro_batch, validation_data=self.task.test,
+            callbacks=callbacks, verbose=0,
+        )  # fmt: skip
+
+    def finish(self, run: Run, seconds: float, log: Log) -> dict:
+        """Keep the network; the test accuracy is the last epoch's, as `fit` measured it."""
+        rows, labels = run.history(), self.task.test[1]
+        last, total = rows[-1], len(labels)
+        if "val_accuracy" in last and np.ndim(labels) == 1:
+            results = self.results(round(last["val_accuracy"] * total), total, last["val_loss"], seconds)
+        else:  # nothing is right or wrong, or not once an example
+            results = {"epochs": self.epochs, "seconds": seconds, "memory": self.memory()}
+        results = {name.removeprefix("val_"): v for name, v in last.items() if name.startswith("val_")} | results
+        results["traffic"] = self.phases["train"].traffic().total()
+        save_model(run, self.model, self.task.data["classes"], self.task.pictures)
+        figures.plot_learning_curves(rows, run.folder / "curves.png")
+        run.finish(results)
+        if "interval" in results:
+            low, high = results["interval"]
+            accuracy = f"{results['correct']}/{total} = {results['accuracy']:.2%}"
+            log(f"Test accuracy: {accuracy} (95 % interval {low:.2%} to {high:.2%})")
+        return results
+
+
+class TaskExperiment(TaskTraining[T]):
+    """Base of experiments that train one of `tasks` in different ways. Everything else is the same: the examples, their
+    order, the initial weights.
+
+    Arguments:
+    - `config`: settings of the run.
+    - `task`: the data, model and optimizer that they name.
+    """
+
+    tasks: ClassVar[Mapping[str, TaskKind]]
+
+    @property
+    def micro_batch(self) -> int | None:
+        return self.config.micro_batch
+
+    @classmethod
+    def resolve(cls, config: T) -> T:
+        """Fill in the task's values where the configuration has None. Raises UsageError for an unknown task."""
+        check_name(config.task, cls.tasks, "task")
+        kind = cls.tasks[config.task]
+        return replace(config, epochs=config.epochs or kind.epochs, micro_batch=config.micro_batch or kind.micro_batch)
+
+    @classmethod
+    def load(cls, config: T) -> Self:
+        config = cls.resolve(config)
+        return cls(config, cls.tasks[config.task].load(config))
+
+    def sources(self) -> list[str]:
+        title = self.tasks[self.config.task].title
+        return [self.task.data["description"], f"Weights: {self.task.weights['description']}", title]
+
+
+BATCH_SIZE = 128
+
+
+@lru_cache(maxsize=2)
+def _decoded(split: str, data: str | None, download: bool) -> tuple[ImageDataset, np.ndarray]:
+    """All pictures, decoded once for all trainings of a comparison."""
+    dataset = load_cifar10(split, data, download)
+    return dataset, load_images(dataset, range(len(dataset)), SIZE)
+
+
+def cifar10(config: TrainingConfig, network: Network, learning_rate: float) -> Task:
+    """Train `network` as ResNets are trained on CIFAR (He et al. 2016, section 4.2), but with a cosine schedule:
+    mini-batches of 128, mirrored and shifted pictures, momentum 0.9, weight decay 5e-4. `learning_rate` is reached
+    after the first epoch."""
+    (train, train_pictures), (test, test_pictures) = (
+        _decoded(split, config.data, config.download) for split in ("train", "test")
+    )
+    data = {
+        "origin": train.origin, "description": train.description, "classes": list(train.class_names),
+        "train": len(train), "test": len(test), "skipped": 0,
+    }  # fmt: skip
+    warmup = ceil(len(train) / BATCH_SIZE)
+
+    def optimizer(steps: int) -> Optimizer:
+        rate = CosineDecay(learning_rate, max(1, steps - warmup), warmup_steps=warmup)
+        return SGD(rate, momentum=0.9, weight_decay=5e-4)
+
+    return Task(
+        Model(network, None, config.device, config.seed),
+        (VariedSource(train_pictures, FlipAndCrop(config.seed), standardized), train.labels),
+        (PictureSource(len(test), SIZE, lambda indices, size: test_pictures[indices], standardized), test.labels),
+        optimizer,
+        data,
+        drawn_weights(config.seed),
+        BATCH_SIZE,
+        "batch",
+        Pictures(SIZE, MEAN, DEVIATION),
+    )
+
+
+def drawn_weights(seed: int) -> dict:
+    """Entry of the run's record on weights that come from its seed."""
+    return {"origin": "initialised", "description": f"Drawn from seed {seed}.", "sha256": ""}
