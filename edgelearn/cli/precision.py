@@ -128,8 +128,8 @@ def _trace(options: argparse.Namespace) -> Answer:
 def _time(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments import precision_claims
     from edgelearn.interop import find_network
-    from edgelearn.lab.statistics import REMEDY
     from edgelearn.runtime import choose_device
+    from edgelearn.statistics import REMEDY
 
     device = choose_device(options.device).device
     sizes = options.batch_size, options.batchnorm, options.rounds, options.steps

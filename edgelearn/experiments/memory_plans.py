@@ -35,11 +35,11 @@ from edgelearn.lab.measure import (
     usable_cores,
 )
 from edgelearn.lab.runs import figures
-from edgelearn.lab.statistics import compare as compare_times
-from edgelearn.lab.statistics import quartiles
 from edgelearn.launch import Role
 from edgelearn.ops import SGD, Float16, pack
 from edgelearn.runtime import Context, Session, choose_device, launch_times
+from edgelearn.statistics import compare as compare_times
+from edgelearn.statistics import quartiles
 from edgelearn.units import MB
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ from edgelearn.extensions import check_name
 from edgelearn.graph import Network
 from edgelearn.lab.measure import RoundsConfig, measure_in_turn, sample, usable_cores
 from edgelearn.lab.runs import RunStore, figures, interval, mean_and_deviation
-from edgelearn.lab.statistics import disturbance, quartiles
 from edgelearn.launch import Traffic
 from edgelearn.models import ds_cnn, mobilenet_v1, mobilenet_v2, resnet18, vgg16
 from edgelearn.ops import SGD, Compute
 from edgelearn.runtime import Context, Kernels, Session
+from edgelearn.statistics import disturbance, quartiles
 from edgelearn.units import MB
 
 from .claims import Claim

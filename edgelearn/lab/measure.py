@@ -34,8 +34,7 @@ import psutil
 
 from edgelearn.errors import EdgelearnError
 from edgelearn.extensions import import_path
-
-from .statistics import ADVICE, MIN_ROUNDS, REMEDY, Ratio, compare, disturbance, quartiles
+from edgelearn.statistics import ADVICE, MIN_ROUNDS, REMEDY, Ratio, compare, disturbance, quartiles
 
 __all__ = [
     "ADVICE", "MIN_ROUNDS", "REMEDY", "Block", "PeakMemory", "Ratio", "RoundsConfig", "Sample", "Worker", "WorkerError",

@@ -42,11 +42,11 @@ from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD, Traits
 from edgelearn.runtime import Context, Kernels, Session, choose_device
 from edgelearn.runtime.feed import Examples, Targets, random_batch
+from edgelearn.statistics import quartiles
 
 from .bench.engine import make_request
 from .bench.workloads import Workload
 from .measure import RoundsConfig, Sample, measure_in_turn, usable_cores
-from .statistics import quartiles
 
 CPU = ("train:1", "train:16", "cached:163", "cached:163/15", "flowers-sample", "forward:1", "forward:16", "train_bn:1")
 INTEGERS = ("resnet18/train_bn:1", "resnet18/train_bn:8", "train_bn:1", "mobilenet_v2/train_bn:1")

@@ -4,7 +4,7 @@ from scipy import stats
 
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import accuracy, auroc, det_curve, equal_error_rate, open_set
-from edgelearn.lab.statistics import interval, student_t
+from edgelearn.statistics import interval, student_t
 
 
 def scores(seed, known=37, unknown=53, steps=None):

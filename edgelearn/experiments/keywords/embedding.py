@@ -39,11 +39,11 @@ from edgelearn.keywords.learners import (
     trainable_part,
 )
 from edgelearn.lab.runs import Run, figures
-from edgelearn.lab.statistics import Interval, interval, student_t
 from edgelearn.models import bcresnet, ds_cnn, ds_resnet
 from edgelearn.models.ds_cnn import SIZES
 from edgelearn.ops import AdamW, Concatenate, Dense, Loss, Prototypical, ReLU, SoftmaxCrossEntropy
 from edgelearn.ops.tensor import Shape
+from edgelearn.statistics import Interval, interval, student_t
 from edgelearn.train import Callback, CosineDecay, Model
 from edgelearn.train.phases import Phases
 

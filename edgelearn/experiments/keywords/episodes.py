@@ -18,7 +18,7 @@ from edgelearn.data.audio.clips import ClipDataset
 from edgelearn.errors import DataError
 from edgelearn.keywords.learners import Embedder, Learner
 from edgelearn.lab.runs.tables import render, table
-from edgelearn.lab.statistics import Interval, interval
+from edgelearn.statistics import Interval, interval
 
 _WORDS, _SPEAKERS = 30, 31  # keep these random streams of a seed apart from others
 

@@ -26,7 +26,7 @@ from edgelearn.errors import DataError, FormatError
 from edgelearn.lab.measure import Block
 from edgelearn.lab.runs.figures import BLUE, GRAY, ORANGE, to_png
 from edgelearn.lab.runs.tables import render, table
-from edgelearn.lab.statistics import ADVICE, Ratio, compare, quartiles
+from edgelearn.statistics import ADVICE, Ratio, compare, quartiles
 from edgelearn.units import MB
 
 from .workloads import Workload

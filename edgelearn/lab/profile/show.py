@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgelearn.lab.runs import figures
 from edgelearn.lab.runs.tables import render, table
-from edgelearn.lab.statistics import REMEDY
+from edgelearn.statistics import REMEDY
 from edgelearn.units import MB
 
 from .peaks import Peaks

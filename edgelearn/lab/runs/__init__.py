@@ -1,6 +1,6 @@
 """The run store: configurations, environments and results of runs; compare, draw, export."""
 
-from edgelearn.lab.statistics import Interval, interval, mean_and_deviation, median, wilson_interval
+from edgelearn.statistics import Interval, interval, mean_and_deviation, median, wilson_interval
 
 from .compare import Comparison, compare, export, list_table, write_export
 from .run import Run

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from edgelearn import atomic
 from edgelearn.errors import RunError, ShapeError
+from edgelearn.statistics import confusion_matrix as confusion_matrix
 from edgelearn.units import UNITS
 
 if TYPE_CHECKING:
@@ -32,28 +32,6 @@ _FEW_EPOCHS = 20
 _MAX_CELLS_WITH_TEXT = 12
 _DPI = 110
 _TITLE, _LABEL, _TICK = 13, 11, 10
-
-
-def confusion_matrix(true: ArrayLike, predicted: ArrayLike, n: int) -> np.ndarray:
-    """Counts [n, n] (int64): row is the true class, column the predicted one.
-
-    Raises ShapeError unless both are equally long lists of integers from 0 to n - 1.
-    """
-    rows, columns = np.asarray(true), np.asarray(predicted)
-    if rows.ndim != 1 or rows.shape != columns.shape:
-        raise ShapeError(
-            f"True and predicted classes must be two equally long lists, but have shapes {rows.shape} and "
-            f"{columns.shape}."
-        )
-    for name, classes in (("true", rows), ("predicted", columns)):
-        if classes.size and classes.dtype.kind not in "iu":
-            raise ShapeError(f"The {name} classes must be integers, but are {classes.dtype}. Take the argmax first.")
-        if classes.size and not (classes.min() >= 0 and classes.max() < n):
-            raise ShapeError(
-                f"The {name} classes must lie from 0 to {n - 1}, but reach from {classes.min()} to {classes.max()}."
-            )
-    cells = rows.astype(np.int64) * n + columns.astype(np.int64)
-    return np.bincount(cells, minlength=n * n).reshape(n, n)
 
 
 def plot_confusion(matrix: np.ndarray, class_names: Sequence[str], path: str | Path | None = None) -> Figure:
@@ -83,11 +61,12 @@ def plot_confusion(matrix: np.ndarray, class_names: Sequence[str], path: str | P
             axes.text(column, row, text, ha="center", va="center", color=color, fontsize=_TICK)
     axes.set_xticks(range(n), class_names, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(n), class_names)
-    axes.tick_params(labelsize=_TICK if n <= 25 else 6, length=0)
-    axes.spines[:].set_visible(False)
     correct, total = int(np.trace(matrix)), int(matrix.sum())
     accuracy = f" ({100 * correct / total:.1f} %)" if total else ""
-    _label(axes, f"Confusion matrix: {correct:,} of {total:,} correct{accuracy}", "Predicted class", "True class")
+    title = f"Confusion matrix: {correct:,} of {total:,} correct{accuracy}"
+    style(axes, title, "Predicted class", "True class", grid=False)
+    axes.tick_params(labelsize=_TICK if n <= 25 else 6, length=0)
+    axes.spines[:].set_visible(False)
     return _written(figure, path)
 
 
@@ -170,12 +149,7 @@ def plot_memory(
     axes.set_yticks(range(len(bars)), list(bars))
     axes.invert_yaxis()
     axes.set_xlim(0, 1.22 * max(*values, 1e-9))
-    axes.grid(axis="x", color="#dddddd", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(labelsize=_TICK)
-    axes.tick_params(axis="y", length=0)
-    _label(axes, "Memory", f"Size ({unit})", "")
+    style(axes, "Memory", f"Size ({unit})", bars=True)
     return _written(figure, path)
 
 
@@ -195,12 +169,7 @@ def plot_spread(rows: Mapping[str, Sequence[float]], what: str, path: str | Path
     axes.set_yticks(range(len(rows)), list(rows))
     axes.invert_yaxis()
     axes.xaxis.set_major_formatter(_percent_ticks())
-    axes.grid(axis="x", color="#dddddd", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(labelsize=_TICK)
-    axes.tick_params(axis="y", length=0)
-    _label(axes, "", what, "")
+    style(axes, x=what, bars=True)
     return _written(figure, path)
 
 
@@ -220,20 +189,31 @@ def canvas(width: float, height: float) -> Figure:
     return figure
 
 
+def style(axes: Axes, title: str = "", x: str = "", y: str = "", *, grid: bool = True, bars: bool = False) -> None:
+    """Give `axes` a title, labels, and the look of all figures: a light grid, no frame. `bars`: horizontal ones, whose
+    names stand on the left in place of an axis."""
+    axes.set_title(title, fontsize=_TITLE)
+    axes.set_xlabel(x, fontsize=_LABEL)
+    axes.set_ylabel(y, fontsize=_LABEL)
+    axes.tick_params(labelsize=_TICK)
+    axes.spines[["top", "right"]].set_visible(False)
+    if bars:
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+    if grid:
+        axes.grid(axis="x" if bars else "both", color="#dddddd", linewidth=0.8)
+        axes.set_axisbelow(True)
+
+
 def _curve_panels(title: str | None, legend_lines: int = 0) -> tuple[Figure, Axes, Axes]:
     from matplotlib.ticker import MaxNLocator
 
     figure = canvas(10, 4.2 + 0.22 * legend_lines)
     loss, accuracy = figure.subplots(1, 2)
-    _label(loss, "Loss", "Epoch", "Loss (mean over examples)")
-    _label(accuracy, "Accuracy", "Epoch", "Correct (%)")
     accuracy.yaxis.set_major_formatter(_percent_ticks())
-    for axes in (loss, accuracy):
+    for axes, title_, label in ((loss, "Loss", "Loss (mean over examples)"), (accuracy, "Accuracy", "Correct (%)")):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        axes.grid(color="#dddddd", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=_TICK)
+        style(axes, title_, "Epoch", label)
     if title:
         figure.suptitle(title, fontsize=_TITLE + 1)
     return figure, loss, accuracy
@@ -253,12 +233,6 @@ def _percent_ticks() -> Any:
     from matplotlib.ticker import PercentFormatter
 
     return PercentFormatter(xmax=1, symbol="")
-
-
-def _label(axes: Axes, title: str, x: str, y: str) -> None:
-    axes.set_title(title, fontsize=_TITLE)
-    axes.set_xlabel(x, fontsize=_LABEL)
-    axes.set_ylabel(y, fontsize=_LABEL)
 
 
 def _require_rows(histories: Sequence[Sequence[Mapping[str, Any]]]) -> None:

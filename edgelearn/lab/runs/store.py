@@ -23,7 +23,21 @@ import numpy as np
 from edgelearn import atomic
 from edgelearn.errors import EdgelearnError, RunError
 
-from .run import CHECKPOINT, FIXED, FORMAT, HISTORY, LOCK, RECORD, Lock, Run, changes, environment, is_held, normal
+from .run import (
+    CHECKPOINT,
+    FIXED,
+    FORMAT,
+    HISTORY,
+    LOCK,
+    RECORD,
+    Lock,
+    Run,
+    changes,
+    encode_checkpoint,
+    environment,
+    is_held,
+    normal,
+)
 
 CHANGES = "changes.diff"  # of a checkout with local changes: what they were
 _KIND = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -276,7 +290,7 @@ def rescue(
             atomic.write_json(folder / RECORD, run.record | {"status": "failed"})
             for row in rows:
                 atomic.append_line(folder / HISTORY, atomic.to_json(row))
-            atomic.write_bytes(folder / CHECKPOINT, run.encode_checkpoint(tensors, state))
+            atomic.write_bytes(folder / CHECKPOINT, encode_checkpoint(tensors, state))
             return folder
         except (OSError, RuntimeError, RunError):  # RuntimeError: there is no home folder
             continue

@@ -1,4 +1,4 @@
-"""Tables of plain text that break no word: columns side by side where they fit, else rows below each other."""
+"""Tables as plain text that breaks no word, as HTML, CSV and LaTeX."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-
 _LATEX = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--",
 }  # fmt: skip
 
 
-def table(title: str | None, columns: Sequence[str], right: bool = False) -> Table:
-    """An empty table with `columns`; `right`: numbers, at the right edge of all columns but the first."""
+def table(
+    title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]] = (), right: bool = False
+) -> Table:
+    """A table for `render`. `right`: numbers, at the right edge of all columns but the first."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     found = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(columns):
         found.add_column(column, overflow="fold", justify="right" if right and number else "left")
+    for row in rows:
+        found.add_row(*map(str, row))
     return found
 
 
@@ -57,9 +60,14 @@ def to_latex(rows: Iterable[Sequence[object]], header: Sequence[str]) -> str:
     def line(cells: Sequence[object]) -> str:
         return " & ".join("".join(_LATEX.get(letter, letter) for letter in str(cell)) for cell in cells) + r" \\"
 
-    head, body = line(header), [line(row) for row in rows]
-    parts = [rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
-    return "\n".join([*parts, r"\end{tabular}", ""])
+    start = rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}"
+    body = "\n".join(map(line, rows))
+    return f"{start}\n\\toprule\n{line(header)}\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+
+
+def to_markdown(rows: Iterable[Sequence[object]], header: Sequence[str]) -> str:
+    """A table in Markdown."""
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in (header, ["---"] * len(header), *rows))
 
 
 def render(parts: Sequence[Table | str], width: int, optional: Sequence[str] = ()) -> str:
@@ -68,16 +76,8 @@ def render(parts: Sequence[Table | str], width: int, optional: Sequence[str] = (
     from rich.console import Console
 
     buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=width,
-        color_system=None,
-        force_terminal=False,
-        force_jupyter=False,
-        markup=False,
-        emoji=False,
-        highlight=False,
-    )
+    plain = dict.fromkeys(("force_terminal", "force_jupyter", "markup", "emoji", "highlight"), False)
+    console = Console(file=buffer, width=width, color_system=None, **plain)
     for part in parts:
         console.print(part if isinstance(part, str) else _fitted(part, console, width, list(optional)))
     return escaped("\n".join(line.rstrip() for line in buffer.getvalue().splitlines()).strip("\n") + "\n")
@@ -99,38 +99,39 @@ def _fitted(found: Table, console: Console, width: int, optional: list[str]) -> 
             del found.columns[left[0]]
             optional = optional[1:]
         else:
-            return _stacked(found, width)
+            return _stacked(columns, str(found.title or ""), width)
         return _fitted(found, console, width, optional)
     sizes = list(widest)
     while sum(sizes) > room:  # narrow the widest column that can be narrowed, the first one last
         at = max((n for n in range(len(sizes)) if sizes[n] > least[n]), key=lambda n: (n > 0, sizes[n]))
         sizes[at] -= 1
     for column, size in zip(found.columns, sizes, strict=True):
-        column.width, column.no_wrap, column.overflow = size, False, "fold"
+        column.width, column.no_wrap = size, False
     return found
 
 
-def _stacked(found: Table, width: int) -> str:
+def _stacked(columns: Sequence[Sequence[str]], title: str, width: int) -> str:
     """A paragraph for each row: the first cell, and below it what the other columns say."""
-    titles = [str(column.header) for column in found.columns]
-    lines = [str(found.title)] if found.title else []
-    for first, *cells in zip(*(map(str, column.cells) for column in found.columns), strict=True):
-        lines += _wrapped(f"{titles[0]} {first}" if first.isdigit() else first, width, "")
+
+    def wrapped(text: str, indent: str = "    ") -> list[str]:
+        long = any(len(word) + len(indent) + 2 > width for word in text.split())
+        return wrap(
+            text.strip(), width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False,
+            break_long_words=long,
+        )  # fmt: skip
+
+    (heading, *titles), *rows = zip(*columns, strict=True)
+    lines = [title] if title else []
+    for first, *cells in rows:
+        lines += wrapped(f"{heading} {first}" if first.isdigit() else first, "")
         line = "   "
-        for title, cell in zip(titles[1:], cells, strict=True):
+        for name, cell in zip(titles, cells, strict=True):
             if not cell.strip():
                 continue
-            pair = " ".join(f"{title}: {cell};".split())
+            pair = " ".join(f"{name}: {cell};".split())
             if len(line) + 1 + len(pair) > width and line.strip():
-                lines += _wrapped(line, width, "    ")
+                lines += wrapped(line)
                 line = "   "
             line += f" {pair}"
-        lines += _wrapped(line.removesuffix(";"), width, "    ")
+        lines += wrapped(line.removesuffix(";"))
     return "\n".join(lines) + "\n"
-
-
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    return wrap(
-        text.strip(), width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False,
-        break_long_words=any(len(word) + len(indent) + 2 > width for word in text.split()),
-    )  # fmt: skip

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from edgelearn.errors import DataError
-from edgelearn.lab.statistics import mean_and_deviation, median, wilson_interval
+from edgelearn.statistics import mean_and_deviation, median, wilson_interval
 
 
 @given(st.integers(1, 5000), st.floats(0, 1), st.sampled_from([0.5, 0.9, 0.95, 0.99]))

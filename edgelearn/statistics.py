@@ -1,18 +1,15 @@
-"""The few statistics that results are reported with.
-
-Statistics of times that were measured in the same rounds.
-"""
+"""The few statistics that results are reported with: intervals, ratios of times measured together, confusion matrix."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from edgelearn.errors import DataError
+from edgelearn.errors import DataError, ShapeError
 
 
 def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -26,6 +23,8 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[f
         raise DataError(f"An interval needs 0 <= successes <= n and n >= 1, but got {successes} of {n}.")
     if not 0 < confidence < 1:
         raise DataError(f"The confidence must lie between 0 and 1, such as 0.95, but is {confidence}.")
+    from statistics import NormalDist  # slow to import, as is scipy below
+
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     share = successes / n
     center = share + z * z / (2 * n)
@@ -153,3 +152,25 @@ def quartiles(values: Sequence[float] | np.ndarray) -> tuple[float, float, float
     """(lower quartile, median, upper quartile)."""
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
     return float(low), float(middle), float(high)
+
+
+def confusion_matrix(true: ArrayLike, predicted: ArrayLike, n: int) -> np.ndarray:
+    """Counts [n, n] (int64): row is the true class, column the predicted one.
+
+    Raises ShapeError unless both are equally long lists of integers from 0 to n - 1.
+    """
+    rows, columns = np.asarray(true), np.asarray(predicted)
+    if rows.ndim != 1 or rows.shape != columns.shape:
+        raise ShapeError(
+            f"True and predicted classes must be two equally long lists, but have shapes {rows.shape} and "
+            f"{columns.shape}."
+        )
+    for name, classes in (("true", rows), ("predicted", columns)):
+        if classes.size and classes.dtype.kind not in "iu":
+            raise ShapeError(f"The {name} classes must be integers, but are {classes.dtype}. Take the argmax first.")
+        if classes.size and not (classes.min() >= 0 and classes.max() < n):
+            raise ShapeError(
+                f"The {name} classes must lie from 0 to {n - 1}, but reach from {classes.min()} to {classes.max()}."
+            )
+    cells = rows.astype(np.int64) * n + columns.astype(np.int64)
+    return np.bincount(cells, minlength=n * n).reshape(n, n)
