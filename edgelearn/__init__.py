@@ -15,8 +15,8 @@ from .graph import Network
 from .ops import LAMB, SGD, Adam, AdamW, Compute, Lion, RMSprop, SoftmaxCrossEntropy, losses
 from .runtime import choose_device, list_devices, self_test
 from .train import Model, Trainer, from_torch, load, metrics
-from .train.combined import combined
 from .train.inspection import inspect
+from .train.loading import combined
 from .train.planning import plan_for
 
 __version__ = "0.1.0"

@@ -114,20 +114,20 @@ def _kernels_compile_sooner(request):
 
 @pytest.fixture(scope="session")
 def speak_once():
-    from edgelearn.data.audio import synthetic
+    from edgelearn.data import synthetic_words
 
-    keep = lru_cache(CLIPS)(synthetic.speak)
-    return wraps(synthetic.speak)(lambda *arguments: keep(*arguments).copy())
+    keep = lru_cache(CLIPS)(synthetic_words.speak)
+    return wraps(synthetic_words.speak)(lambda *arguments: keep(*arguments).copy())
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _words_are_synthesised_once(request, speak_once):
     """In the folders SPEAKING: the sample of an experiment is hundreds of clips of 2 ms each."""
-    from edgelearn.data.audio import synthetic
+    from edgelearn.data import synthetic_words
 
     with pytest.MonkeyPatch.context() as patch:
         if request.path.parent.name in SPEAKING:
-            patch.setattr(synthetic, "speak", speak_once)
+            patch.setattr(synthetic_words, "speak", speak_once)
         yield
 
 

@@ -17,9 +17,8 @@ from dataclasses import replace
 import numpy as np
 
 import edgelearn as el
-from edgelearn.data.audio.cache import load_features
-from edgelearn.data.audio.features import DS_CNN_MLPERF
-from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.data.features import DS_CNN_MLPERF, load_features
+from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import RunError
 from edgelearn.experiments.keywords.episodes import hold_out
 from edgelearn.federated import IID, ByGroup, Clients, Examples, LocalGrid, Reply, Rounds, Settings, make_strategy

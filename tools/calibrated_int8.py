@@ -20,11 +20,9 @@ import numpy as np
 
 import edgelearn as el
 from edgelearn import models
-from edgelearn.data.dataset import ImageDataset
+from edgelearn.data.draws import stratified_split
 from edgelearn.data.flowers import load_flowers
-from edgelearn.data.loading import load_images
-from edgelearn.data.preprocess import normalize
-from edgelearn.data.split import stratified_split
+from edgelearn.data.pictures import ImageDataset, load_images, normalize
 from edgelearn.ops import Dense
 
 NETWORKS = {

@@ -22,11 +22,9 @@ import numpy as np
 
 import edgelearn as el
 from edgelearn import atomic
-from edgelearn.data.augment import FlipAndCrop
 from edgelearn.data.cifar10 import CLASSES, SIZE, load_cifar10, standardized
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.loading import load_images
-from edgelearn.data.split import stratified_split
+from edgelearn.data.draws import FlipAndCrop, stratified_split
+from edgelearn.data.pictures import ImageDataset, load_images
 from edgelearn.ops import Add, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU, Softmax
 from edgelearn.train import CosineDecay, PictureSource, VariedSource
 

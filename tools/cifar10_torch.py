@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from edgelearn.data.augment import FlipAndCrop
 from edgelearn.data.cifar10 import standardized
-from edgelearn.data.split import epoch_order, mini_batches
+from edgelearn.data.draws import FlipAndCrop, epoch_order, mini_batches
 from edgelearn.interop.to_torch import TorchNetwork
 from edgelearn.train import VariedSource
-from edgelearn.train.prefetch import ahead
+from edgelearn.train.trainer import ahead
 
 
 def train(pictures: recipe.Pictures, seed: int, epochs: int, device: str | None = None) -> dict:

@@ -8,7 +8,7 @@ from math import pi
 
 import numpy as np
 
-from edgelearn.data.drawings import (
+from edgelearn.data.flowers import (
     Canvas,
     any_tilt,
     bend,

@@ -10,8 +10,7 @@ from math import pi
 import numpy as np
 from drawn_blossoms import BLOSSOMS
 
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.drawings import (
+from edgelearn.data.flowers import (
     Canvas,
     any_color,
     bend,
@@ -29,6 +28,7 @@ from edgelearn.data.drawings import (
     shade,
     wobbly_outline,
 )
+from edgelearn.data.pictures import ImageDataset
 from edgelearn.errors import DataError
 
 _PURPOSE = 11  # keeps these random streams apart from others of the same seed

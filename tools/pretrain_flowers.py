@@ -14,10 +14,8 @@ from drawn_shapes import pretraining_pictures
 from pretraining import parse
 
 from edgelearn import atomic
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.loading import load_images
-from edgelearn.data.preprocess import normalize
-from edgelearn.data.split import mini_batches
+from edgelearn.data.draws import mini_batches
+from edgelearn.data.pictures import ImageDataset, load_images, normalize
 from edgelearn.experiments.flowers import SAMPLE_WEIGHTS
 from edgelearn.graph import Network
 from edgelearn.interop import safetensors

@@ -13,10 +13,10 @@ from itertools import product
 import numpy as np
 from pretraining import parse
 
-from edgelearn.data.audio.augment import AddNoise, Shift, stretch, synthetic_noises
-from edgelearn.data.audio.clips import SILENCE, ClipDataset, load_clips
-from edgelearn.data.audio.features import BC_RESNET
-from edgelearn.data.audio.synthetic import WORDS, speak
+from edgelearn.data.audio import SILENCE, ClipDataset, load_clips
+from edgelearn.data.draws import AddNoise, Shift, stretch, synthetic_noises
+from edgelearn.data.features import BC_RESNET
+from edgelearn.data.synthetic_words import WORDS, speak
 from edgelearn.graph import Network
 from edgelearn.keywords import Embedder, save_embedder
 from edgelearn.keywords.files import SAMPLE

@@ -12,7 +12,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from edgelearn import caches
-from edgelearn.data.audio import cache as features
+from edgelearn.data import features as features
 from edgelearn.errors import EdgelearnError
 from edgelearn.lab.runs import RunStore
 from edgelearn.runtime import build, choose_device, self_test, source

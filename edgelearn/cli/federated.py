@@ -215,7 +215,7 @@ def _outputs(options: argparse.Namespace):
     """The network's outputs for the clips of the options."""
     import numpy as np
 
-    from edgelearn.data.audio.clips import ClipDataset, load_clips
+    from edgelearn.data.audio import ClipDataset, load_clips
     from edgelearn.experiments.verification import VOICES
     from edgelearn.keywords import load_embedder
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.audio.clips import ClipDataset
-from edgelearn.data.subfolders import skipped_lines
+from edgelearn.data.audio import ClipDataset
+from edgelearn.data.files import skipped_lines
 from edgelearn.errors import DataError, UsageError
 from edgelearn.experiments.keywords.embedding import KeywordsConfig
 from edgelearn.experiments.keywords.episodes import SPEAKERS, WORD_SPLITS
@@ -137,7 +137,7 @@ def _words_in(file: str, vocabulary: Vocabulary) -> Answer:
 def _compose(options: argparse.Namespace) -> Answer:
     import numpy as np
 
-    from edgelearn.data.audio.synthetic import embedded_words
+    from edgelearn.data.synthetic_words import embedded_words
     from edgelearn.experiments.keywords.streaming import LongRecording, write_labels
 
     clips = find_clips(options.clips, embedded_words)
@@ -200,7 +200,7 @@ def find_network(options: argparse.Namespace) -> Embedder:
 
 def find_clips(folder: str | None, default: Callable[[], ClipDataset], what: str = "Clips") -> ClipDataset:
     """The clips in `folder`, or those of `default` if it is None. Prints where they come from, and skipped files."""
-    from edgelearn.data.audio.folder import load_folder
+    from edgelearn.data.audio import load_folder
 
     clips = load_folder(folder) if folder else default()
     print(f"{what}: {clips.description}", *skipped_lines(clips.skipped), sep="\n")
@@ -288,13 +288,13 @@ def _others(options: argparse.Namespace, vocabulary: Vocabulary, embedder: Embed
 
 
 def _listen_until_interrupted(listener: Listener, name: str | None) -> Iterator[Detection]:
-    from edgelearn.data.audio import source
-    from edgelearn.train.interrupt import on_interrupt
+    from edgelearn.data import audio
+    from edgelearn.train.control import on_interrupt
 
     ended = []
 
     def blocks() -> Iterator[np.ndarray]:
-        with closing(source.microphone_blocks(listener.spotter.embedder.front_end.rate, name)) as heard:
+        with closing(audio.microphone_blocks(listener.spotter.embedder.front_end.rate, name)) as heard:
             print("Listening. Ctrl-C ends it.")
             for block in heard:
                 yield block
@@ -345,8 +345,8 @@ def _train(options: argparse.Namespace) -> Answer:
 
 
 def _evaluate(options: argparse.Namespace) -> Answer:
-    from edgelearn.data.audio.cache import load_features
-    from edgelearn.data.audio.synthetic import embedded_words
+    from edgelearn.data.features import load_features
+    from edgelearn.data.synthetic_words import embedded_words
     from edgelearn.experiments.keywords.episodes import Episodes, Evaluator, part_of, to_table
     from edgelearn.keywords.learners import supervised
 

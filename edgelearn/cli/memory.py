@@ -216,7 +216,7 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
 
 def fit(options: argparse.Namespace) -> Answer:
     """Plan, and print; the exit status is 1 if nothing fits."""
-    from edgelearn.train.combined import as_network
+    from edgelearn.train.loading import as_network
     from edgelearn.train.planning import HEADER, plan_for
 
     trained = [()] + [(pattern,) for pattern in options.trained] if options.trained else None

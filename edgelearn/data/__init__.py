@@ -1,4 +1,4 @@
-"""Data sets: flower photographs, CIFAR-10, folders of pictures, synthetic drawings; audio is in audio/.
+"""Data sets: flower photographs, CIFAR-10, Speech Commands, folders of pictures or recordings, synthetic ones.
 
 Modules are imported on demand, to keep `import edgelearn` fast.
 """

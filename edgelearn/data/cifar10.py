@@ -5,8 +5,7 @@ import os
 from dataclasses import replace
 from functools import partial
 
-from .dataset import ImageDataset
-from .preprocess import standardize
+from .pictures import ImageDataset, standardize
 from .tfds import Collection, load
 
 SIZE = 32

@@ -1,18 +1,19 @@
-"""Decode a JPEG or PNG into a square RGB array."""
+"""Labelled pictures: decoding of JPEG and PNG, folders with a subfolder for each class, preprocessing."""
 
 import io
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from edgelearn.errors import DataError
+from edgelearn.errors import DataError, ShapeError
 
-from .decoding_limit import decoding
+from .files import decoding, each, printable, subfolders, usable_files
 
 # A 60 kB PNG can decompress to gigabytes. Phones' photographs stay below this limit.
 MAX_PIXELS = 80_000_000
@@ -131,3 +132,142 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         image = Image.new("RGBA", picture.size, "white")
         image.alpha_composite(picture)
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+# Encoded bytes, a file, or a function that draws the picture: size -> uint8 (size, size, 3).
+Item = bytes | Path | Callable[[int], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageDataset:
+    """Labelled pictures. It holds what was given: encoded bytes, paths or drawing functions.
+
+    Arguments:
+    - `name`: short name, such as "tf_flowers".
+    - `origin`: where the pictures come from: "EDGELEARN_DATA" (prepared data in a folder the user named), "tfds"
+      (TensorFlow Datasets' own folder), "folder", "embedded sample" or "drawn".
+    - `description`: the origin as one sentence for a reader.
+    - `class_names`: names in the order of the labels.
+    - `labels`: int32 (n,), each from 0 to len(class_names) - 1.
+    - `items`: n pictures.
+    - `skipped`: (path, reason) of each file that was left out (default none).
+
+    Raises DataError if the numbers of pictures and labels differ, or a label has no name.
+    """
+
+    name: str
+    origin: str
+    description: str
+    class_names: tuple[str, ...]
+    labels: np.ndarray
+    items: Sequence[Item] = field(repr=False)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self):
+        labels = np.asarray(self.labels, np.int32)
+        object.__setattr__(self, "labels", labels)
+        if labels.shape != (len(self.items),):
+            raise DataError(f"{self.name}: {len(self.items)} pictures need as many labels, got shape {labels.shape}.")
+        if labels.size and not 0 <= labels.min() <= labels.max() < len(self.class_names):
+            raise DataError(
+                f"{self.name}: labels run from {labels.min()} to {labels.max()}, "
+                f"but {len(self.class_names)} class names allow 0 to {len(self.class_names) - 1}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def image(self, i: int, size: int) -> np.ndarray:
+        """The central square of picture `i`, uint8 (size, size, 3). Raises DataError if it can't be read."""
+        item = self.items[i]
+        if callable(item):
+            return item(size)
+        return decode(item, size, describe(item, i))
+
+
+_LAYOUT = "Expected a folder with a subfolder of JPEG or PNG pictures for each class, such as roses/ and tulips/."
+
+
+def load_folder(path: str | os.PathLike) -> ImageDataset:
+    """Load a folder whose subfolders are the classes, numbered in sorted order.
+
+    Pictures may have any size and lie in nested folders; hidden files are ignored. Every file is decoded once, so that
+    none can fail during training; unusable files are listed in `skipped`.
+
+    Raises DataError if there is no such folder, or fewer than two classes or two usable pictures of a class.
+    """
+    root, classes = subfolders(path, "picture folder", _LAYOUT)
+    if len(classes) < 2:
+        raise DataError(f"The picture folder {root} has only one class, {classes[0]!r}: two are needed. {_LAYOUT}")
+
+    found = usable_files(root, classes, check)
+    found.require(
+        2,
+        lambda name, count: f"Class {name!r} in {root} has {count} usable picture(s), and at least 2 are needed.",
+        "JPEG or PNG pictures",
+    )
+    return ImageDataset(
+        name=printable(root.resolve().name),
+        origin="folder",
+        description=f"{len(found.files):,} pictures in {len(classes)} classes from the folder {root}"
+        + (f"; {len(found.skipped)} file(s) skipped." if found.skipped else "."),
+        class_names=tuple(map(printable, classes)),
+        labels=found.labels,
+        items=found.files,
+        skipped=found.skipped,
+    )
+
+
+def load_images(dataset: ImageDataset, indices: Sequence[int], size: int, out: np.ndarray | None = None) -> np.ndarray:
+    """Decode the pictures at `indices` to uint8 (n, size, size, 3), into `out` if given.
+
+    Raises DataError for a picture that cannot be read, ShapeError if `out` has another shape or type.
+    """
+    shape = (len(indices), size, size, 3)
+    if out is None:
+        out = np.empty(shape, np.uint8)
+    elif out.shape != shape or out.dtype != np.uint8:
+        raise ShapeError(f"out must be uint8 of shape {shape}, got {out.dtype} of shape {out.shape}.")
+
+    def decode_into(row: int):
+        out[row] = dataset.image(int(indices[row]), size)
+
+    each(decode_into, range(len(indices)))
+    return out
+
+
+# MobileNet's input range: x / SCALE - OFFSET takes 0..255 to -1..1.
+SCALE = 127.5
+OFFSET = 1.0
+
+
+def normalize(images: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """MobileNet's preprocessing, x / 127.5 - 1: uint8 of any shape to float32 of the same shape in -1..1.
+
+    Arguments:
+    - `out`: array for the result (default: a new one).
+
+    Raises ShapeError if `images` isn't uint8 or `out` has another shape or type.
+    """
+    _check_pixels(images)
+    if out is None:
+        out = np.empty(images.shape, np.float32)
+    elif out.shape != images.shape or out.dtype != np.float32:
+        raise ShapeError(f"out must be float32 of shape {images.shape}, got {out.dtype} of shape {out.shape}.")
+    np.divide(images, np.float32(SCALE), out=out, dtype=np.float32)
+    out -= np.float32(OFFSET)
+    return out
+
+
+def standardize(images: np.ndarray, mean: Sequence[float], deviation: Sequence[float]) -> np.ndarray:
+    """Standardize each channel, (x / 255 - mean) / deviation: uint8 (..., channels) to float32 of the same shape.
+    Raises ShapeError if `images` isn't uint8."""
+    _check_pixels(images)
+    scale = 1 / (255 * np.asarray(deviation))
+    offset = np.asarray(mean) / np.asarray(deviation)
+    return images * scale.astype(np.float32) - offset.astype(np.float32)
+
+
+def _check_pixels(images: np.ndarray) -> None:
+    if images.dtype != np.uint8:
+        raise ShapeError(f"Pixels must be uint8 in 0..255, got {images.dtype}. Pass pictures without preprocessing.")

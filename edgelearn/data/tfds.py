@@ -20,7 +20,7 @@ import numpy as np
 from edgelearn.errors import DataError, DownloadError, signal_name
 
 from . import tfds_reader
-from .dataset import ImageDataset
+from .pictures import ImageDataset
 
 CONNECT_LIMIT_S = 8
 DOWNLOAD_LIMIT_S = 3600

@@ -18,7 +18,7 @@ import numpy as np
 from edgelearn import atomic
 from edgelearn.compile import account
 from edgelearn.compile.combination import Combination
-from edgelearn.data.split import stratified_split
+from edgelearn.data.draws import stratified_split
 from edgelearn.display import Displayed
 from edgelearn.errors import DataError, RunError
 from edgelearn.graph import Network
@@ -26,11 +26,11 @@ from edgelearn.lab import measure
 from edgelearn.lab.runs import Interval, Run, RunStore, figures, interval, median, tables, wilson_interval
 from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.train import Callback, Model, Subset
-from edgelearn.train.callbacks.progress import with_progress
-from edgelearn.train.combined import NetworkLike, as_network, combined
-from edgelearn.train.phases import Phases
+from edgelearn.train.callbacks import with_progress
+from edgelearn.train.loading import NetworkLike, as_network, combined
+from edgelearn.train.model import Phases
 from edgelearn.train.sources import at_epoch
-from edgelearn.train.status import Logs
+from edgelearn.train.state import Logs
 from edgelearn.units import MB
 
 from .config import Config, setting

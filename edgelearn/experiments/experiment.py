@@ -15,9 +15,9 @@ from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore, wilson_interval
 from edgelearn.lab.runs.store import rescue
 from edgelearn.train import Callback, Model, TrainedModel
-from edgelearn.train.interrupt import on_interrupt
-from edgelearn.train.phases import Phases
-from edgelearn.train.status import Logs
+from edgelearn.train.control import on_interrupt
+from edgelearn.train.model import Phases
+from edgelearn.train.state import Logs
 from edgelearn.tuned import find
 
 from .config import Config

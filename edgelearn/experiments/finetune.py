@@ -14,15 +14,14 @@ import numpy as np
 
 from edgelearn.compile import Precision
 from edgelearn.compile.memory.budget import budgets
-from edgelearn.data import folder as picture_folder
-from edgelearn.data.audio import features
-from edgelearn.data.audio import folder as clip_folder
-from edgelearn.data.audio.clips import ClipDataset, load_clips
-from edgelearn.data.audio.features import BC_RESNET, DS_CNN_ARM, DS_CNN_MLPERF, FrontEnd
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.loading import load_images
-from edgelearn.data.split import stratified_split
-from edgelearn.data.subfolders import skipped_lines
+from edgelearn.data import audio as clip_folder
+from edgelearn.data import features
+from edgelearn.data import pictures as picture_folder
+from edgelearn.data.audio import ClipDataset, load_clips
+from edgelearn.data.draws import stratified_split
+from edgelearn.data.features import BC_RESNET, DS_CNN_ARM, DS_CNN_MLPERF, FrontEnd
+from edgelearn.data.files import skipped_lines
+from edgelearn.data.pictures import ImageDataset, load_images
 from edgelearn.errors import DataError, FormatError, PlanError, UsageError
 from edgelearn.extensions import import_instance, is_reference
 from edgelearn.graph import Network, replace_head, split_frozen
@@ -30,8 +29,8 @@ from edgelearn.interop import ModelFile, read_model
 from edgelearn.lab.runs import Run, figures
 from edgelearn.ops import SGD, Adam, AdamW, Float16, Format, Loss, Optimizer, SoftmaxCrossEntropy
 from edgelearn.train import Callback, Model, PictureSource, Subset
-from edgelearn.train.callbacks.progress import with_progress
-from edgelearn.train.phases import Phases
+from edgelearn.train.callbacks import with_progress
+from edgelearn.train.model import Phases
 from edgelearn.train.sources import Source
 from edgelearn.units import MB
 

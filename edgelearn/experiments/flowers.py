@@ -16,13 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.drawn_flowers import embedded_flowers
-from edgelearn.data.flowers import load_flowers
-from edgelearn.data.loading import load_images
-from edgelearn.data.preprocess import normalize
-from edgelearn.data.split import stratified_split
-from edgelearn.data.subfolders import skipped_lines
+from edgelearn.data.draws import stratified_split
+from edgelearn.data.files import skipped_lines
+from edgelearn.data.flowers import embedded_flowers, load_flowers
+from edgelearn.data.pictures import ImageDataset, load_images, normalize
 from edgelearn.errors import DownloadError, FormatError
 from edgelearn.experiments.config import DATA, DOWNLOAD, setting
 from edgelearn.experiments.finetune import TransferConfig, TransferExperiment

@@ -15,10 +15,9 @@ import numpy as np
 from edgelearn.compile import Kind, LaunchTimes, Plan, Request, account, make_plan
 from edgelearn.compile.memory.policies import EXACT, POLICIES, find_policy, invertible, paged
 from edgelearn.data.cifar10 import SIZE, standardized
-from edgelearn.data.dataset import ImageDataset
+from edgelearn.data.draws import stratified_split
 from edgelearn.data.flowers import load_flowers
-from edgelearn.data.loading import load_images
-from edgelearn.data.split import stratified_split
+from edgelearn.data.pictures import ImageDataset, load_images
 from edgelearn.device import Device
 from edgelearn.errors import RunError
 from edgelearn.experiments.claims import Claim

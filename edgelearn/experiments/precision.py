@@ -19,8 +19,7 @@ import numpy as np
 from edgelearn import atomic
 from edgelearn.compile import Precision
 from edgelearn.data.flowers import load_flowers
-from edgelearn.data.loading import load_images
-from edgelearn.data.preprocess import normalize
+from edgelearn.data.pictures import load_images, normalize
 from edgelearn.errors import DataError, ExtensionError, NonFiniteError, PlanError, RunError, UsageError
 from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
 from edgelearn.experiments.experiment import Log, silent
@@ -48,7 +47,7 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.compute import STORED
 from edgelearn.train import Callback, PictureSource, RangeTrace, Subset, TraceRanges
-from edgelearn.train.status import Logs
+from edgelearn.train.state import Logs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

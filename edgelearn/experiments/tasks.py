@@ -13,12 +13,9 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from edgelearn import records
-from edgelearn.data.augment import FlipAndCrop
 from edgelearn.data.cifar10 import DEVIATION, MEAN, SIZE, load_cifar10, standardized
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.loading import load_images
-from edgelearn.data.pictures import decode
-from edgelearn.data.preprocess import standardize
+from edgelearn.data.draws import FlipAndCrop
+from edgelearn.data.pictures import ImageDataset, decode, load_images, standardize
 from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network
@@ -26,8 +23,8 @@ from edgelearn.interop import ModelFile, model_file
 from edgelearn.lab.runs import Run, RunStore, figures
 from edgelearn.ops import SGD, Optimizer
 from edgelearn.train import Callback, CosineDecay, Model, PictureSource, VariedSource
-from edgelearn.train.files import load
-from edgelearn.train.phases import Phases
+from edgelearn.train.loading import load
+from edgelearn.train.model import Phases
 from edgelearn.train.sources import Source
 
 from .config import Config, TrainingConfig

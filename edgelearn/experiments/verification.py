@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn.data.audio.augment import SpecAugment
-from edgelearn.data.audio.cache import load_features
-from edgelearn.data.audio.clips import ClipDataset
-from edgelearn.data.audio.features import LogMel
-from edgelearn.data.audio.speech_commands import load_named
-from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.data.audio import ClipDataset
+from edgelearn.data.draws import SpecAugment
+from edgelearn.data.features import LogMel, load_features
+from edgelearn.data.speech_commands import load_named
+from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, PlanError
 from edgelearn.federated import LabelsPerClient, Partition, Rounds
 from edgelearn.federated.verification import (

@@ -16,8 +16,8 @@ from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer
 from edgelearn.records import Finite
 from edgelearn.train import Callback, History, Model, Position, TrainedModel
-from edgelearn.train.callbacks.base import CallbackList
-from edgelearn.train.status import Logs, TrainingStatus
+from edgelearn.train.callbacks import CallbackList
+from edgelearn.train.state import Logs, TrainingStatus
 
 from .compression import Compressor, Decoder, Downlink, NoCompression, at_round, checked
 from .messages import Grid, Instruction, Outcome, Reply, Size, size_of

@@ -20,10 +20,10 @@ from typing import Any, TypedDict, TypeVar
 import numpy as np
 
 from edgelearn import atomic, records
-from edgelearn.data.audio import features
-from edgelearn.data.audio import features as front_ends
-from edgelearn.data.audio.clips import ClipDataset
-from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.data import features
+from edgelearn.data import features as front_ends
+from edgelearn.data.audio import ClipDataset
+from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.device import Device
 from edgelearn.errors import DataError, EdgelearnError, FormatError, RunError
 from edgelearn.interop import model_file, read_model

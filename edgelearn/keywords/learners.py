@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgelearn.data.audio.features import BC_RESNET, FrontEnd
+from edgelearn.data.features import BC_RESNET, FrontEnd
 from edgelearn.device import Device
 from edgelearn.errors import DataError, ShapeError
 from edgelearn.extensions import check_name, enter

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.audio import source
-from edgelearn.data.audio.features import MFCC
-from edgelearn.data.audio.stream import FeatureStream
+from edgelearn.data import audio
+from edgelearn.data.features import MFCC, FeatureStream
 from edgelearn.errors import DataError
 
 from .learners import Embedder, Learner, Spotter
@@ -255,7 +254,7 @@ class Listener:
 
     def listen_to_file(self, path: str | Path) -> Iterator[Detection]:
         """Detections in a WAV, FLAC or OGG file of any length. Raises DataError for a file that can't be read."""
-        with closing(source.file_blocks(path, self._rate)) as blocks:
+        with closing(audio.file_blocks(path, self._rate)) as blocks:
             yield from self.listen(blocks, _FILE_BATCH)
 
     def listen_to_microphone(self, name: str | None = None) -> Iterator[Detection]:
@@ -264,5 +263,5 @@ class Listener:
         `name`: part of a sound device's name (default: the system's choice). Raises DataError if there is no
         microphone, or the package sounddevice is missing.
         """
-        with closing(source.microphone_blocks(self._rate, name)) as blocks:
+        with closing(audio.microphone_blocks(self._rate, name)) as blocks:
             yield from self.listen(blocks)

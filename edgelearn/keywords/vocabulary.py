@@ -16,8 +16,8 @@ from typing import TypedDict
 import numpy as np
 
 from edgelearn import atomic, records
-from edgelearn.data.audio import features as front_ends
-from edgelearn.data.audio.clips import ClipDataset, load_clips
+from edgelearn.data import features as front_ends
+from edgelearn.data.audio import ClipDataset, load_clips
 from edgelearn.errors import DataError, FormatError
 from edgelearn.interop import safetensors
 

@@ -16,11 +16,11 @@ from .callbacks import (
     SwapEMAWeights,
     TensorBoard,
     TimeLimit,
+    WatchReconstruction,
 )  # fmt: skip
-from .files import from_torch, load
+from .loading import from_torch, load
 from .model import Model
 from .range_trace import RangeTrace, TraceRanges
-from .reconstruction import WatchReconstruction
 from .schedules import (
     CosineDecay,
     CosineDecayRestarts,
@@ -30,7 +30,7 @@ from .schedules import (
     PolynomialDecay,
 )
 from .sources import PictureSource, Source, Subset, VariedSource
-from .status import Position, TrainedModel
+from .state import Position, TrainedModel
 from .trainer import Trainer
 
 __all__ = [

@@ -1,44 +1,517 @@
-"""A network with its weights on a device, in Keras's words: summary, compile, fit, evaluate, predict, save."""
+"""A network with its weights on a device, in Keras's words: summary, compile, fit, evaluate, predict, save.
+
+Plans are made once and kept; one session is open at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import floor
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from edgelearn.compile import BudgetLike, Plan, Precision
+import numpy as np
+
+from edgelearn.compile import BudgetLike, Plan, Precision, Request, make_plan
+from edgelearn.compile.lower import input_block
 from edgelearn.compile.memory.activation_memory import ActivationMemory
 from edgelearn.compile.memory.policies import keep_all
 from edgelearn.compile.memory.strategies import Encoding
 from edgelearn.device import Device
-from edgelearn.errors import PlanError
-from edgelearn.graph import Network
+from edgelearn.display import Displayed
+from edgelearn.errors import PlanError, ShapeError
+from edgelearn.graph import Network, Split, split_frozen
 from edgelearn.interop import ModelFile
 from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights, copied
-from edgelearn.ops import SGD, Compute, Loss, Losses, Optimizer
+from edgelearn.ops import SGD, Compute, Loss, Losses, Optimizer, SoftmaxCrossEntropy
 from edgelearn.ops.optimizers.names import as_optimizer
-from edgelearn.runtime import Context, DeviceChoice, Kernels, choose_device
+from edgelearn.ops.settings import number, whole
+from edgelearn.runtime import Context, DeviceChoice, Kernels, Session, choose_device, launch_times
+from edgelearn.runtime.feature_cache import DTYPES
+from edgelearn.units import MB, megabytes
 
-from . import passes
-from .arguments import FitArguments, optional_size
-from .callbacks import Callback, History
-from .fitting import Fitting
+from . import sources, trainer
+from .callbacks import Callback, CallbackList, History, watched, with_progress
+from .control import Turns, interrupted_between_steps, one_thread
 from .metrics import OutputMetrics
-from .open_session import OpenSession
-from .output_losses import check_examples, output_losses
-from .phases import Phases
-from .plans import Plans, TrainingSettings
-from .saved_model import SavedModel
-from .sources import as_source
-from .state import TrainingState
-from .status import Logs, TrainingStatus
-from .streams import examples_of
-from .summary import summary
-from .targets import Targets, labeled
-from .trainer import Trainer
-from .turns import Turns, one_thread
+from .sources import (
+    Source,
+    Stream,
+    Subset,
+    Targets,
+    as_source,
+    check_examples,
+    examples_of,
+    is_stream,
+    labeled,
+    output_losses,
+)
+from .state import Logs, SavedModel, StoppedError, TrainedModel, TrainingState, TrainingStatus
+from .trainer import KeptFeatures, Loop, Trainer, TrainingSession, extract_features, feature_settings, start
+
+FORWARD_SIZES = (16, 8, 4, 2, 1)  # examples at a time where nothing is trained
+
+
+class Phases(Displayed, dict[str, Plan]):
+    """Plans by the name of their phase. One is on the device at a time, so the job's peak is the largest one's."""
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(plan.peak_bytes for plan in self.values())
+
+    def to_dict(self) -> dict:
+        """The JSON-able record for a run."""
+        return {"peak_bytes": self.peak_bytes, "phases": {name: plan.to_dict() for name, plan in self.items()}}
+
+    @property
+    def headline(self) -> str:
+        return f"{', '.join(self)}: {self.peak_bytes / MB:.2f} MB"
+
+    def __str__(self) -> str:
+        """The training plan by role, and the peaks of all phases."""
+        lines = [str(self["train"])]
+        lines += [
+            f"  {f'(phase: {name}, {plan.request.micro_batch} at a time)':<38}{plan.peak_bytes / MB:>10.2f} MB"
+            for name, plan in self.items()
+            if name != "train"
+        ]
+        return "\n".join([*lines, f"  {'most device memory of the whole job':<38}{self.peak_bytes / MB:>10.2f} MB"])
+
+
+def largest_that_fits(make: Callable[[int], Plan], budget: BudgetLike | None) -> Plan:
+    """The plan of the most examples at a time that fits `budget`; the one of a single example is refused otherwise."""
+    for size in FORWARD_SIZES[:-1] if budget is not None else ():
+        try:
+            return make(size)
+        except PlanError:
+            continue
+    return make(FORWARD_SIZES[0] if budget is None else FORWARD_SIZES[-1])
+
+
+KEPT = 16  # plans; the one that was used longest ago is dropped first
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How a model trains: the arguments of Model.compile, checked.
+
+    Raises PlanError for settings that contradict each other or can't be.
+    """
+
+    optimizer: Optimizer = SGD()  # noqa: RUF009
+    loss: Loss | Losses = SoftmaxCrossEntropy()  # noqa: RUF009
+    batchnorm: str = "moving"
+    precision: Precision = Precision()  # noqa: RUF009
+    activation_memory: Callable[[Network], ActivationMemory] = keep_all
+    allow: tuple[Encoding, ...] = ()
+    weighted: bool = False  # examples have weights
+    compute: Compute = Compute()  # noqa: RUF009
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.optimizer, Optimizer):
+            raise PlanError(f"An optimizer is an object such as SGD(0.01) or Adam(), not {self.optimizer!r}.")
+        if not isinstance(self.loss, Loss | Losses):
+            raise PlanError(
+                f"A loss is an object such as SoftmaxCrossEntropy(label_smoothing=0.1), not {self.loss!r:.60}."
+            )
+        if not isinstance(self.precision, Precision):
+            raise PlanError(f"precision is a Precision(weights=Format(8)), say, not {self.precision!r:.60}.")
+        if self.batchnorm not in ("moving", "batch"):
+            raise PlanError(
+                f"batchnorm is 'moving' (fine-tuning), 'batch' (training from scratch) or 'auto', not "
+                f"'{self.batchnorm}'."
+            )
+        if not callable(self.activation_memory):
+            raise PlanError(
+                f"activation_memory is a function from a network to strategies by layer, such as policies.checkpoints "
+                f"or lambda network: {{'conv': Recompute()}}, not {self.activation_memory!r:.60}."
+            )
+
+
+class Plans:
+    """Makes the plans of `network` on `device`, and keeps them: asking again costs microseconds.
+
+    Plans depend on everything that is asked for, and on which layers are trained at that moment.
+    """
+
+    def __init__(self, network: Network, device: Device, seed: int) -> None:
+        self.network, self.device, self.seed = network, device, seed
+        self._plans: dict[tuple, Plan] = {}
+        self._splits: dict[tuple, Split] = {}
+        self._remainders: dict[tuple, set[int]] = {}
+
+    def training(
+        self, settings: TrainingSettings, batch_size: int, micro_batch: int | None = None,
+        budget: BudgetLike | None = None, cache: str | None = None, last_batches: Sequence[int] = (),
+        remainders: Sequence[int] = (),
+    ) -> Phases:  # fmt: skip
+        """Return the plans of a `fit`: "extract" with a `cache`, and "train". `last_batches` and `remainders` as in
+        Request; other arguments as Model.plan."""
+        phases, trained = Phases(), self.network
+        if cache is not None:
+            if cache not in DTYPES:
+                raise PlanError(f"The cache of features is {' or '.join(map(repr, DTYPES))} or None, not {cache!r}.")
+            if settings.precision != Precision() or settings.compute.stores_halves:
+                raise PlanError(
+                    "Features of layers in low precision can't be cached. Leave the cache off, or compute in 'fp32'."
+                )
+            split = self._split()
+            phases["extract"] = self.forward(settings, None, budget, (*last_batches, *remainders), split.prefix)
+            trained = split.suffix
+        request = Request(
+            trained, batch_size, batch_size if micro_batch is None else micro_batch, settings.optimizer,
+            settings.batchnorm, settings.loss, self.seed, settings.precision, settings.activation_memory(trained),
+            last_batches=tuple(last_batches), remainders=tuple(remainders), weighted=settings.weighted,
+            compute=settings.compute,
+        )  # fmt: skip
+        phases["train"] = self._plan(request, budget, settings.allow)
+        return phases
+
+    def forward(
+        self, settings: TrainingSettings, batch_size: int | None = None, budget: BudgetLike | None = None,
+        examples: Sequence[int] = (), network: Network | None = None,
+    ) -> Plan:  # fmt: skip
+        """Return the plan that evaluates and predicts `batch_size` examples at a time (default: as many of 16 as fit).
+
+        Sizes of shorter last micro-batches are collected, so that changing between them makes no new plan each time.
+        """
+        network, loss, precision = network or self.network, settings.loss, settings.precision
+
+        def make(n: int) -> Plan:
+            fitting = loss if network is self.network and loss.fits(n) else None
+            remainders = self._remainders.setdefault((network, n, repr(budget)), set())
+            remainders.update(count % n for count in examples)
+            request = Request(
+                network, n, n, loss=fitting, precision=precision, remainders=tuple(remainders),
+                weighted=fitting is not None and settings.weighted, compute=settings.compute,
+            )  # fmt: skip
+            return self._plan(request, budget)
+
+        return make(batch_size) if batch_size is not None else largest_that_fits(make, budget)
+
+    def _plan(self, request: Request, budget: BudgetLike | None, allow: tuple[Encoding, ...] = ()) -> Plan:
+        key = request, len(request.network.nodes), repr(budget), allow
+        plan = self._plans.pop(key, None)
+        if plan is None:
+            measured = launch_times(self.device, allow) if budget is not None and allow else None
+            plan = make_plan(request, self.device, budget, launch_times=measured, allow=allow)
+        self._plans[key] = plan
+        while len(self._plans) > KEPT:
+            del self._plans[next(iter(self._plans))]
+        return plan
+
+    def _split(self) -> Split:
+        """Return the frozen prefix and the rest. Raises PlanError if there is no frozen prefix."""
+        network = self.network
+        if not network.trainable:
+            raise PlanError("Nothing to train: every parameter is frozen. Unfreeze some: network.unfreeze('dense').")
+        key = frozenset(network.trainable), network.outputs, tuple(network.nodes.values())
+        split = self._splits.get(key) or split_frozen(network)
+        if split is None:
+            raise PlanError(
+                "There is no frozen prefix whose features could be cached: the first layers are trained, or no single "
+                "tensor separates the frozen part. Leave the cache off, or freeze the first layers."
+            )
+        self._splits[key] = split
+        return split
+
+
+BATCH_SIZE = 32  # Keras's default, which None stands for
+
+
+@dataclass
+class FitArguments:
+    """The arguments of Model.fit that have defaults. Raises PlanError or ShapeError for values that can't be."""
+
+    batch_size: int | None = BATCH_SIZE
+    epochs: int = 1
+    micro_batch: int | None = None
+    validation_data: Any = None
+    validation_split: float = 0.0
+    validation_frequency: int = 1
+    callbacks: Any = ()
+    verbose: str | int = "auto"
+    cache: str | None = None
+    cache_folder: Path | None = None
+    budget: BudgetLike | None = None
+    shuffle: bool = True
+    class_weight: Mapping[int, float] | None = None
+    sample_weight: Any = None
+    steps_per_epoch: int | None = None
+    validation_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        self.batch_size = BATCH_SIZE if self.batch_size is None else whole("batch_size", self.batch_size)
+        self.micro_batch = optional_size("micro_batch", self.micro_batch)
+        self.epochs = whole("epochs", self.epochs)
+        self.steps_per_epoch = optional_size("steps_per_epoch", self.steps_per_epoch)
+        self.validation_steps = optional_size("validation_steps", self.validation_steps)
+        self.validation_frequency = whole("validation_frequency", self.validation_frequency)
+        self.validation_split = number("validation_split", self.validation_split, 0, 1)
+        self.callbacks = as_callbacks(self.callbacks)
+        if self.verbose not in ("auto", 0, 1, 2):
+            raise PlanError(f"verbose is 'auto', 0 (silent), 1 (a bar) or 2 (a line an epoch), not {self.verbose!r}.")
+        if self.validation_data is not None:
+            check_validation_data(self.validation_data)
+            if self.validation_split:
+                raise PlanError("Give validation_data or validation_split, not both.")
+
+    def labeled(self, x, y, network: Network, loss: Loss | Losses) -> list[tuple[Source, Targets]]:
+        """Return the examples to train on and, if there are any, those to validate with. Raises ShapeError if some
+        don't fit, PlanError if a share of the examples leaves none."""
+        weights = self.sample_weight, self.class_weight
+        examples = examples_of(x, y, network, loss, *weights, steps=self.steps_per_epoch)
+        if self.validation_data is not None:
+            given = self.validation_data
+            others = (given, None) if is_stream(given) and not isinstance(given, tuple | list) else given
+            return [
+                examples,
+                examples_of(others[0], others[1], network, loss, *others[2:], steps=self.validation_steps),
+            ]
+        return self._split(*examples) if self.validation_split else [examples]
+
+    def _split(self, x: Source, y: Targets) -> list[tuple[Source, Targets]]:
+        kept = floor(len(x) * (1 - self.validation_split))  # as Keras
+        if kept == len(x) or not kept:
+            raise PlanError(f"A validation_split of {self.validation_split:g} of {len(x)} examples leaves none.")
+        return [(_part(x, start, stop), y.part(start, stop)) for start, stop in ((0, kept), (kept, len(x)))]
+
+
+def optional_size(name: str, value: Any) -> int | None:
+    """Return None or a whole number of at least 1. Raises PlanError for anything else."""
+    return None if value is None else whole(name, value)
+
+
+def as_callbacks(callbacks: Any) -> list[Callback]:
+    """Return callbacks as a list; a single one is fine, and so is None. Raises PlanError for anything else."""
+    given = [] if callbacks is None else [callbacks] if isinstance(callbacks, Callback) else callbacks
+    if not isinstance(given, Sequence | set | frozenset) or isinstance(given, str):
+        raise PlanError(f"callbacks is a list of Callback objects, such as [EarlyStopping()], not {callbacks!r:.60}.")
+    for callback in given:
+        if not isinstance(callback, Callback):
+            raise PlanError(
+                f"A callback is an object of a class that derives from Callback, such as EarlyStopping(), not "
+                f"{callback!r:.60}."
+            )
+    return list(given)
+
+
+def check_validation_data(data: Any) -> None:
+    """Raises ShapeError unless `data` is (x, y) or (x, y, sample_weight), or a stream of these."""
+    if is_stream(data) and not isinstance(data, tuple | list):
+        return
+    if not isinstance(data, tuple | list) or len(data) not in (2, 3):
+        what = f"{len(data)} of them" if isinstance(data, tuple | list) else type(data).__name__
+        raise ShapeError(f"validation_data is (x, y) or (x, y, sample_weight), not {what}.")
+
+
+def _part(x: Source, start: int, stop: int) -> Source:
+    return x[start:stop] if isinstance(x, np.ndarray) else Subset(x, np.arange(start, stop))
+
+
+class OpenSession:
+    """Opens sessions on a device, one at a time, and carries weights and training state from one to the next.
+
+    Arguments:
+    - `weights`: all weights of the network, float32 by "layer/role".
+    - `context`, `kernels`: the device in use, and its compiled kernels.
+    - `status`: progress of the training.
+    - `trained`: names of the parameters that are trained when the state is new.
+    """
+
+    def __init__(
+        self, weights: Weights, context: Context, kernels: Kernels, status: TrainingStatus, trained: Iterable[str]
+    ) -> None:
+        self.context, self.kernels, self.status = context, kernels, status
+        self.training: TrainingSession | None = None  # at most one of these two is open
+        self._forward: Session | None = None
+        self._weights, self._trained = weights, frozenset(trained)
+        self._slots: Weights = {}  # the optimizer's state
+        self._records: Weights = {}  # the range statistics of quantized tensors
+        self.features = KeptFeatures()
+
+    @property
+    def weights(self) -> Weights:
+        """All weights, copied from the device if training has changed them there."""
+        self._keep()
+        return self._weights
+
+    @property
+    def records(self) -> Weights:
+        session = self.training.session if self.training is not None else None
+        return session.records() if session is not None and session.ranges_known else dict(self._records)
+
+    def state(self) -> TrainingState:
+        """Return the state of the training, with all weights."""
+        self._keep()
+        return TrainingState(self._weights, self._slots, self._records, self.status.position)
+
+    def put(self, state: TrainingState, trained: Iterable[str] | None = None) -> None:
+        """Replace everything by `state`, which has all weights; an open session gets it at once. `trained`: names of
+        the parameters that it trains (default: as before)."""
+        self._trained = self._trained if trained is None else frozenset(trained)
+        self._weights, self._slots, self._records = state.weights, state.slots, state.records
+        self.status.position = state.position
+        if self.training is not None:
+            self.training.resume(self._weights, state)
+        elif self._forward is not None:
+            self._load(self._forward)
+
+    def train(self, plan: Plan, notify: CallbackList | None = None) -> TrainingSession:
+        """Return the training session of `plan`; closes any other. `notify` hears of compilation and may end it."""
+        if self.training is None or self.training.plan is not plan or not self.training.session.can_step:
+            self.close()
+            training = TrainingSession(plan, self.context, self.kernels, self.status, self._progress(notify))
+            state, changed = self.state(), plan.request.trainable != self._trained
+            if changed:
+                state = state.carried(plan.storage.slot_tensors, plan.storage.quantizers)
+            training.resume(self._weights, state, new_ranges=changed)
+            self._slots, self._records, self._trained = state.slots, state.records, plan.request.trainable
+            self.training = training
+        return self.training
+
+    def forward(self, plan: Plan, notify: CallbackList | None = None) -> Session:
+        """Return the session of `plan`, which doesn't train; closes any other. `notify` as in `train`."""
+        if self._forward is None or self._forward.plan is not plan:
+            self.close()
+            session = Session(plan, self.context, self.kernels, self._progress(notify))
+            self._load(session)
+            self._forward = session
+        return self._forward
+
+    def close(self) -> None:
+        """Give the device's memory back; weights and training state stay on the host."""
+        if self.training is not None:
+            self.training.session.end_steps()  # the weights that come back have room where activations were
+            self._keep()
+            self.training.session.close()
+        if self._forward is not None:
+            self._forward.close()
+        self.training = self._forward = None
+
+    def _load(self, session: Session) -> None:
+        session.load(self._weights)
+        if self._records:
+            session.load_records(self._records)
+
+    def _keep(self) -> None:
+        """Copy to the host what training has changed on the device."""
+        if self.training is not None and self.training.changed:
+            state = self.training.snapshot()
+            self._weights, self._slots = self._weights | state.weights, state.slots
+            self._records = state.records or self._records
+
+    def _progress(self, notify: CallbackList | None) -> Callable[[int, int, str], None] | None:
+        if notify is None:
+            return None
+
+        def progress(done: int, total: int, kernel: str) -> None:
+            notify("on_compile", done, total)
+            self.status.check_stop()
+
+        return progress
+
+
+class Fitting:
+    """One `fit` of a model.
+
+    Arguments:
+    - `model`: what callbacks see.
+    - `network`: what is trained.
+    - `session`, `plans`: the model's.
+    - `settings`: returns how it trains, for these targets.
+    - `metrics`: of the validation (None: none).
+    """
+
+    def __init__(
+        self, model: TrainedModel, network: Network, session: OpenSession, plans: Plans,
+        settings: Callable[..., TrainingSettings], metrics: OutputMetrics | None,
+    ) -> None:  # fmt: skip
+        self.model, self.network, self.status = model, network, model.status
+        self.session, self.plans, self.settings, self.metrics = session, plans, settings, metrics
+
+    def run(self, x, y, a: FitArguments) -> History:
+        """Train on `x` and `y`. Raises what Model.fit raises."""
+        (x, y), *others = a.labeled(x, y, self.network, self.settings().loss)
+        if a.cache is not None and sources.varies(x):
+            raise PlanError(
+                "These examples differ from epoch to epoch, so their features can't be cached: leave the cache off, or "
+                "train on the examples as they are."
+            )
+        if isinstance(x, Stream):
+            a = replace(a, batch_size=x.batch_size, shuffle=False)
+        settings = self.settings(y, *(targets for _, targets in others))
+        size = min(a.batch_size or len(x), len(x))
+        start(self.status, settings.loss, len(x), size, min(a.micro_batch or size, size), a.epochs, a.shuffle)
+        phases = self.plans.training(
+            settings, size, a.micro_batch and min(a.micro_batch, len(x)), a.budget, a.cache, [len(x)],
+            [len(source) for source, _ in others],
+        )  # fmt: skip
+        plan, history = phases["train"], History()
+        callbacks = with_progress(watched(a.callbacks, plan), a.verbose)
+        notify = CallbackList(self.model, [*callbacks, history])
+        with interrupted_between_steps(self.status):
+            try:
+                if a.cache is not None:
+                    wanted = [x, *(source for source, _ in others)]
+                    x, *features = self._features(wanted, phases, a, notify)
+                    others = [(source, targets) for source, (_, targets) in zip(features, others, strict=True)]
+                loop = Loop(
+                    lambda: self.session.train(plan, notify), self.status, notify, x, y, size, a.epochs, a.shuffle,
+                    others[0] if others else None, a.validation_frequency, self.metrics,
+                )  # fmt: skip
+                loop.run()
+            except StoppedError:
+                pass
+            finally:
+                self.session.close()
+                if not self.status.stop_training:
+                    self.session.features.clear()
+                notify("on_train_end", {})
+        return history
+
+    def _features(self, wanted: list[Source], phases: Phases, a: FitArguments, notify: CallbackList) -> list[Source]:
+        """The features of the examples, those of a training that was stopped if they are the same."""
+        assert a.cache is not None
+        block, kept = input_block(phases["train"].request.network), self.session.features
+        settings = feature_settings(phases["extract"], self.session.weights, wanted, a.cache, a.cache_folder, block)
+        if not kept.get(wanted, settings):
+            kept.clear()  # before others are made: each may be as large as memory allows
+            extracting = self.session.forward(phases["extract"], notify)
+            features = extract_features(extracting, wanted, a.cache, a.cache_folder, block, notify, self.status)
+            kept.keep(wanted, settings, features)
+        return list(kept.get(wanted, settings))
+
+
+def summary(network: Network) -> str:
+    """Layer, op, output shape, number of parameters and whether they are trained; then the totals."""
+    rows = []
+    for node in network.nodes.values():
+        names = [name for name in network.parameters if name.startswith(f"{node.name}/")]
+        trained = sum(name in network.trainable for name in names)
+        mark = "" if not names else "frozen" if not trained else "trained"
+        rows.append((node.name, type(node.op).__name__, str((None, *node.shape)), f"{network.count(names):,}", mark))
+    header = ("Layer", "Op", "Output shape", "Parameters", "")
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(5)]
+
+    def line(row: tuple[str, ...]) -> str:
+        padded = zip(row, widths, strict=True)
+        cells = (cell.rjust(w) if i == 3 else cell.ljust(w) for i, (cell, w) in enumerate(padded))
+        return "  ".join(cells).rstrip()
+
+    total, trained = network.count(), network.count(network.trainable)
+    rule = "-" * (sum(widths) + 8)
+    return "\n".join(
+        [
+            f"Network '{network.name}'", rule, line(header), rule, *map(line, rows), rule,
+            f"Total parameters: {total:,} ({megabytes(total * 4)})",
+            f"Trainable parameters: {trained:,}",
+            f"Non-trainable parameters: {total - trained:,}",
+            f"Forward pass of one example: {network.flops / 2e6:,.1f} million multiply-adds",
+        ]
+    )  # fmt: skip
 
 
 class Model(SavedModel):
@@ -282,7 +755,7 @@ class Model(SavedModel):
         x, y = examples_of(x, y, self.network, self.loss, sample_weight, steps=optional_size("steps", steps))
         plan = self._plans.forward(self._settings(y), optional_size("batch_size", batch_size), examples=(len(x),))
         check_examples(self.loss, self.network, len(x), plan.request.micro_batch)
-        return passes.evaluate(self._open.forward(plan), x, y, self.metrics)
+        return trainer.evaluate(self._open.forward(plan), x, y, self.metrics)
 
     @one_thread
     def predict(self, x, batch_size: int | None = None) -> Any:
@@ -290,7 +763,7 @@ class Model(SavedModel):
         several outputs a dictionary by name."""
         x = as_source(x, self.network)
         plan = self._plans.forward(self.settings, optional_size("batch_size", batch_size), examples=(len(x),))
-        return passes.predict(self._open.forward(plan), x)
+        return trainer.predict(self._open.forward(plan), x)
 
     # -- loops of one's own --------------------------------------------------------------------------------------
 

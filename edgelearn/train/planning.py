@@ -20,7 +20,7 @@ from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.runtime import launch_times
 from edgelearn.units import MB, megabytes
 
-from .combined import NetworkLike, as_network, combined
+from .loading import NetworkLike, as_network, combined
 
 PRECISIONS = ("fp32", "fp16", "int8")  # that are tried unless others are given
 HEADER = ("combination", "device MB", "peak MB", "ms/step")

@@ -12,7 +12,7 @@ from edgelearn.interop.safetensors import read_weights, to_bytes
 from edgelearn.ops.quantize import FIELDS
 
 from .callbacks import Callback
-from .status import Logs
+from .state import Logs
 
 STEPS = "steps"
 

@@ -1,21 +1,194 @@
-"""The state of a training, as checkpoints hold it: tensors by name, and the position."""
+"""Where a training stands: its position, its state as checkpoints hold it, and the files of a model."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from edgelearn import records
-from edgelearn.errors import FormatError, PlanError
+from edgelearn import atomic, records
+from edgelearn.display import Displayed
+from edgelearn.errors import DataError, FormatError, PlanError
+from edgelearn.graph import Network
+from edgelearn.interop import ModelFile, model_file, read_model, safetensors, write_model
 from edgelearn.interop.weights import Weights
-from edgelearn.ops import Tensor
+from edgelearn.interop.writers import Written
+from edgelearn.ops import Optimizer, Tensor
+from edgelearn.ops.compute import LOSS_SCALE
+from edgelearn.ops.formats import Format
+from edgelearn.ops.observers import InHindsightMinMax
 from edgelearn.ops.optimizers.base import AVERAGE, REFERENCE
+from edgelearn.ops.quantize import FIELDS, first_record
+from edgelearn.ops.settings import number
 from edgelearn.ops.tensor import Shape
 
-from .status import Position
+from .schedules import rate_at
+
+Logs = dict[str, float]
+GROWTH = 2000  # updates without an overflow, after which the loss scale doubles
+
+
+@dataclass
+class Position:
+    """The next step of an epoch, the number of updates so far, and the epoch's sums so far.
+
+    Arguments:
+    - `epoch`, `step`: the next step, both counted from 0.
+    - `updates`: steps of all epochs so far.
+    - `loss`: sum of the losses of the epoch's examples so far; `correct`: right answers; `seen`: examples.
+    - `by_output`: these two sums of each of several outputs.
+    - `seconds`: time of the epoch's steps so far.
+    - `loss_scale`: of compute type fp16; `scaled`: updates since it changed.
+    - `learning_rate`: the rate that was set instead of the optimizer's (default None: the optimizer's).
+    """
+
+    epoch: int = 0
+    step: int = 0
+    updates: int = 0
+    loss: float = 0.0
+    correct: float = 0
+    seen: int = 0
+    seconds: float = 0.0
+    by_output: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    learning_rate: float | None = None
+    loss_scale: float = LOSS_SCALE
+    scaled: int = 0
+
+    def next_epoch(self) -> Position:
+        """The first step of the epoch behind this one."""
+        kept = {"learning_rate": self.learning_rate, "loss_scale": self.loss_scale, "scaled": self.scaled}
+        return Position(epoch=self.epoch + 1, updates=self.updates, **kept)
+
+    def scale_loss(self, finite: bool) -> None:
+        """Halve the loss scale behind an overflow, double it behind `GROWTH` updates without one."""
+        self.scaled = self.scaled + 1 if finite else 0
+        if not finite:
+            self.loss_scale /= 2
+        elif self.scaled == GROWTH:
+            self.loss_scale, self.scaled = self.loss_scale * 2, 0
+
+
+class StoppedError(Exception):
+    """Raised inside `fit` when `stop_training` is set before the first step."""
+
+
+@dataclass
+class TrainingStatus:
+    """Progress of a training, shared by the loop, the model and the callbacks.
+
+    Arguments:
+    - `position`: the next step.
+    - `epochs`: the number of epochs that the current `fit` ends with.
+    - `steps_per_epoch`: the number of mini-batches.
+    - `stop_training`: set it to end training after the current step.
+    """
+
+    position: Position = field(default_factory=Position)
+    epochs: int = 0
+    steps_per_epoch: int = 0
+    stop_training: bool = False
+
+    def check_stop(self) -> None:
+        """Raises StoppedError once `stop_training` is set."""
+        if self.stop_training:
+            raise StoppedError
+
+
+class TrainedModel(Displayed, ABC):
+    """The interface that callbacks use: a Model, or a Trainer."""
+
+    status: TrainingStatus
+
+    @property
+    def position(self) -> Position:
+        return self.status.position
+
+    @position.setter
+    def position(self, position: Position) -> None:
+        self.status.position = position
+
+    @property
+    def stop_training(self) -> bool:
+        """Set it to True to end training after the current step."""
+        return self.status.stop_training
+
+    @stop_training.setter
+    def stop_training(self, stop: bool) -> None:
+        self.status.stop_training = stop
+
+    @property
+    def epochs(self) -> int:
+        """The number of epochs that the current `fit` ends with."""
+        return self.status.epochs
+
+    @property
+    def steps_done(self) -> int:
+        return self.status.position.epoch * self.status.steps_per_epoch + self.status.position.step
+
+    @property
+    def steps_total(self) -> int:
+        return self.status.epochs * self.status.steps_per_epoch
+
+    @property
+    @abstractmethod
+    def optimizer(self) -> Optimizer:
+        """The rule that updates the weights."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next step. Setting it replaces the optimizer's number or schedule until the model is compiled
+        again; checkpoints hold it. Raises PlanError for a rate that can't be."""
+        at = self.status.position
+        return rate_at(self.optimizer.learning_rate, at.updates) if at.learning_rate is None else at.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        self.status.position.learning_rate = number("learning_rate", rate, 0)
+
+    @property
+    @abstractmethod
+    def weights(self) -> Weights:
+        """Copies of all weights of the network, float32 by "layer/role"."""
+
+    @weights.setter
+    @abstractmethod
+    def weights(self, weights: Weights) -> None: ...
+
+    @abstractmethod
+    def swap_averages(self) -> None:
+        """Exchange the trained weights and their moving averages, which an optimizer with use_ema=True keeps on the
+        device: `evaluate`, `predict` and `save` then use the averages, until it is called again. BatchNorm's statistics
+        have no average. Raises PlanError if there are none."""
+
+    @abstractmethod
+    def state(self) -> tuple[Weights, dict]:
+        """All that training needs to continue: (tensors by name, JSON values)."""
+
+    @abstractmethod
+    def restore(self, tensors: Weights, position: dict) -> None:
+        """Return to where `state` was called. Raises FormatError if that was another network's or another training."""
+
+    @abstractmethod
+    def evaluate(self, x, y) -> Logs:
+        """Return the mean loss, the accuracy where the loss has one, and the metrics."""
+
+    @abstractmethod
+    def predict(self, x) -> Any:
+        """Return the network's output for each example; of several outputs a dictionary by name."""
+
+    @abstractmethod
+    def range_records(self) -> Weights:
+        """Return the range statistics of quantized tensors by "layer/kind": float32 (16,), see ops.quantize.FIELDS."""
+
+    @abstractmethod
+    def reconstruction_errors(self) -> dict[str, float]:
+        """Return the errors of the activations that the last step inverted: see Session.reconstruction_errors."""
+
 
 GROUPS = ("weights", "optimizer", "ranges")
 
@@ -124,3 +297,143 @@ class TrainingState:
 
 def _some(names: list[str]) -> str:
     return f"'{names[0]}'" + (f" (and {len(names) - 1} more)" if names[1:] else "")
+
+
+BATCH = 8  # examples whose activations are held at once
+
+
+def calibrate(model: Any, x: Any, batch_size: int = BATCH) -> Weights:
+    """Return records of the smallest and the largest value of every activation, as a training leaves them, and of the
+    network's outputs.
+
+    Arguments:
+    - `model`: a Model; it is left as it is.
+    - `x`: examples of the kind that the exported model will get, (n, ...), or a dictionary of them by input; a hundred
+      are usually enough.
+    - `batch_size`: examples that are computed at once (default 8).
+
+    Raises DataError if there are no examples.
+    """
+    from edgelearn.interop.exporting.inference import ranged  # with the exporters, which an import doesn't wait for
+
+    inputs = x if isinstance(x, Mapping) else {next(iter(model.network.inputs)): x}
+    count = len(next(iter(inputs.values())))
+    if not count:
+        raise DataError("Calibration needs examples: give some of the kind that the model will get.")
+    names = ranged(model.network)
+    whole = Network.from_json(model.network.to_json())
+    whole.outputs = tuple(names) or whole.outputs
+    probe = type(model)(whole, model.weights, model.device)
+    ends: dict[str, tuple[float, float]] = {}
+    for begin in range(0, count, batch_size):
+        part = {name: np.asarray(a[begin : begin + batch_size], np.float32) for name, a in inputs.items()}
+        size = min(batch_size, count - begin)
+        found = probe.predict(part if isinstance(x, Mapping) else next(iter(part.values())), size)
+        values = found if isinstance(found, dict) else {whole.outputs[0]: found}
+        for name, array in (part | values).items():
+            low, high = ends.get(name, (np.inf, -np.inf))
+            ends[name] = min(low, float(array.min())), max(high, float(array.max()))
+    return {f"{name}/activations": _record(*ends[name]) for name in (*inputs, *names)}
+
+
+def _record(low: float, high: float) -> np.ndarray:
+    record = first_record(InHindsightMinMax())
+    scale, zero = Format(8).parameters(np.float32(low), np.float32(high))
+    known = {"scale": scale, "inverse": 1 / scale, "zero": zero, "low": low, "high": high, "least": low, "most": high,
+             "next_low": low, "next_high": high}  # fmt: skip
+    for name, value in known.items():
+        record[FIELDS.index(name)] = value
+    return record
+
+
+OWN = ".safetensors"
+WEIGHTS = (OWN, ".weights.h5", ".pt", ".pth")  # ends of the names of files of weights alone
+
+
+def check_own_suffix(path: str | Path) -> None:
+    """Raises FormatError for a file's name under which `save` would write something else than it says."""
+    if not _ends(path, (OWN,)):
+        raise FormatError(
+            f"{path}: save writes edgelearn's own format, with the state of training, under names that end in {OWN}: "
+            f"'{Path(path).stem or 'model'}{OWN}'. For other frameworks there is model.export('model.onnx'), with the "
+            f"suffix of .onnx, .tflite, .keras and others."
+        )
+
+
+def check_weights_suffix(path: str | Path) -> None:
+    """Raises FormatError for a file's name that isn't one of weights alone."""
+    if not _ends(path, WEIGHTS):
+        raise FormatError(f"{path}: names of files of weights alone end in {', '.join(WEIGHTS)}.")
+
+
+def _ends(path: str | Path, suffixes: tuple[str, ...]) -> bool:
+    return Path(path).name.lower().endswith(suffixes)
+
+
+class SavedModel(TrainedModel):
+    """A model that can be written to files."""
+
+    network: Network
+
+    @abstractmethod
+    def to_file(self) -> ModelFile:
+        """Return everything that `save` writes: graph, weights, state of training, preprocessing, class names and
+        metadata."""
+
+    def save(self, path: str | Path) -> None:
+        """Write one safetensors file with the graph, the weights and the state of training, and with `preprocessing`,
+        `class_names` and `metadata`, which are attributes of the model for JSON values. `edgelearn.load` reads it.
+
+        Raises FormatError for a name that doesn't end in .safetensors, RunError if the file can't be written; the old
+        file is then kept.
+        """
+        check_own_suffix(path)
+        model_file.write(path, self.to_file())
+
+    def save_weights(self, path: str | Path) -> None:
+        """Write the weights alone, for `load_weights` of a model of the same network: .safetensors, under the names of
+        `weights`; or, as `export` writes them, .weights.h5, .pt or .pth.
+
+        Raises FormatError for another name, RunError if the file can't be written; the old file is then kept.
+        """
+        check_weights_suffix(path)
+        if _ends(path, (OWN,)):
+            atomic.write_bytes(path, safetensors.to_bytes(self.weights))
+        else:
+            write_model(path, self.to_file())
+
+    def load_weights(
+        self, path: str | Path, skip: tuple[str, ...] = (), names: Mapping[str, str] | None = None
+    ) -> None:  # fmt: skip
+        """Assign the weights that a file holds. Arguments and errors as of `edgelearn.load`; layers in `skip` keep the
+        weights that they have."""
+        file = read_model(path, self.network, tuple(skip), names=names)
+        self.weights = {**self.weights, **file.weights}
+
+    def export(self, path: str | Path, calibration: Any = None, **options: Any) -> Written:
+        """Write the model in the format of another framework, with `preprocessing` and `class_names` in its metadata.
+        Return what was written: bytes by type, and the layers that stay float32.
+
+        >>> model.export("flowers.tflite")
+        >>> model.export("flowers.onnx", int8=True)
+        >>> model.export("flowers_int8.tflite", int8=True, calibration=x[:100])
+        >>> model.export("flowers_micro.tflite", full_integer=True, calibration=x[:100])
+
+        Arguments:
+        - `path`: its suffix names the format: .tflite, .onnx, .keras, .weights.h5, .safetensors, .pt, .qfp32 or .qfp16.
+        - `calibration`: examples, for integers (a dictionary by input if there are several): activations get the range
+          of their values here (default None: the range that a training with a Precision left).
+        - `options`: of the format. `int8=True` (TFLite, ONNX) writes integers; inputs and outputs stay
+          float32. `full_integer=True` (TFLite) writes integers alone, int8 inputs and outputs among them.
+          `float16=True` (TFLite, ONNX) stores weights in float16.
+
+        Raises FormatError for an unknown suffix or option, an op that the format doesn't have, missing ranges, a
+        missing package, or layers that can't be computed with integers alone; DataError for no examples; RunError if
+        the file can't be written.
+        """
+        file = self.to_file()
+        if calibration is not None:
+            if not (options.get("int8") or options.get("full_integer")):
+                raise FormatError(f"{path}: calibration is for integers: give int8=True or full_integer=True, too.")
+            file = replace(file, ranges=calibrate(self, calibration))
+        return write_model(path, file, **options)

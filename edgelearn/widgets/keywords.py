@@ -33,9 +33,7 @@ import ipywidgets
 import numpy as np
 import traitlets
 
-from edgelearn.data.audio import RATE
-from edgelearn.data.audio.clips import ClipDataset
-from edgelearn.data.audio.decode import decode, fit, package
+from edgelearn.data.audio import RATE, ClipDataset, decode, fit, package
 from edgelearn.errors import DataError, EdgelearnError
 from edgelearn.experiments.keywords import det_curve
 from edgelearn.experiments.keywords.streaming import Occurrence

@@ -27,8 +27,8 @@ from edgelearn.experiments.experiment import Experiment, silent
 from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore, figures, tables
 from edgelearn.train import Callback
-from edgelearn.train.callbacks.remaining import Progress
-from edgelearn.train.status import Logs
+from edgelearn.train.callbacks import Progress
+from edgelearn.train.state import Logs
 
 from .pictures import duration, show, size, table
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import soundfile
 
-from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.data.synthetic_words import embedded_words
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 import soundfile
 
 from edgelearn.cli import main
-from edgelearn.data.audio import source
-from edgelearn.data.audio.synthetic import WORDS, embedded_words
+from edgelearn.data import audio
+from edgelearn.data.synthetic_words import WORDS, embedded_words
 from edgelearn.experiments.claims import Claim
 from edgelearn.experiments.keywords import WordSplit, embedding, episodes, which_set
 from edgelearn.experiments.keywords.streaming import read_labels
@@ -178,7 +178,7 @@ def test_a_microphone_is_listened_to_until_interrupted(home, capsys, monkeypatch
         yield np.zeros(rate // 10, np.float32)
         raise AssertionError("asked for more than was to be heard")
 
-    monkeypatch.setattr(source, "microphone_blocks", heard)
+    monkeypatch.setattr(audio, "microphone_blocks", heard)
     listen = ["listen", "--microphone", "--words", "my-words", "--threshold", "0.99", "--labels", "labels.txt"]
     assert main(["keywords", *listen]) == 0
     assert "0 of 1 keywords" in capsys.readouterr().out

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from edgelearn.data.augment import FlipAndCrop
+from edgelearn.data.draws import FlipAndCrop
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from edgelearn.data import cifar10
 from edgelearn.data.cifar10 import CIFAR10, CLASSES, SIZE, load_cifar10, standardized
-from edgelearn.data.loading import load_images
+from edgelearn.data.pictures import load_images
 from edgelearn.data.tfds import find_prepared
 from edgelearn.errors import DataError, DownloadError
 

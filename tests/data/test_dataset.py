@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from edgelearn.data.dataset import ImageDataset
+from edgelearn.data.pictures import ImageDataset
 from edgelearn.errors import DataError
 
 

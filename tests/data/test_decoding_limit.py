@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgelearn.data import decoding_limit, pictures
-from edgelearn.data.decoding_limit import DecodingLimit
-from edgelearn.data.threads import each
+from edgelearn.data import files, pictures
+from edgelearn.data.files import DecodingLimit, each
 from edgelearn.errors import DataError
 
 
@@ -64,7 +63,7 @@ def test_a_jpeg_is_decoded_at_a_smaller_scale(small):
 
 def test_sound_that_grows_by_resampling_is_refused(monkeypatch):
     soundfile = pytest.importorskip("soundfile")
-    from edgelearn.data.audio import decode as sounds
+    from edgelearn.data import audio as sounds
 
     monkeypatch.setattr(sounds, "decoding", DecodingLimit(1_000_000))
     buffer = io.BytesIO()
@@ -75,4 +74,4 @@ def test_sound_that_grows_by_resampling_is_refused(monkeypatch):
 
 
 def test_the_limit_admits_what_the_numbers_of_pixels_and_samples_do():
-    assert decoding_limit.LIMIT >= 8 * pictures.MAX_PIXELS
+    assert files.LIMIT >= 8 * pictures.MAX_PIXELS

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from edgelearn.data.drawn_flowers import KINDS, draw_flower, embedded_flowers
+from edgelearn.data.flowers import KINDS, draw_flower, embedded_flowers
 from edgelearn.errors import DataError
 
 

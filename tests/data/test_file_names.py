@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgelearn.data.folder import load_folder
-from edgelearn.data.loading import load_images
+from edgelearn.data.pictures import load_folder, load_images
 from edgelearn.lab.runs import RunStore, compare, export
 from edgelearn.lab.runs.figures import plot_confusion, to_png
 
@@ -21,20 +20,20 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def root(tmp_path):
     """A folder whose name is no UTF-8."""
-    folder = os.path.join(os.fsencode(tmp_path), b"r\xff")
+    audio = os.path.join(os.fsencode(tmp_path), b"r\xff")
     try:
-        os.mkdir(folder)
+        os.mkdir(audio)
     except OSError:
         pytest.skip("this file system has UTF-8 names alone")
-    return Path(os.fsdecode(folder))
+    return Path(os.fsdecode(audio))
 
 
 def make(root, words, kind, write):
     for word in words:
-        folder = root / os.fsdecode(word)
-        folder.mkdir()
+        audio = root / os.fsdecode(word)
+        audio.mkdir()
         for number in range(2):
-            with open(folder / os.fsdecode(b"\xe9_nohash_%d.%s" % (number, kind)), "wb") as file:
+            with open(audio / os.fsdecode(b"\xe9_nohash_%d.%s" % (number, kind)), "wb") as file:
                 write(file)
     (root / os.fsdecode(words[0]) / os.fsdecode(b"broken\xfe." + kind)).write_bytes(b"x")
 
@@ -50,14 +49,14 @@ def test_pictures(root):
 
 def test_sounds(root):
     soundfile = pytest.importorskip("soundfile")
-    from edgelearn.data.audio import folder, source
-    from edgelearn.data.audio.clips import load_clips
+    from edgelearn.data import audio
+    from edgelearn.data.audio import load_clips
 
     make(root, (b"yes\xfe", b"no"), b"wav", lambda file: soundfile.write(file, np.ones(4000) / 2, 16000, format="WAV"))
-    found = folder.load_folder(root)
+    found = audio.load_folder(root)
     assert found.class_names == ("no", "yes\\xfe") and set(found.speakers.tolist()) == {"\\xe9"}
     assert load_clips(found).shape == (4, 16000)
-    assert sum(map(len, source.file_blocks(found.items[0]))) == 4000
+    assert sum(map(len, audio.file_blocks(found.items[0]))) == 4000
 
 
 def test_runs(root):

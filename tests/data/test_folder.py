@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgelearn.data.folder import load_folder
+from edgelearn.data.pictures import load_folder
 from edgelearn.errors import DataError
 
 

@@ -4,8 +4,7 @@ import time
 import numpy as np
 import pytest
 
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.loading import load_images
+from edgelearn.data.pictures import ImageDataset, load_images
 from edgelearn.errors import ShapeError
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from edgelearn.data.preprocess import normalize, standardize
+from edgelearn.data.pictures import normalize, standardize
 from edgelearn.errors import ShapeError
 
 

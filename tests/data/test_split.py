@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgelearn.data.split import epoch_order, mini_batches, stratified_split
+from edgelearn.data.draws import epoch_order, mini_batches, stratified_split
 from edgelearn.errors import DataError
 
 TF_FLOWERS = (898, 633, 799, 699, 641)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from edgelearn.data import tfds
+from edgelearn.data.draws import stratified_split
 from edgelearn.data.flowers import TF_FLOWERS
-from edgelearn.data.split import stratified_split
 from edgelearn.data.tfds import fetch_from, find_prepared, load, read_downloaded, read_prepared
 from edgelearn.errors import DataError, DownloadError
 
@@ -148,8 +148,8 @@ def test_tensorflow_and_the_engine_stay_out_of_this_process():
     code = (
         "import sys, edgelearn; before = set(sys.modules); import edgelearn.data;"
         "assert set(sys.modules) - before <= {'edgelearn.data'};"
-        "import edgelearn.data.flowers, edgelearn.data.drawn_flowers, edgelearn.data.loading;"
-        "import edgelearn.data.audio.speech_commands, edgelearn.data.audio.cache, edgelearn.data.audio.synthetic;"
+        "import edgelearn.data.flowers, edgelearn.data.flowers, edgelearn.data.pictures;"
+        "import edgelearn.data.speech_commands, edgelearn.data.features, edgelearn.data.synthetic_words;"
         "heavy = ('tensorflow', 'pyopencl', 'soundfile', 'soxr');"
         "assert not [name for name in set(sys.modules) - before if name.startswith(heavy)];"
         "rooms = {name.split('.')[1] for name in set(sys.modules) - before if name.startswith('edgelearn.')};"

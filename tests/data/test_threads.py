@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from edgelearn.data.threads import each
+from edgelearn.data.files import each
 
 
 def test_results_come_in_order():

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import torch
 
-from edgelearn.data.split import epoch_order, mini_batches
+from edgelearn.data.draws import epoch_order, mini_batches
 from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
 from edgelearn.federated import Rounds, Settings
 from edgelearn.federated.messages import LocalGrid

@@ -3,8 +3,8 @@
 import numpy as np
 
 import edgelearn as el
-from edgelearn.data.drawn_flowers import KINDS
-from edgelearn.data.preprocess import normalize
+from edgelearn.data.flowers import KINDS
+from edgelearn.data.pictures import normalize
 from edgelearn.experiments.tasks import Pictures, Task, TaskKind, drawn_weights
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, ReLU, Softmax
 from edgelearn.train import PictureSource, Subset

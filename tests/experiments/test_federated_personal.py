@@ -5,7 +5,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.cli import main
-from edgelearn.data.audio.features import DS_CNN_MLPERF
+from edgelearn.data.features import DS_CNN_MLPERF
 from edgelearn.errors import DataError
 from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, personalise
 from edgelearn.experiments.federated.experiment import FederatedKind, FederatedTask

@@ -8,7 +8,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.data.audio import RATE
-from edgelearn.data.audio.features import DS_CNN_MLPERF
+from edgelearn.data.features import DS_CNN_MLPERF
 from edgelearn.errors import DataError, PlanError, RunError
 from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.finetune import PIXELS, FinetuneConfig, FinetuneExperiment, front_end_of, pictures_of

@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from edgelearn.data.drawn_flowers import draw_flower
+from edgelearn.data.flowers import draw_flower
 from edgelearn.errors import RunError
 from edgelearn.experiments.flowers import SAMPLE_WEIGHTS, FlowersConfig, FlowersExperiment
 from edgelearn.experiments.tasks import load_model, predict

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgelearn.data.audio.decode import package
-from edgelearn.data.audio.synthetic import WORDS, speak
+from edgelearn.data.audio import package
+from edgelearn.data.synthetic_words import WORDS, speak
 from edgelearn.errors import EdgelearnError
 from edgelearn.experiments.keywords.check import check
 from edgelearn.experiments.keywords.enrolment import measure

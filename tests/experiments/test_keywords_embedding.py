@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from edgelearn.data.audio.clips import UNKNOWN, ClipDataset
-from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.data.audio import UNKNOWN, ClipDataset
+from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.experiments.experiment import silent
 from edgelearn.experiments.keywords import hold_out

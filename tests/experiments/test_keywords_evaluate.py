@@ -7,8 +7,8 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.clips import ClipDataset
-from edgelearn.data.audio.features import LogMel
+from edgelearn.data.audio import ClipDataset
+from edgelearn.data.features import LogMel
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import Episodes
 from edgelearn.experiments.keywords.episodes import Evaluator, to_table

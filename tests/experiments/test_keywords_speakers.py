@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.clips import ClipDataset
+from edgelearn.data.audio import ClipDataset
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import part_of, which_set
 from edgelearn.experiments.keywords.episodes import PARTS

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.clips import ClipDataset
-from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.data.audio import ClipDataset
+from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import LeakError, WordSplit, check_disjoint, hold_out
 from edgelearn.experiments.keywords.episodes import WORD_SPLITS

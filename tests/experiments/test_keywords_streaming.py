@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.clips import ClipDataset
-from edgelearn.data.audio.decode import decode
-from edgelearn.data.audio.features import BC_RESNET
+from edgelearn.data.audio import ClipDataset, decode
+from edgelearn.data.features import BC_RESNET
 from edgelearn.errors import DataError, RunError
 from edgelearn.experiments.keywords.streaming import (
     DetectionReport,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgelearn.data.drawn_flowers import draw_flower
+from edgelearn.data.flowers import draw_flower
 from edgelearn.errors import DataError, NonFiniteError, RunError
 from edgelearn.experiments import precision_claims
 from edgelearn.experiments.precision import (
@@ -29,8 +29,7 @@ from edgelearn.graph import Network
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense, Flatten
 from edgelearn.runtime import choose_device
-from edgelearn.train import Callback, RangeTrace
-from edgelearn.train.callbacks import progress
+from edgelearn.train import Callback, RangeTrace, callbacks
 from tests.experiments import precision_tiny
 
 BASE = PrecisionConfig("sample", epochs=1)
@@ -141,7 +140,7 @@ def test_a_table_of_what_came_of_it(swept, tmp_path):
 
 
 def test_a_trace_is_kept_with_the_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    monkeypatch.setattr(callbacks, "in_notebook", lambda: True)
     store = RunStore(tmp_path / "runs")
     PrecisionExperiment.start(replace(BASE, trace=4), store, [], lambda text: None)
     trace = RangeTrace.read(store.list()[0].folder / TRACE)

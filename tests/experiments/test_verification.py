@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import edgelearn as el
-from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.experiments import verification
 from edgelearn.experiments.verification import (
     VOICES,

@@ -70,7 +70,7 @@ from edgelearn.ops import (
     Where,
     ZeroPadding2D,
 )
-from edgelearn.train.calibration import calibrate
+from edgelearn.train.state import calibrate
 
 INT8 = el.Precision(weights=Format(8, symmetric=True), activations=Format(8))
 

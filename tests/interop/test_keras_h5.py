@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from edgelearn.data.flowers import load_flowers
-from edgelearn.data.loading import load_images
-from edgelearn.data.preprocess import normalize
+from edgelearn.data.pictures import load_images, normalize
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 from edgelearn.interop import keras_h5

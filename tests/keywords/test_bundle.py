@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.clips import load_clips
-from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.data.audio import load_clips
+from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.keywords import Vocabulary, load_bundle, save_bundle
 from edgelearn.keywords.files import sample_embedder

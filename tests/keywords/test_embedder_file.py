@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.clips import load_clips
-from edgelearn.data.audio.features import BC_RESNET, DS_CNN_ARM, from_json, to_json
-from edgelearn.data.audio.synthetic import WORDS, embedded_words
+from edgelearn.data.audio import load_clips
+from edgelearn.data.features import BC_RESNET, DS_CNN_ARM, from_json, to_json
+from edgelearn.data.synthetic_words import WORDS, embedded_words
 from edgelearn.errors import FormatError
 from edgelearn.experiments.keywords import auroc
 from edgelearn.experiments.keywords.embedding import find_embedder

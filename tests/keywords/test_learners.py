@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.features import LogMel
+from edgelearn.data.features import LogMel
 from edgelearn.errors import DataError, ShapeError, UsageError
 from edgelearn.graph import Network
 from edgelearn.keywords.learners import (

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from edgelearn.data.audio import source
-from edgelearn.data.audio.clips import ClipDataset
-from edgelearn.data.audio.features import BC_RESNET
+from edgelearn.data import audio
+from edgelearn.data.audio import ClipDataset
+from edgelearn.data.features import BC_RESNET
 from edgelearn.errors import DataError
 from edgelearn.keywords import Listener, OtherWords, Vocabulary
 from edgelearn.keywords.vocabulary import threshold_for
@@ -89,7 +89,7 @@ def test_a_microphone_is_released_when_the_caller_stops(listener, recording, mon
         finally:
             closed.append(True)
 
-    monkeypatch.setattr(source, "microphone_blocks", blocks)
+    monkeypatch.setattr(audio, "microphone_blocks", blocks)
     detections = listener.listen_to_microphone("usb")
     assert next(detections).word == "high" and asked == [(RATE, "usb")] and not closed
     detections.close()

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.features import BC_RESNET, LogMel
+from edgelearn.data.features import BC_RESNET, LogMel
 from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.interop import safetensors
 from edgelearn.keywords.learners import Prototypes

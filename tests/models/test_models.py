@@ -9,7 +9,7 @@ from edgelearn.graph import Network
 from edgelearn.models.ds_cnn import Size
 from edgelearn.ops import Adam, Coupling
 from edgelearn.train import Model
-from edgelearn.train.summary import summary
+from edgelearn.train.model import summary
 
 # Parameters as Keras and PyTorch count them (trained, all), and millions of multiply-adds of an example.
 FULL_SIZE = {

@@ -39,7 +39,7 @@ RUN_ALL_BELOW = (  # without waiting for their end
 RUNNING = "() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'busy'"
 CELLS = {
     "keywords": """
-from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.experiments.keywords.embedding import find_embedder
 from edgelearn.widgets.keywords import Enrolment, KeywordsView
 

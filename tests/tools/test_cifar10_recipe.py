@@ -41,7 +41,7 @@ def test_pictures_in_one_file(pictures, tmp_path, monkeypatch):
 
     from PIL import Image
 
-    from edgelearn.data.dataset import ImageDataset
+    from edgelearn.data.pictures import ImageDataset
 
     def encoded(side, download):
         side = pictures.train[:5] if side == "train" else pictures.test[:3]

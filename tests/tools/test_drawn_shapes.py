@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from drawn_shapes import KINDS, draw_shape, pretraining_pictures
 
-from edgelearn.data.drawn_flowers import KINDS as FLOWERS
+from edgelearn.data.flowers import KINDS as FLOWERS
 from edgelearn.errors import DataError
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pretrain_flowers as pretrain
 import pytest
 
-from edgelearn.data.drawn_flowers import KINDS
+from edgelearn.data.flowers import KINDS
 from edgelearn.interop import safetensors
 from edgelearn.models import mobilenet_v1
 

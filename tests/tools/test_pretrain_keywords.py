@@ -1,8 +1,8 @@
 import numpy as np
 import pretrain_keywords as pretrain
 
-from edgelearn.data.audio.features import BC_RESNET
-from edgelearn.data.audio.synthetic import WORDS
+from edgelearn.data.features import BC_RESNET
+from edgelearn.data.synthetic_words import WORDS
 from edgelearn.keywords import load_embedder
 
 TINY = {"epochs": 2, "words": 3, "speakers": 4, "takes": 2}

@@ -20,9 +20,9 @@ import numpy as np
 import edgelearn
 from edgelearn import atomic
 from edgelearn.compile.precision.precision import Precision
+from edgelearn.data import audio as sounds
 from edgelearn.data import pictures
-from edgelearn.data.audio import decode as sounds
-from edgelearn.data.audio.features import LogMel
+from edgelearn.data.features import LogMel
 from edgelearn.device.kind import DeviceKind
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, bcresnet_npz, keras_h5, model_file, safetensors
@@ -187,7 +187,7 @@ def _read_runs(path: Path) -> None:
 def _vocabulary(folder: Path) -> Path:
     front_end = LogMel(window=400, hop=800, fft=512, bands=12)
     features = np.random.default_rng(0).normal(size=(3, *front_end.shape(16_000))).astype(np.float32)
-    from edgelearn.data.audio import features as front_ends
+    from edgelearn.data import features as front_ends
 
     words = Vocabulary(front_ends.to_json(front_end), 1.0, ("yes", "no"), features, np.array([0, 1, 1], np.int32))
     words.save(folder / "words.safetensors")

@@ -8,7 +8,7 @@ import pytest
 from edgelearn.errors import NonFiniteError, PlanError
 from edgelearn.ops import SGD
 from edgelearn.train import EarlyStopping, History, Model, ProgressBar, TimeLimit
-from edgelearn.train.callbacks.progress import Notebook
+from edgelearn.train.callbacks import Notebook
 
 from .toys import Log, examples, frozen_stem, toy_network
 

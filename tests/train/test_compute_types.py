@@ -6,7 +6,7 @@ import pytest
 from edgelearn.errors import NonFiniteError, PlanError
 from edgelearn.ops import SGD, Compute
 from edgelearn.train import Model
-from edgelearn.train.status import GROWTH, Position
+from edgelearn.train.state import GROWTH, Position
 
 from .toys import examples, same, toy_network
 

@@ -7,8 +7,7 @@ import pytest
 
 from edgelearn.errors import PlanError
 from edgelearn.ops import SGD, MeanSquaredError, SoftmaxCrossEntropy
-from edgelearn.train import Model, ProgressBar
-from edgelearn.train.callbacks import progress
+from edgelearn.train import Model, ProgressBar, callbacks
 
 from .toys import Log, examples, same, toy_network
 
@@ -55,10 +54,10 @@ def test_one_kind_of_validation_data():
 )
 def test_a_bar_where_a_person_looks_on(monkeypatch, verbose, terminal, bars):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-    found = [callback for callback in progress.with_progress([], verbose) if isinstance(callback, ProgressBar)]
+    found = [callback for callback in callbacks.with_progress([], verbose) if isinstance(callback, ProgressBar)]
     assert [bar.bar for bar in found] == bars
     own = ProgressBar(every=3)
-    assert progress.with_progress([own], verbose) == [own]
+    assert callbacks.with_progress([own], verbose) == [own]
 
 
 def test_lines_alone(capsys):
@@ -90,7 +89,7 @@ def test_a_notebook_shows_one_output_that_changes(monkeypatch):
         return Handle()
 
     monkeypatch.setattr("IPython.display.display", display)
-    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    monkeypatch.setattr(callbacks, "in_notebook", lambda: True)
     trained(*examples(8), 4, 3, verbose=1)
     assert any("compiling kernels" in html for html in shown)
     assert shown[-1].count("epoch") == 3 and "<progress" not in shown[-1]

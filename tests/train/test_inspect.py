@@ -10,7 +10,7 @@ import pytest
 import edgelearn as el
 from edgelearn.cli import main
 from edgelearn.ops import Add, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
-from edgelearn.train.inspection.inspect import has_backward
+from edgelearn.train.inspection import has_backward
 
 
 def small() -> el.Network:

@@ -10,7 +10,7 @@ import pytest
 
 from edgelearn.errors import Interrupted
 from edgelearn.train import Callback, Model
-from edgelearn.train.interrupt import on_interrupt
+from edgelearn.train.control import on_interrupt
 
 from .toys import examples, same, toy_network
 
@@ -107,7 +107,7 @@ def test_a_signal_that_is_ignored_stays_so():
 
 CLOSED = """
 import sys, time
-from edgelearn.train.interrupt import on_interrupt
+from edgelearn.train.control import on_interrupt
 asked = []
 with on_interrupt(lambda: asked.append(1)):
     print("ready", flush=True)

@@ -4,7 +4,7 @@ from edgelearn.errors import PlanError
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD
 from edgelearn.train import Model
-from edgelearn.train.phases import largest_that_fits
+from edgelearn.train.model import largest_that_fits
 
 
 @pytest.fixture(scope="module")

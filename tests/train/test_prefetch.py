@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from edgelearn.train.prefetch import ahead
+from edgelearn.train.trainer import ahead
 
 
 def threads():

@@ -5,8 +5,7 @@ from edgelearn.errors import ShapeError
 from edgelearn.graph import Network
 from edgelearn.ops import SoftmaxCrossEntropy
 from edgelearn.train import PictureSource, Subset, VariedSource
-from edgelearn.train.sources import as_source, at_epoch, varies
-from edgelearn.train.targets import as_targets
+from edgelearn.train.sources import as_source, as_targets, at_epoch, varies
 
 
 @pytest.fixture

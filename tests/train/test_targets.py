@@ -27,8 +27,8 @@ from edgelearn.ops.losses import (
     SoftmaxCrossEntropy,
 )
 from edgelearn.train import Model
-from edgelearn.train.metric import TopKAccuracy
-from edgelearn.train.targets import as_targets, labeled
+from edgelearn.train.metrics import TopKAccuracy
+from edgelearn.train.sources import as_targets, labeled
 
 from .toys import CLASSES, examples, same, toy_network
 

@@ -8,7 +8,7 @@ import pytest
 from edgelearn.errors import FormatError, NonFiniteError, PlanError
 from edgelearn.ops import SGD, Adam
 from edgelearn.runtime import Context, Kernels, Session
-from edgelearn.train import Model, Trainer, plans
+from edgelearn.train import Model, Trainer, model
 
 from .test_model_precision import INT8
 from .toys import Log, examples, frozen_stem, same, toy_network
@@ -44,7 +44,7 @@ def counted(monkeypatch):
 
         monkeypatch.setattr(owner, name, counting)
 
-    count(plans, "make_plan", "plans")
+    count(model, "make_plan", "plans")
     count(Session, "__init__", "sessions")
     count(Context, "allocate", "allocations")
     count(Kernels, "kernel", "kernels")

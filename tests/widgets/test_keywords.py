@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from edgelearn.data.audio.clips import load_clips
-from edgelearn.data.audio.synthetic import WORDS, embedded_words
+from edgelearn.data.audio import load_clips
+from edgelearn.data.synthetic_words import WORDS, embedded_words
 from edgelearn.errors import DataError
 from edgelearn.experiments.keywords.streaming import LongRecording, Occurrence
 from edgelearn.keywords import Detection, Scores

@@ -13,7 +13,7 @@ import pytest
 
 from edgelearn.errors import DataError, RunError
 from edgelearn.lab.runs import RunStore
-from edgelearn.train.callbacks.remaining import Progress
+from edgelearn.train.callbacks import Progress
 from edgelearn.widgets import TrainingView, training
 from edgelearn.widgets.training import TrainingStoppedError, WorkerState
 

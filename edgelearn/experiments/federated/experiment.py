@@ -14,14 +14,12 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 
 from edgelearn import atomic
-from edgelearn.data.audio.cache import load_features
-from edgelearn.data.audio.clips import ClipDataset
-from edgelearn.data.audio.features import DS_CNN_MLPERF
-from edgelearn.data.audio.speech_commands import COMMANDS, load_named
-from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.data.audio import ClipDataset
 from edgelearn.data.cifar10 import CLASSES, SIZE, load_cifar10, standardized
-from edgelearn.data.dataset import ImageDataset
-from edgelearn.data.loading import load_images
+from edgelearn.data.features import DS_CNN_MLPERF, load_features
+from edgelearn.data.pictures import ImageDataset, load_images
+from edgelearn.data.speech_commands import COMMANDS, load_named
+from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, PlanError, RunError
 from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
 from edgelearn.experiments.experiment import Log
@@ -69,8 +67,8 @@ from edgelearn.ops import (
     ReLU,
 )
 from edgelearn.train import Callback, Model, PictureSource, Trainer
-from edgelearn.train.interrupt import on_interrupt
-from edgelearn.train.phases import Phases
+from edgelearn.train.control import on_interrupt
+from edgelearn.train.model import Phases
 
 from .deployment import Deployment, end_left_over, require_flower
 from .report import ROUNDS, plot_partition, read_rounds, summary, totals

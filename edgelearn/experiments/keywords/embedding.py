@@ -12,14 +12,12 @@ from typing import ClassVar
 import numpy as np
 
 from edgelearn import atomic, records
-from edgelearn.data.audio.augment import AddNoise, Shift, SpecAugment, synthetic_noises
-from edgelearn.data.audio.cache import load_features
-from edgelearn.data.audio.clips import SILENCE, UNKNOWN, ClipDataset, load_clips
-from edgelearn.data.audio.features import BC_RESNET, FrontEnd
-from edgelearn.data.audio.folder import load_folder
-from edgelearn.data.audio.speech_commands import load_named
-from edgelearn.data.audio.synthetic import embedded_words
-from edgelearn.data.subfolders import skipped_lines
+from edgelearn.data.audio import SILENCE, UNKNOWN, ClipDataset, load_clips, load_folder
+from edgelearn.data.draws import AddNoise, Shift, SpecAugment, synthetic_noises
+from edgelearn.data.features import BC_RESNET, FrontEnd, load_features
+from edgelearn.data.files import skipped_lines
+from edgelearn.data.speech_commands import load_named
+from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.data.tfds import data_folder
 from edgelearn.device import Device
 from edgelearn.errors import DataError, FormatError, RunError, UsageError
@@ -45,7 +43,7 @@ from edgelearn.ops import AdamW, Concatenate, Dense, Loss, Prototypical, ReLU, S
 from edgelearn.ops.tensor import Shape
 from edgelearn.statistics import Interval, interval, student_t
 from edgelearn.train import Callback, CosineDecay, Model
-from edgelearn.train.phases import Phases
+from edgelearn.train.model import Phases
 
 from .episodes import Episodes, EvaluationReport, Evaluator, hold_out, to_table
 

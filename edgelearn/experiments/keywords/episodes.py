@@ -14,7 +14,7 @@ from hashlib import sha1
 
 import numpy as np
 
-from edgelearn.data.audio.clips import ClipDataset
+from edgelearn.data.audio import ClipDataset
 from edgelearn.errors import DataError
 from edgelearn.keywords.learners import Embedder, Learner
 from edgelearn.lab.runs.tables import render, table

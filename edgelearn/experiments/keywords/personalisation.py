@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.audio.cache import load_features
-from edgelearn.data.audio.clips import ClipDataset
-from edgelearn.data.audio.features import BC_RESNET
-from edgelearn.data.audio.speech_commands import CLASSES, COMMANDS, load_named
+from edgelearn.data.audio import ClipDataset
+from edgelearn.data.features import BC_RESNET, load_features
+from edgelearn.data.speech_commands import CLASSES, COMMANDS, load_named
 from edgelearn.data.tfds import data_folder
 from edgelearn.device import Device
 from edgelearn.errors import DataError

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from edgelearn import atomic
-from edgelearn.data.audio import RATE
-from edgelearn.data.audio.augment import synthetic_noises
-from edgelearn.data.audio.clips import ClipDataset
+from edgelearn.data.audio import RATE, ClipDataset
+from edgelearn.data.draws import synthetic_noises
 from edgelearn.errors import DataError
 from edgelearn.keywords.listener import REFRACTORY, Detection, Scores, Trigger
 

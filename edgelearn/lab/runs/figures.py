@@ -17,7 +17,6 @@ import numpy as np
 
 from edgelearn import atomic
 from edgelearn.errors import RunError, ShapeError
-from edgelearn.statistics import confusion_matrix as confusion_matrix
 from edgelearn.units import UNITS
 
 if TYPE_CHECKING:

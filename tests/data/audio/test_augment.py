@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.augment import AddNoise, Shift, SpecAugment, mix, stretch, synthetic_noises
+from edgelearn.data.draws import AddNoise, Shift, SpecAugment, mix, stretch, synthetic_noises
 from edgelearn.errors import DataError
 
 CLIPS = np.tile(np.arange(1, 101, dtype=np.float32) / 200, (400, 1))

@@ -3,18 +3,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgelearn.data.audio import cache
-from edgelearn.data.audio.cache import compute_features, load_features
-from edgelearn.data.audio.features import BC_RESNET, DS_CNN_ARM
-from edgelearn.data.audio.folder import load_folder
-from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.data import features
+from edgelearn.data.audio import load_folder
+from edgelearn.data.features import BC_RESNET, DS_CNN_ARM, compute_features, load_features
+from edgelearn.data.synthetic_words import embedded_words
 
 
 @pytest.fixture
 def computed(monkeypatch):
     """How many times features were computed."""
     times = []
-    monkeypatch.setattr(cache, "compute_features", lambda *given: (times.append(1), compute_features(*given))[1])
+    monkeypatch.setattr(features, "compute_features", lambda *given: (times.append(1), compute_features(*given))[1])
     return times
 
 
@@ -52,9 +51,9 @@ def test_where_they_are_kept(tmp_path, monkeypatch):
     load_features(embedded_words(1, 1, 1))
     assert len(list((tmp_path / "kept").iterdir())) == 1
     monkeypatch.setenv("EDGELEARN_FEATURES", "")
-    assert cache.cache_folder() is None and load_features(embedded_words(1, 1, 1)).shape == (1, 101, 40)
+    assert features.cache_folder() is None and load_features(embedded_words(1, 1, 1)).shape == (1, 101, 40)
     monkeypatch.delenv("EDGELEARN_FEATURES")
-    assert cache.cache_folder().parts[-2:] == ("edgelearn", "features")
+    assert features.cache_folder().parts[-2:] == ("edgelearn", "features")
 
 
 def test_no_place_to_keep_them(tmp_path, computed):

@@ -3,7 +3,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.clips import ClipDataset, load_clips
+from edgelearn.data.audio import ClipDataset, load_clips
 from edgelearn.errors import DataError, ShapeError
 
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from edgelearn.data.audio import decode as module
-from edgelearn.data.audio.decode import decode, fit, resample
+from edgelearn.data import audio as module
+from edgelearn.data.audio import decode, fit, resample
 from edgelearn.errors import DataError
 
 KINDS = [("WAV", None), ("WAV", "FLOAT"), ("WAVEX", None), ("FLAC", None), ("OGG", "VORBIS"), ("OGG", "OPUS")]
@@ -108,7 +108,7 @@ def test_shorter_recordings_are_padded_and_of_longer_ones_the_loudest_stretch_is
 def test_a_missing_library_is_named(encode, tone):
     code = (
         "import sys; sys.modules['soundfile'] = None\n"
-        "from edgelearn.data.audio.decode import decode\n"
+        "from edgelearn.data.audio import decode\n"
         "try: decode(b'', 'x')\n"
         "except Exception as error: print(error)"
     )

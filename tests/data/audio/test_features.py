@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.clips import load_clips
-from edgelearn.data.audio.features import BC_RESNET, DS_CNN_ARM, DS_CNN_MLPERF, MFCC, LogMel, mel_matrix
-from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.data.audio import load_clips
+from edgelearn.data.features import BC_RESNET, DS_CNN_ARM, DS_CNN_MLPERF, MFCC, LogMel, mel_matrix
+from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, ShapeError
 
 TF = [  # as tf.signal computes: from the first sample, triangles over mel

@@ -3,7 +3,7 @@ import os
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.folder import load_folder, load_noises, speaker_of
+from edgelearn.data.audio import load_folder, load_noises, speaker_of
 from edgelearn.errors import DataError
 
 

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from edgelearn.data.audio import source
-from edgelearn.data.audio.decode import decode
-from edgelearn.data.audio.source import file_blocks, microphone_blocks
+from edgelearn.data import audio
+from edgelearn.data.audio import decode, file_blocks, microphone_blocks
 from edgelearn.errors import DataError
 
 
@@ -89,7 +88,7 @@ def test_the_microphone(monkeypatch):
 
 def test_a_microphone_that_falls_silent_is_not_waited_for(monkeypatch):
     monkeypatch.setitem(sys.modules, "sounddevice", fake([np.zeros(1600, np.float32)]))
-    monkeypatch.setattr(source, "_SILENT", 0.01)
+    monkeypatch.setattr(audio, "_SILENT", 0.01)
     with pytest.raises(DataError, match=r"0\.01 seconds"):
         list(microphone_blocks())
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgelearn.data.audio import speech_commands
-from edgelearn.data.audio.clips import load_clips
-from edgelearn.data.audio.speech_commands import CLASSES, SPEECH_COMMANDS, load_named, load_speech_commands
+from edgelearn.data import speech_commands
+from edgelearn.data.audio import load_clips
+from edgelearn.data.speech_commands import CLASSES, SPEECH_COMMANDS, load_named, load_speech_commands
 from edgelearn.errors import DataError, DownloadError
 
 # As TensorFlow Datasets writes it: six clips of a tenth of a second, the label being in the samples.

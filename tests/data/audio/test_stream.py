@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.features import BC_RESNET, DS_CNN_MLPERF, MFCC, LogMel
-from edgelearn.data.audio.stream import FeatureStream
+from edgelearn.data.features import BC_RESNET, DS_CNN_MLPERF, MFCC, FeatureStream, LogMel
 from edgelearn.errors import ShapeError
 
 FRONT_ENDS = [BC_RESNET, DS_CNN_MLPERF, MFCC(13, LogMel(window=400, hop=397)), LogMel(window=300, hop=500, bands=20)]

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from edgelearn.data.audio.clips import load_clips
-from edgelearn.data.audio.features import BC_RESNET
-from edgelearn.data.audio.synthetic import SOUNDS, WORDS, embedded_words
+from edgelearn.data.audio import load_clips
+from edgelearn.data.features import BC_RESNET
+from edgelearn.data.synthetic_words import SOUNDS, WORDS, embedded_words
 from edgelearn.errors import DataError
 
 

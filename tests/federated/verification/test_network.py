@@ -1,8 +1,8 @@
 import numpy as np
 
 import edgelearn as el
-from edgelearn.data.audio.cache import load_features
-from edgelearn.data.audio.synthetic import embedded_words
+from edgelearn.data.features import load_features
+from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.experiments.verification import FRONT_END
 from edgelearn.federated.verification import FedUV, speaker_network
 

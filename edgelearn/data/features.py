@@ -1,21 +1,26 @@
-"""Log-mel energies and MFCC, the input features of keyword networks.
+"""Log-mel energies and MFCC, the input features of keyword networks: of clips, of streams, and cached on disk.
 
 The two common front ends are one formula with different settings. `tf.signal`: frames begin at the first sample, mel
 triangles are linear in mel. torchaudio and librosa (`htk=True, norm=None`): the clip is reflected at its ends and
 triangles are linear in hertz. The mel scale is always HTK's: m = 2595 log10(1 + f / 700).
 """
 
+import hashlib
 import json
+import os
+import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
-from edgelearn import records
-from edgelearn.data.threads import each
+from edgelearn import caches, records
 from edgelearn.errors import DataError, FormatError, ShapeError
 
-from . import RATE
+from .audio import RATE, ClipDataset, Item, load_clips
+from .files import each
 
 _CHUNK = 8  # clips at once: their spectra fit in the CPU's cache
 
@@ -187,3 +192,164 @@ def _check(clips: np.ndarray) -> np.ndarray:
     if clips.ndim != 2 or clips.dtype.kind != "f":
         raise ShapeError(f"Clips must be floats of shape (n, samples), got {clips.dtype} of shape {clips.shape}.")
     return clips.astype(np.float32, copy=False)
+
+
+_FRAMES = 1024  # computed at once at most
+
+
+class FeatureStream:
+    """Computes the frames of a recording from consecutive pieces. Up to rounding they equal those of the whole
+    recording, also at its ends, where a centred front end reflects it. Only samples that later frames need are held.
+
+    Arguments:
+    - `front_end`: computes the features.
+    """
+
+    def __init__(self, front_end: FrontEnd) -> None:
+        self.front_end = front_end
+        mfcc = isinstance(front_end, MFCC)
+        log_mel = front_end.log_mel if mfcc else front_end
+        self._margin = log_mel.window // 2 if log_mel.centred else 0
+        self._window, self._hop = log_mel.window, log_mel.hop
+        inner = replace(log_mel, centred=False)
+        self._inner = replace(front_end, log_mel=inner) if mfcc else inner
+        self._held = np.empty(0, np.float32)
+        self._next = 0  # start of the next frame in `_held`
+        self._begun = not self._margin
+
+    def push(self, samples: np.ndarray) -> np.ndarray:
+        """Append `samples`, float (n,), and return the frames that they complete: float32 (k, bands), k >= 0. Raises
+        ShapeError for another shape or type."""
+        samples = np.asarray(samples)
+        if samples.ndim != 1 or samples.dtype.kind != "f":
+            raise ShapeError(f"A stream takes floats of shape (n,), got {samples.dtype} of shape {samples.shape}.")
+        self._held = np.concatenate([self._held, samples.astype(np.float32, copy=False)])
+        if not self._begun and len(self._held) > self._margin:
+            self._held = np.pad(self._held, (self._margin, 0), mode="reflect")
+            self._begun = True
+        return self._frames() if self._begun else self._none()
+
+    def finish(self) -> np.ndarray:
+        """Return the last frames, float32 (k, bands). Raises ShapeError if the whole recording was shorter than a
+        frame."""
+        if not self._begun:
+            return self.front_end(self._held[None])[0]
+        self._held = np.pad(self._held, (0, self._margin), mode="reflect")
+        return self._frames()
+
+    def _frames(self) -> np.ndarray:
+        found = [self._none()]
+        while (count := (len(self._held) - self._next - self._window) // self._hop + 1) > 0:
+            count = min(count, _FRAMES)
+            end = self._next + (count - 1) * self._hop + self._window
+            found.append(self._inner(self._held[None, self._next : end])[0])
+            self._next += count * self._hop
+        unneeded = max(0, min(self._next, len(self._held) - self._margin - 1))
+        self._held, self._next = self._held[unneeded:], self._next - unneeded
+        return np.concatenate(found)
+
+    def _none(self) -> np.ndarray:
+        return np.empty((0, self._inner.shape(self._window)[1]), np.float32)
+
+
+VARIABLE = "EDGELEARN_FEATURES"
+_FORMAT = 1  # increment when decoding or features change, to invalidate the cache
+_TOGETHER = 512  # clips in memory at once
+
+
+def load_features(
+    dataset: ClipDataset,
+    front_end: FrontEnd = BC_RESNET,
+    seconds: float = 1.0,
+    folder: str | os.PathLike | None = None,
+) -> np.ndarray:
+    """Features of all clips, padded or cut to the same length: float32 of shape (n, frames, bands).
+
+    They are cached under a hash of the clips' content and the settings; damaged files are detected by their checksum.
+
+    Arguments:
+    - `front_end`: computes the features (default BC_RESNET).
+    - `seconds`: length of a clip (default 1).
+    - `folder`: of the cache (default `cache_folder()`).
+
+    Raises DataError for a clip that cannot be read.
+    """
+    kept = cache_folder() if folder is None else Path(folder)
+    if kept is None:
+        return compute_features(dataset, front_end, seconds)
+    path = kept / f"{_key(dataset, front_end, seconds)}.safetensors"
+    shape = (len(dataset), *front_end.shape(round(front_end.rate * seconds)))
+    features = _load(path, shape)
+    if features is None:
+        features = compute_features(dataset, front_end, seconds)
+        _save(path, features)
+    return features
+
+
+def compute_features(dataset: ClipDataset, front_end: FrontEnd = BC_RESNET, seconds: float = 1.0) -> np.ndarray:
+    """Like `load_features`, without a cache."""
+    out = np.empty((len(dataset), *front_end.shape(round(front_end.rate * seconds))), np.float32)
+    for start in range(0, len(dataset), _TOGETHER):
+        some = np.arange(start, min(start + _TOGETHER, len(dataset)))
+        out[some] = front_end(load_clips(dataset, some, front_end.rate, seconds))
+    return out
+
+
+def cache_folder() -> Path | None:
+    """Folder of cached features: EDGELEARN_FEATURES, else in the user's cache. It may be deleted at any time. An empty
+    EDGELEARN_FEATURES disables the cache."""
+    return caches.folder("features", VARIABLE)
+
+
+def _key(dataset: ClipDataset, front_end: FrontEnd, seconds: float) -> str:
+    digest = hashlib.sha256(f"{_FORMAT} {front_end!r} {seconds!r}".encode())
+    for content in each(lambda item: _digest(item, front_end.rate), dataset.items):
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _digest(item: Item, rate: int) -> bytes:
+    if isinstance(item, Path):
+        with suppress(OSError):  # decoding will report it
+            item = item.read_bytes()
+    elif callable(item):
+        item = item(rate)
+    kind = str(getattr(item, "dtype", "encoded")).encode()
+    content = item if isinstance(item, bytes) else np.ascontiguousarray(item).tobytes()
+    return hashlib.sha256(kind + content).digest()
+
+
+def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Read features, or None if the file is missing or damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            features, checksum = file.get_tensor("features"), (file.metadata() or {}).get("sha256")
+    except (OSError, SafetensorError, KeyError, ValueError):
+        return None
+    return features if features.shape == shape and checksum == _checksum(features) else None
+
+
+def _save(path: Path, features: np.ndarray) -> None:
+    """Write features atomically; errors such as a full disk are logged."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent)
+    except OSError as error:
+        caches.not_saved(path, error)
+        return
+    os.close(handle)
+    try:
+        save_file({"features": features}, temporary, {"sha256": _checksum(features)})
+        os.replace(temporary, path)
+    except (OSError, SafetensorError) as error:
+        Path(temporary).unlink(missing_ok=True)
+        caches.not_saved(path, error)
+
+
+def _checksum(features: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(features).data).hexdigest()

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data.tfds import Collection, data_folder, fetch
 from edgelearn.errors import DataError
 
-from .clips import SILENCE, UNKNOWN, ClipDataset
-from .folder import load_folder
+from .audio import SILENCE, UNKNOWN, ClipDataset, load_folder
+from .tfds import Collection, data_folder, fetch
 
 COMMANDS = ("down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes")
 CLASSES = (SILENCE, UNKNOWN, *COMMANDS)  # sorted, like folders and BC-ResNet's published labels

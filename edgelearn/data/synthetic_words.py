@@ -13,7 +13,7 @@ import numpy as np
 
 from edgelearn.errors import DataError
 
-from .clips import ClipDataset
+from .audio import ClipDataset
 
 _SPEAKER, _TAKE = 23, 24  # separate these random streams from others of the same seed
 _CONTROL = 200  # updates of pitch and resonances per second

@@ -1,15 +1,68 @@
-"""Folders of examples with a subfolder for each class."""
+"""Read many files: folders with a subfolder for each class, on several threads, within a limit on memory."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from os import cpu_count
 from pathlib import Path
+from threading import Condition
 
 import numpy as np
 
 from edgelearn.errors import DataError
+from edgelearn.units import megabytes
 
-from .threads import each
+_WORKERS = min(4, cpu_count() or 1)
+
+
+def each(work: Callable, values: Iterable) -> list:
+    """Return `work(value)` for each of `values`, in order. The first error cancels pending work and is raised, after
+    all threads have ended."""
+    pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="edgelearn-data")
+    try:
+        return [future.result() for future in [pool.submit(work, value) for value in values]]
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+LIMIT = 640_000_000  # bytes: one picture of 80 million pixels
+
+
+class DecodingLimit:
+    """Lets threads decode as long as what they decode takes less than `limit` bytes together; others wait.
+
+    Arguments:
+    - `limit`: bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self._held, self._changed = limit, 0, Condition()
+
+    @contextmanager
+    def hold(self, nbytes: int, name: str) -> Iterator[None]:
+        """Hold `nbytes` for the block, waiting until there is room.
+
+        Raises DataError, calling the file `name`, if that is more than all threads together may hold.
+        """
+        if nbytes > self.limit:
+            raise DataError(
+                f"{name} takes {megabytes(nbytes)} to decode, more than the {megabytes(self.limit)} that all threads "
+                f"may take together. Scale it down, cut it into pieces, or remove it."
+            )
+        with self._changed:
+            self._changed.wait_for(lambda: self._held + nbytes <= self.limit)
+            self._held += nbytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held -= nbytes
+                self._changed.notify_all()
+
+
+decoding = DecodingLimit(LIMIT)
 
 
 @dataclass(frozen=True, eq=False)
