@@ -1,4 +1,4 @@
-// Self-test of a unit: see edgelearn/runtime/units.py.
+// Self-test of a unit: see edgelearn/runtime/devices.py.
 #include "blocked.h"
 #include "quads.h"
 #include "matrix_units.h"

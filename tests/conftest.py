@@ -11,8 +11,8 @@ from functools import lru_cache, wraps
 
 import pytest
 
-from edgelearn.runtime import build, source
-from edgelearn.runtime.faults import POCL
+from edgelearn.runtime import kernels
+from edgelearn.runtime.driver import POCL
 from tests import few_tiles
 
 pytest_plugins = ["tests.workers"]
@@ -77,8 +77,8 @@ def _programs_are_shared():
 
     def shared_program(own, source, options=()):
         options = [*options, *_optimisation(own.device, options)]
-        key = own.device.index, source, tuple(options)
-        programs[key] = programs.pop(key, None) or compile_new(own, source, options)
+        key = own.device.index, kernels, tuple(options)
+        programs[key] = programs.pop(key, None) or compile_new(own, kernels, options)
         if len(programs) > PROGRAMS:
             programs.popitem(last=False)
         return programs[key]
@@ -145,13 +145,13 @@ def _nothing_of_the_user(tmp_path_factory):
 def _kernels_compile_without_warnings():
     import pyopencl as cl
 
-    compile_program, refused = build._without_remarks, []
+    compile_program, refused = kernels._without_remarks, []
 
     def compile_strictly(program, options=()):
         try:
             built = compile_program(program, options)
         except cl.Error as error:
-            refused[:] = [error] if source.NO_BUILTINS in options else []
+            refused[:] = [error] if kernels.NO_BUILTINS in options else []
             raise
         assert not refused, f"with all built-in functions it compiles: builtins.h lacks one:\n{refused}"
         for device in built.get_info(cl.program_info.DEVICES):
@@ -162,8 +162,8 @@ def _kernels_compile_without_warnings():
         return built
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "QUIETLY", ())
-        patch.setattr(build, "_without_remarks", compile_strictly)
+        patch.setattr(kernels, "QUIETLY", ())
+        patch.setattr(kernels, "_without_remarks", compile_strictly)
         yield
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from edgelearn.runtime import kernels, list_devices, source
+from edgelearn.runtime import kernels, list_devices
 
 SMALLEST = Path(__file__).with_suffix(".txt")
 NOT_SIMULATED = {  # instructions of matrix units, and of units for integers
@@ -40,10 +40,11 @@ def pytest_configure(config):
 def all_kernels() -> set[tuple[str, str]]:
     """(file, kernel) of all kernels, those of a file's headers too."""
     found = set()
-    for path in source.folder().glob("*.cl"):
+    for path in kernels.kernels_folder().glob("*.cl"):
         text = path.read_text()
         headers = (
-            source.folder() / "include" / name for name in re.findall(r'^#include "(\w+\.h)"', text, re.MULTILINE)
+            kernels.kernels_folder() / "include" / name
+            for name in re.findall(r'^#include "(\w+\.h)"', text, re.MULTILINE)
         )
         for each in (text, *(header.read_text() for header in headers)):
             found |= {(path.name, name) for name in re.findall(r"^KERNEL (\w+)", each, re.MULTILINE)}

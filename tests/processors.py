@@ -4,7 +4,7 @@
     python -m tests.processors x86-64-v3 -- tests/ops -x    one of them; what follows is pytest's
 
 A stand-in is a copy of the packages pyopencl and PoCL in `build/processors`, whose libraries of built-in functions are
-all that of the older processor. EDGELEARN_POCL_CPU names it to the driver's remedy (edgelearn/runtime/faults.py).
+all that of the older processor. EDGELEARN_POCL_CPU names it to the driver's remedy (edgelearn/runtime/driver.py).
 NumPy and the compiled parts of Python stay what they are.
 """
 
@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgelearn.runtime import faults
+from edgelearn.runtime import driver
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("pyopencl", "pocl_binary_distribution")
@@ -71,7 +71,7 @@ def stand_in(processor: Processor, folder: Path) -> dict[str, str]:
     cache.mkdir()
     paths = (str(folder), str(ROOT), os.environ.get("PYTHONPATH", ""))
     return {
-        faults.CPU: processor.cpu,
+        driver.CPU: processor.cpu,
         "POCL_CACHE_DIR": str(cache),
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
     }
@@ -93,7 +93,7 @@ def main(words: list[str]) -> int:
     tests = () if any(not option.startswith("-") and Path(option).exists() for option in options) else TESTS
     results = {}
     for processor in chosen:
-        if missing := processor.flags - faults.cpu_flags():
+        if missing := processor.flags - driver.cpu_flags():
             print(f"{processor.name}: this machine can't stand in for it, it lacks {', '.join(sorted(missing))}")
             continue
         print(f"== {processor.name}: {processor.cpu}", flush=True)

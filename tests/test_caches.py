@@ -11,8 +11,8 @@ import pytest
 
 from edgelearn import caches
 from edgelearn.errors import KernelError
-from edgelearn.runtime import build, driver_caches, list_devices
-from edgelearn.runtime.faults import POCL
+from edgelearn.runtime import driver, kernels, list_devices
+from edgelearn.runtime.driver import POCL
 
 ROOT = Path(__file__).parents[1]
 Usage = namedtuple("Usage", "total used free")
@@ -85,10 +85,10 @@ def test_pocl_is_not_asked_to_compile_where_it_would_end_the_process(monkeypatch
     device = list_devices()[0]
     monkeypatch.setattr(caches, "problem", lambda folder, room: "full")
     if device.platform != POCL:
-        build._require_room(device)
+        kernels._require_room(device)
         return
-    with pytest.raises(KernelError, match=driver_caches.POCL_CACHE):
-        build._require_room(device)
+    with pytest.raises(KernelError, match=driver.POCL_CACHE):
+        kernels._require_room(device)
 
 
 PROGRAM = """

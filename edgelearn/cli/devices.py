@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from edgelearn.runtime import list_devices, self_test
-from edgelearn.runtime.choose import rank
+from edgelearn.runtime.devices import rank
 from edgelearn.tuned import find
 
 from .answer import Answer

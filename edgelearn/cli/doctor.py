@@ -15,10 +15,10 @@ from edgelearn import caches
 from edgelearn.data import features as features
 from edgelearn.errors import EdgelearnError
 from edgelearn.lab.runs import RunStore
-from edgelearn.runtime import build, choose_device, self_test, source
-from edgelearn.runtime.driver_caches import POCL_CACHE, pocl_folder
-from edgelearn.tuned import files as tuned_files
+from edgelearn.runtime import choose_device, kernels, self_test
+from edgelearn.runtime.driver import POCL_CACHE, pocl_folder
 from edgelearn.tuned import find
+from edgelearn.tuned import store as tuned
 
 from .answer import Answer
 
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> Answer:
         remedy = f"name a folder on a disk with room in {variable}; until then a temporary one serves"
         report(not why, f"{what}: {folder}" + (f": {why}" if why else ""), remedy)
     try:
-        report(True, f"{len(list(source.folder().glob('*.cl')))} kernel files in {source.folder()}")
+        report(True, f"{len(list(kernels.kernels_folder().glob('*.cl')))} kernel files in {kernels.kernels_folder()}")
         choice = choose_device(options.device)
         report(True, f"device {choice.device.id}: {choice.reason}")
         for text in (*choice.device.notes, choice.device.int8_speed):
@@ -99,9 +99,9 @@ def _caches() -> dict[str, tuple[Path | None, str]]:
     own = os.environ.get("MPLCONFIGDIR")
     return {
         "PoCL's kernels": (pocl_folder(), POCL_CACHE),
-        "compiled programs": (caches.chosen("programs", build.VARIABLE), build.VARIABLE),
+        "compiled programs": (caches.chosen("programs", kernels.VARIABLE), kernels.VARIABLE),
         "features of sounds": (caches.chosen("features", features.VARIABLE), features.VARIABLE),
-        "tuning results": (tuned_files.chosen(), tuned_files.VARIABLE),
+        "tuning results": (tuned.chosen(), tuned.VARIABLE),
         "fonts of figures": (Path(own) if own else user_cache_path("matplotlib", appauthor=False), "MPLCONFIGDIR"),
     }
 

@@ -13,8 +13,8 @@ import sys
 from dataclasses import asdict
 
 from edgelearn import atomic
-from edgelearn.compile.explain import explain
-from edgelearn.compile.memory.budget import COUNTS
+from edgelearn.compile.plan import explain
+from edgelearn.compile.search import COUNTS
 from edgelearn.errors import PlanError
 from edgelearn.experiments.memory import MemoryConfig
 from edgelearn.experiments.memory_plans import ALLOWED
@@ -157,18 +157,18 @@ def _measure(options: argparse.Namespace) -> Answer:
     from edgelearn.experiments.memory_plans import plans_to_measure
     from edgelearn.interop import find_network
     from edgelearn.lab.profile import measure_launches
-    from edgelearn.tuned import launch_times as store
+    from edgelearn.tuned import store
 
     device = choose_device(options.device).device
     network = find_network(options.network, options.alpha).network
     plans = plans_to_measure(network, device, options.batch_size)
     stored = measure_launches(list(plans.values()), device, options.rounds, options.busy)
     print(
-        f"{len(stored.seconds)} launches of {device.id} measured, stored in {store.path_of(device)}; a step takes "
-        f"{stored.between * 1e6:.1f} µs more for each, and {stored.fixed * 1e6:.0f} µs"
+        f"{len(stored.seconds)} launches of {device.id} measured, stored in {store.path_of_times(device)}; a step "
+        f"takes {stored.between * 1e6:.1f} µs more for each, and {stored.fixed * 1e6:.0f} µs"
     )
     found = {"device": device.id, "launches": len(stored.seconds), "between": stored.between, "fixed": stored.fixed}
-    return Answer(found | {"file": store.path_of(device)})
+    return Answer(found | {"file": store.path_of_times(device)})
 
 
 def _train(options: argparse.Namespace) -> Answer:

@@ -12,7 +12,7 @@ from textwrap import wrap
 from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
-from edgelearn.compile.memory.budget import budgets
+from edgelearn.compile.search import budgets
 from edgelearn.display import escaped
 from edgelearn.errors import EdgelearnError
 from edgelearn.experiments.config import Config, ConfigError, Setting, settings

@@ -10,7 +10,7 @@ import argparse
 from dataclasses import asdict
 
 from edgelearn import atomic
-from edgelearn.compile.precision.precision import KINDS
+from edgelearn.compile.precision import KINDS
 from edgelearn.experiments.config import TrainingConfig
 from edgelearn.experiments.precision import SEEDS, PrecisionConfig
 from edgelearn.lab.runs import RunStore, figures
@@ -152,7 +152,7 @@ def _tasks(options: argparse.Namespace) -> Answer:
 
 
 def _cost(options: argparse.Namespace) -> Answer:
-    from edgelearn.compile.precision.formula import convolutions, layer_traffic
+    from edgelearn.compile.precision import convolutions, layer_traffic
     from edgelearn.experiments import precision_claims
     from edgelearn.interop import find_network
 

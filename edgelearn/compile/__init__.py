@@ -1,16 +1,11 @@
 """The compiler: from a network to a plan, every launch of a step and the place of every byte, before anything runs."""
 
-from .accounting import Accounting, account
-from .combination import Combination
-from .explain import Explanation, explain
-from .memory.budget import Budget, BudgetLike
-from .memory.launch_times import LaunchTimes
-from .memory.planner import make_plan
-from .memory.strategies import Compress, Encoding, Invert, Mask, Offload, Recompute, Store, Strategy
-from .plan import Plan
-from .precision.precision import Precision, RangeMode
-from .program import Kind, ProgramKey
+from .memory import Compress, Encoding, Invert, Mask, Offload, Recompute, Store, Strategy
+from .plan import Accounting, Explanation, Kind, Plan, ProgramKey, account, explain
+from .planner import Combination, make_plan
+from .precision import Precision, RangeMode
 from .request import Request
+from .search import Budget, BudgetLike, LaunchTimes
 
 __all__ = [
     "Accounting", "Budget", "BudgetLike", "Combination", "Compress", "Encoding", "Explanation", "Invert", "Kind",

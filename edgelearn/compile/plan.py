@@ -1,26 +1,112 @@
-"""The plan: every launch and the place of every byte, before anything runs."""
+"""The plan: every launch and the place of every byte, before anything runs, and accounts of it.
+
+Published figures of activation memory use several definitions without naming them: `account` has them side by side.
+`explain` accounts for all planned bytes by layer, purpose and time.
+
+>>> print(account(make_plan(Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch"), device)))
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 from functools import cached_property
+from math import prod
+from typing import NamedTuple
 
-from edgelearn.device.units import int8_speed
+from edgelearn.device import int8_speed
 from edgelearn.display import Displayed
 from edgelearn.errors import PlanError
+from edgelearn.graph.network import Network
 from edgelearn.launch import Buffer, Decision, Launch, Role, Traffic
-from edgelearn.ops import Traits
+from edgelearn.ops import Activation, BatchNormalization, Conv2D, DepthwiseConv2D, Traits
 from edgelearn.ops.quantize import Quantizer
+from edgelearn.ops.tensor import Tensor
 from edgelearn.units import MB
 
-from . import arena
-from .memory.strategies.offload import Offload, offload_of
-from .precision.precision import Precision, RangeMode
-from .program import Kind, Program, ProgramKey
+from . import storage
+from .memory import Offload, offload_of
+from .precision import Precision, RangeMode
+from .rematerialisation import Rematerialisation
 from .request import Request
-from .storage import Storage
+from .storage import Lifetime, Storage, alive, lifetimes
+
+
+class Kind(Enum):
+    """The work that a program does on a micro-batch."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    PREDICT = "predict"
+
+
+@dataclass(frozen=True)
+class ProgramKey:
+    """Names a program of a plan.
+
+    Arguments:
+    - `kind`: what it does.
+    - `examples`: size of the micro-batch.
+    - `ranges`: how quantized tensors get their ranges.
+    - `first`: the micro-batch begins a mini-batch, so that gradients start anew.
+    """
+
+    kind: Kind
+    examples: int
+    ranges: RangeMode = RangeMode.OBSERVED
+    first: bool = True
+
+    def __str__(self) -> str:
+        ranges = "" if self.ranges is RangeMode.OBSERVED else f", ranges {self.ranges.value}"
+        return f"{self.kind.value} {self.examples}{ranges}{'' if self.first else ', not the first'}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Program(Displayed):
+    """Launches for one size of micro-batch, and the tensors through which the host feeds and reads them.
+
+    - `prepare`: once a mini-batch: what derives from parameters.
+    - `micro`: for each micro-batch: forward and backward pass.
+    - `finish`: once a mini-batch: gradients completed and checked, weights updated.
+    - `inputs`: the network's inputs, by name.
+    - `outputs`: its outputs, by name; without the head that a loss computes itself.
+    - `rematerialisation`: what became of its activations.
+    - `measure`: as weights are loaded: extremes of kernels, which updates leave from then on.
+    """
+
+    prepare: list[Launch]
+    micro: list[Launch]
+    finish: list[Launch]
+    inputs: dict[str, Tensor]
+    outputs: dict[str, Tensor]
+    rematerialisation: Rematerialisation
+    measure: list[Launch]
+
+    @property
+    def y(self) -> Tensor:
+        """The only output."""
+        (tensor,) = self.outputs.values()
+        return tensor
+
+    @property
+    def headline(self) -> str:
+        return f"of {len(self.launches)} launches"
+
+    @property
+    def launches(self) -> list[Launch]:
+        """The launches of a step whose mini-batch is a single micro-batch."""
+        return self.prepare + self.micro + self.finish
+
+    @property
+    def all_launches(self) -> list[Launch]:
+        return self.measure + self.launches
+
+    @property
+    def inverted(self) -> dict[Buffer, Buffer]:
+        """Copies in the backward pass that were restored by inversion, by their originals in the forward pass."""
+        return self.rematerialisation.inverted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,9 +205,9 @@ class Plan(Displayed):
     def live_bytes(self, kind: Kind = Kind.TRAIN) -> list[tuple[str, int]]:
         """(layer, bytes of temporaries alive) at each launch of the largest micro-batch: the timeline of a step."""
         program = self.program(kind)
-        launches, lives = program.micro, arena.lifetimes(program.micro, [y.buffer for y in program.outputs.values()])
+        launches, lives = program.micro, storage.lifetimes(program.micro, [y.buffer for y in program.outputs.values()])
         return [
-            (launch.layer, sum(buffer.nbytes for buffer in arena.alive(lives, at)))
+            (launch.layer, sum(buffer.nbytes for buffer in storage.alive(lives, at)))
             for at, launch in enumerate(launches)
         ]
 
@@ -175,3 +261,275 @@ class Plan(Displayed):
         if r.precision.stores_integers:
             lines.append(f"  {int8_speed(self.traits.find_units())}")
         return "\n".join(lines)
+
+
+DEFINITIONS = {
+    "stored": "written before the gradient of the loss and read after it; and the input, if the backward pass reads it",
+    "paged": "offloaded between the passes, to the host's memory or a file",
+    "peak": "largest sum of stored and workspace, as allocated: the arena of temporaries, and the input",
+    "framework": "inputs of convolutions and BatchNorms, each tensor once: what a framework saves if activations work "
+    "in place",
+    "framework_not_in_place": "the same and inputs of activations: what PyTorch saves (2.13, ReLU6 in place or not)",
+    "conv_inputs": "inputs of convolutions, each tensor once",
+}
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Bytes of a micro-batch's activations, by each of the DEFINITIONS. It prints as a table in MB.
+
+    Arguments:
+    - `stored`: held between the forward and the backward pass, from the plan's launches.
+    - `paged`: held outside the device, as allocated.
+    - `peak`: activations and workspace at their fullest moment, and the input, as allocated.
+    - `framework`: inputs of convolutions and BatchNorms, each once: what a framework saves if activations work in
+      place. It and the next two follow from the network's shapes, in float32 and without padding.
+    - `framework_not_in_place`: the same and inputs of activations, as PyTorch saves them.
+    - `conv_inputs`: inputs of convolutions, each once.
+    """
+
+    stored: int
+    paged: int
+    peak: int
+    framework: int
+    framework_not_in_place: int
+    conv_inputs: int
+
+    def __str__(self) -> str:
+        """A table of MB, names and definitions."""
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return "\n".join(f"{nbytes / MB:>9.2f} MB  {name:<22}  {DEFINITIONS[name]}" for name, nbytes in values)
+
+
+def account(plan: Plan) -> Accounting:
+    """Count the activations of a training plan. Raises PlanError for other plans."""
+    network, n = plan.request.network, plan.request.micro_batch
+    if plan.request.optimizer is None:
+        raise PlanError("Only a training plan stores activations: give the request an optimizer.")
+    convolved, normalized, activated = (
+        _inputs(network, *kinds) for kinds in ((Conv2D, DepthwiseConv2D), (BatchNormalization,), (Activation,))
+    )
+    return Accounting(
+        stored=sum(buffer.nbytes for buffer in stored(plan.program(Kind.TRAIN))),
+        paged=plan.paged_bytes,
+        peak=plan.arena_bytes + sum(x.buffer.nbytes for x in plan.storage.inputs.values()),
+        framework=_nbytes(network, convolved | normalized, n),
+        framework_not_in_place=_nbytes(network, convolved | normalized | activated, n),
+        conv_inputs=_nbytes(network, convolved, n),
+    )
+
+
+def stored(program: Program) -> list[Buffer]:
+    """Buffers that a training program holds between forward and backward pass, largest first."""
+    launches, loss_at = program.micro, program.rematerialisation.loss_at
+    held = [life.buffer for life in lifetimes(launches) if life.first < loss_at < life.last]
+    read = {buffer for launch in launches[loss_at:] for buffer in launch.reads}
+    held += [x.buffer for x in program.inputs.values() if x.buffer in read]
+    return sorted(held, key=lambda buffer: -buffer.nbytes)
+
+
+def _inputs(network: Network, *kinds: type) -> set[str]:
+    return {node.inputs[0] for node in network.nodes.values() if isinstance(node.op, kinds)}
+
+
+def _nbytes(network: Network, names: set[str], n: int) -> int:
+    return 4 * n * sum(prod(network.shape_of(name)) for name in names)
+
+
+STORED, WORKSPACE, GAPS = "stored", "workspace", "gaps"
+ALL = "(all layers)"
+BAR = 40  # characters of the longest bar
+
+
+@dataclass(frozen=True)
+class Share:
+    """Bytes of a layer for one purpose, at the peak of activations and workspace.
+
+    Arguments:
+    - `purpose`: a role's value, such as "parameters"; for temporaries "stored", "compressed", "recomputed", "inverted",
+      "restored" or "workspace"; "gaps" for unused bytes between temporaries.
+    """
+
+    layer: str
+    purpose: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Consecutive launches of one layer in one pass.
+
+    Arguments:
+    - `nbytes`: largest number of bytes of live temporaries; `purposes` divides them by purpose.
+    - `paged`: bytes offloaded at that time.
+    """
+
+    layer: str
+    forward: bool
+    nbytes: int
+    purposes: dict[str, int]
+    paged: int = 0
+
+
+class ActivationBytes(NamedTuple):
+    """An activation that the backward pass reads."""
+
+    layer: str
+    name: str
+    purpose: str
+    nbytes: int
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation(Displayed):
+    """Memory of a plan in detail; prints as tables.
+
+    Arguments:
+    - `plan`: the plan.
+    - `shares`: bytes by layer and purpose; their sum is all planned bytes.
+    - `activations`: activations that the backward pass reads.
+    - `timeline`: live bytes during a micro-batch, in order.
+    - `accounting`: activation memory by published definitions; None unless the plan trains.
+    """
+
+    plan: Plan = field(repr=False)
+    shares: list[Share]
+    activations: list[ActivationBytes]
+    timeline: list[Moment]
+    accounting: Accounting | None
+
+    def by_layer(self) -> dict[str, Counter[str]]:
+        """Bytes by layer (in network order) and purpose."""
+        layers: dict[str, Counter[str]] = {}
+        for share in self.shares:
+            layers.setdefault(share.layer, Counter())[share.purpose] += share.nbytes
+        return layers
+
+    def by_purpose(self) -> Counter[str]:
+        """Bytes by purpose."""
+        purposes: Counter[str] = Counter()
+        for share in self.shares:
+            purposes[share.purpose] += share.nbytes
+        return purposes
+
+    def table(self) -> str:
+        """A table of bytes by layer: persistent buffers, and temporaries at their peak."""
+        rematerialisation = _program(self.plan).rematerialisation
+        stored, restored = {STORED, *rematerialisation.held.values()}, set(rematerialisation.purposes.values())
+        lines = [f"{'layer':<32}{'parameters':>12}{'others':>12}{STORED:>12}{'restored':>14}{WORKSPACE:>12}"]
+        for layer, nbytes in self.by_layer().items():
+            columns = [
+                sum(nbytes[purpose] for purpose in purposes)
+                for purposes in ({Role.PARAMETER.value}, stored, restored, {WORKSPACE, GAPS})
+            ]
+            others = nbytes.total() - sum(columns)
+            parameters, kept, copies, work = columns
+            lines.append(f"{layer[:31]:<32}{parameters:>12,}{others:>12,}{kept:>12,}{copies:>14,}{work:>12,}")
+        return "\n".join(lines)
+
+    def timetable(self) -> str:
+        """The timeline as text: peak MB of each layer in each pass."""
+        most = max(moment.nbytes for moment in self.timeline)
+        return "\n".join(
+            f"{'forward' if m.forward else 'backward':<9}{m.layer[:31]:<32}{m.nbytes / MB:>8.2f} MB  "
+            f"{'█' * round(BAR * m.nbytes / most)}" + (f"  offloaded {m.paged / MB:.2f} MB" if m.paged else "")
+            for m in self.timeline
+        )
+
+    @property
+    def headline(self) -> str:
+        return f"of {sum(share.nbytes for share in self.shares) / MB:.2f} MB"
+
+    def __str__(self) -> str:
+        parts = [str(self.plan)]
+        if self.accounting:
+            parts.append(f"Activations, by definition:\n{self.accounting}")
+        sizes = sorted(self.by_purpose().items(), key=lambda item: -item[1])
+        lines = [f"{nbytes / MB:>9.2f} MB  {purpose}" for purpose, nbytes in sizes]
+        parts.append("All planned bytes, at the peak of activations and workspace:\n" + "\n".join(lines))
+        purposes: dict[str, list[int]] = {}
+        for activation in self.activations:
+            purposes.setdefault(activation.purpose, []).append(activation.nbytes)
+        lines = [f"{sum(n) / MB:>9.2f} MB  {purpose}: {len(n)} tensors" for purpose, n in purposes.items()]
+        parts.append("Activations that the backward pass reads:\n" + "\n".join(lines))
+        return "\n\n".join(parts)
+
+
+def explain(plan: Plan) -> Explanation:
+    """Explain the memory of a full micro-batch of training, or of prediction if the plan doesn't train."""
+    program = _program(plan)
+    purposes = _Purposes(plan, program)
+    lives = lifetimes(program.micro, [y.buffer for y in program.outputs.values()])
+    fullest = max(range(len(program.micro)), key=lambda at: sum(x.nbytes for x in alive(lives, at)))
+    temporary = [Share(_layer(buffer), purposes[buffer], buffer.nbytes) for buffer in alive(lives, fullest)]
+    gaps = plan.arena_bytes - sum(share.nbytes for share in temporary)
+    order = {name: number for number, name in enumerate(plan.request.network.nodes)}
+    shares = sorted([*_persistent(plan), *temporary], key=lambda share: order.get(share.layer, len(order)))
+    return Explanation(
+        plan,
+        [*shares, Share(ALL, GAPS, gaps)],
+        purposes.activations(),
+        list(_timeline(program, lives, purposes)),
+        account(plan) if plan.request.optimizer else None,
+    )
+
+
+def _program(plan: Plan) -> Program:
+    return plan.program(Kind.TRAIN if plan.request.optimizer else Kind.PREDICT)
+
+
+class _Purposes:
+    """The purpose of each temporary of a program."""
+
+    def __init__(self, plan: Plan, program: Program) -> None:
+        self.program, self.activity = program, program.rematerialisation
+        self.stored = set(stored(program)) if plan.request.optimizer else set()
+
+    def __getitem__(self, buffer: Buffer) -> str:
+        default = STORED if buffer in self.stored else WORKSPACE
+        return self.activity.purposes.get(buffer) or self.activity.held.get(buffer) or default
+
+    def activations(self) -> list[ActivationBytes]:
+        """Stored and offloaded buffers and copies, in the order of the forward pass."""
+        paged = [buffer for buffer in self.activity.held if buffer.role is Role.PAGED]
+        last_copies = {original: copy for copy, original in self.activity.originals.items()}.values()
+        written = [buffer for launch in self.program.micro for buffer in launch.writes]
+        order = {buffer: number for number, buffer in enumerate(dict.fromkeys(written))}
+        buffers = sorted(
+            [*self.stored, *paged, *last_copies], key=lambda b: order.get(self.activity.originals.get(b, b), -1)
+        )
+        return [ActivationBytes(_layer(buffer), buffer.name, self[buffer], buffer.nbytes) for buffer in buffers]
+
+
+def _persistent(plan: Plan) -> Iterator[Share]:
+    """Bytes by role and layer, and the padding of each role."""
+    rest = Counter({role: size for role, size in plan.bytes_by_role.items() if role is not Role.TEMPORARY})
+    buffers = [(buffer.role, _layer(buffer), buffer.nbytes) for buffer in plan.storage.buffers]
+    buffers += [(Role.OPTIMIZER, name.split("/")[1], t.buffer.nbytes) for name, t in plan.storage.slot_tensors.items()]
+    for role, layer, nbytes in buffers:
+        rest[role] -= nbytes
+        yield Share(layer, role.value, nbytes)
+    for role, nbytes in rest.items():
+        yield Share(ALL, role.value, nbytes)
+
+
+def _layer(buffer: Buffer) -> str:
+    return buffer.layer or (buffer.name.split("/")[0] if "/" in buffer.name else ALL)
+
+
+def _timeline(program: Program, lives: list[Lifetime], purposes: _Purposes) -> Iterator[Moment]:
+    pages = lifetimes(program.micro, role=Role.PAGED)
+    backward_at = program.rematerialisation.backward_at
+    moments: list[Moment] = []
+    for at, launch in enumerate(program.micro):
+        nbytes: Counter[str] = Counter()
+        for buffer in alive(lives, at):
+            nbytes[purposes[buffer]] += buffer.nbytes
+        paged = sum(buffer.nbytes for buffer in alive(pages, at))
+        moment = Moment(launch.layer, at < backward_at, nbytes.total(), dict(nbytes), paged)
+        before = moments[-1] if moments else None
+        if before is None or (before.layer, before.forward) != (moment.layer, moment.forward):
+            moments.append(moment)
+        elif moment.nbytes > before.nbytes:
+            moments[-1] = moment
+    yield from moments

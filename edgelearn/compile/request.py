@@ -11,8 +11,8 @@ from edgelearn.errors import PlanError
 from edgelearn.graph.network import Network
 from edgelearn.ops import Compute, Loss, Losses, Optimizer, SoftmaxCrossEntropy
 
-from .memory.activation_memory import ActivationMemory, check
-from .precision.precision import Precision
+from .memory import ActivationMemory, check_activation_memory
+from .precision import Precision
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,7 +114,7 @@ class Request(Displayed):
                 f"leave one of them off."
             )
         self.precision.check(network)
-        check(network, self.activation_memory, self.precision)
+        check_activation_memory(network, self.activation_memory, self.precision)
         if unknown := self.losses.by_output.keys() - set(self.outputs):
             raise PlanError(f"'{min(unknown)}' has a loss, but outputs of the network are {', '.join(self.outputs)}.")
         if self.optimizer and not self.losses.by_output:

@@ -17,7 +17,7 @@ import numpy as np
 
 from edgelearn import atomic
 from edgelearn.compile import account
-from edgelearn.compile.combination import Combination
+from edgelearn.compile.planner import Combination
 from edgelearn.data.draws import stratified_split
 from edgelearn.display import Displayed
 from edgelearn.errors import DataError, RunError

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from edgelearn.compile import Precision
-from edgelearn.compile.memory.budget import budgets
+from edgelearn.compile.search import budgets
 from edgelearn.data import audio as clip_folder
 from edgelearn.data import features
 from edgelearn.data import pictures as picture_folder

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from edgelearn.compile import Kind, LaunchTimes, Plan, Request, account, make_plan
-from edgelearn.compile.memory.policies import EXACT, POLICIES, find_policy, invertible, paged
+from edgelearn.compile.policies import EXACT, POLICIES, find_policy, invertible, paged
 from edgelearn.data.cifar10 import SIZE, standardized
 from edgelearn.data.draws import stratified_split
 from edgelearn.data.flowers import load_flowers
@@ -44,7 +44,7 @@ from edgelearn.models import (
 )
 from edgelearn.ops import SGD, Adam, Optimizer, pack
 from edgelearn.runtime import Context, Kernels, Session
-from edgelearn.runtime.build import VARIABLE, folder
+from edgelearn.runtime.kernels import VARIABLE, programs_folder
 from edgelearn.train import Model, PictureSource, Subset
 from edgelearn.units import MB
 
@@ -145,7 +145,7 @@ def footprint(device: Device) -> int:
     """Peak memory minus memory after the imports, in bytes, of a process whose kernels are compiled already and kept
     as binaries: the second of two. Raises RunError where one fails."""
     nbytes = 0
-    kept = {VARIABLE: str(folder() or "")}
+    kept = {VARIABLE: str(programs_folder() or "")}
     for _ in range(2):
         try:
             with Worker("edgelearn.experiments.memory:Training", environment=kept) as worker:
@@ -221,7 +221,7 @@ def check_process(device: Device) -> Claim:
     """The claim on main memory, for MobileNet V2 1.0/224, batch 1. Raises as `footprint`."""
     claim = f"A process that trains all layers takes at most {PROCESS} MB over its imports, kernels compiled"
     own_memory = device.kind != "cpu"
-    if own_memory or folder() is None:
+    if own_memory or programs_folder() is None:
         why = "the device has memory of its own" if own_memory else "compiled kernels are not stored here"
         return Claim(claim, f"not counted: {why}", None)
     nbytes = footprint(device)

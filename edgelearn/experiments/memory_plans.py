@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgelearn.compile import Compress, Offload, Plan, Request, account, make_plan
-from edgelearn.compile.explain import explain
-from edgelearn.compile.memory.budget import COUNTS, budgets
-from edgelearn.compile.memory.policies import POLICIES, cuts, find_policy
-from edgelearn.compile.memory.strategies import Encoding
-from edgelearn.compile.precision.named import named_precision
+from edgelearn.compile.memory import Encoding
+from edgelearn.compile.plan import explain
+from edgelearn.compile.policies import POLICIES, cuts, find_policy
+from edgelearn.compile.precision import named_precision
+from edgelearn.compile.search import COUNTS, budgets
 from edgelearn.device import Device
 from edgelearn.display import Displayed
 from edgelearn.errors import PlanError, RunError, UsageError

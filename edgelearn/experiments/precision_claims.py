@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgelearn.compile import Kind, Plan, Precision, Request, make_plan
-from edgelearn.compile.accounting import stored
-from edgelearn.compile.precision.formula import LayerTraffic, convolutions, layer_traffic, network_traffic
-from edgelearn.device import Device
-from edgelearn.device.units import first_of
+from edgelearn.compile.plan import stored
+from edgelearn.compile.precision import LayerTraffic, convolutions, layer_traffic, network_traffic
+from edgelearn.device import Device, first_of
 from edgelearn.display import Displayed
 from edgelearn.errors import RunError
 from edgelearn.extensions import check_name

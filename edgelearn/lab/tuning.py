@@ -33,16 +33,17 @@ import numpy as np
 
 from edgelearn import tuned
 from edgelearn.compile import Kind, Plan, Request, make_plan
-from edgelearn.compile.program import Program
+from edgelearn.compile.plan import Program
 from edgelearn.device import Device, DeviceKind
 from edgelearn.errors import EdgelearnError
 from edgelearn.graph import split_frozen
-from edgelearn.launch import Buffer, Decision, KernelConfig, Launch, Role
+from edgelearn.launch import Buffer, Decision, Launch, Role
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD, Traits
 from edgelearn.runtime import Context, Kernels, Session, choose_device
-from edgelearn.runtime.feed import Examples, Targets, random_batch
+from edgelearn.runtime.session import Examples, Targets, random_batch
 from edgelearn.statistics import quartiles
+from edgelearn.tuned.store import KernelConfig
 
 from .bench.engine import make_request
 from .bench.workloads import Workload

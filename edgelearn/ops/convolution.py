@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from edgelearn.errors import ShapeError
-from edgelearn.launch import KernelConfig
+from edgelearn.tuned.store import KernelConfig
 
 from . import convolution_local, convolution_units, grouped, pointwise, tiles, winograd
 from .base import Arrays, Gradients, LinearOp, Weight, is_count

@@ -3,7 +3,7 @@ kernels/convolution_local.cl."""
 
 from __future__ import annotations
 
-from edgelearn.launch import KernelConfig
+from edgelearn.tuned.store import KernelConfig
 
 from .emit import Emitter, Epilogue, Traits
 from .sums import LONGEST_SUM, Sum, start_sum

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgelearn.device.units import WARPGROUPS, with_probe
-from edgelearn.launch import KernelConfig
+from edgelearn.device import WARPGROUPS, with_probe
+from edgelearn.tuned.store import KernelConfig
 
 from .emit import Emitter, Epilogue
 from .formats import StoredType

@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 
 from edgelearn.errors import ShapeError
-from edgelearn.launch import KernelConfig
+from edgelearn.tuned.store import KernelConfig
 
 from . import grouped, tiles
 from .base import Arrays, Gradients, LinearOp, Weight, is_count

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from edgelearn.launch import Access, Buffer, Decision, In, KernelConfig, Launch, Many, Role
+from edgelearn.launch import Access, Buffer, Decision, In, Launch, Many, Role
 from edgelearn.tuned import Traits
+from edgelearn.tuned.store import KernelConfig
 
 from .compute import Compute
 from .control import Control

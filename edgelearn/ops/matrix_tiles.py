@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgelearn.launch import KernelConfig
+from edgelearn.tuned.store import KernelConfig
 
 from .emit import Traits
 from .sums import LONGEST_SUM

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from edgelearn.launch import KernelConfig, Role
+from edgelearn.launch import Role
+from edgelearn.tuned.store import KernelConfig
 
 from . import quads, quantized_units, tiles
 from . import quantized_copy as quantized_copy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgelearn.launch import KernelConfig
+from edgelearn.tuned.store import KernelConfig
 
 from . import quads, tiles
 from .depthwise import DepthwiseConv2D

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgelearn.launch import KernelConfig
+from edgelearn.tuned.store import KernelConfig
 
 from . import quantized_copy as quantized_copy
 from .emit import Emitter, Epilogue

@@ -15,8 +15,7 @@ from math import prod
 
 import numpy as np
 
-from edgelearn.launch import Buffer, In, InMask, InOut, Out
-from edgelearn.launch.buffers import words_of
+from edgelearn.launch import Buffer, In, InMask, InOut, Out, words_of
 
 from .function import Function
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product
 
-from edgelearn.launch import KernelConfig
+from edgelearn.tuned.store import KernelConfig
 
 from .emit import Traits
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from edgelearn.launch import Access, KernelConfig
+from edgelearn.launch import Access
+from edgelearn.tuned.store import KernelConfig
 
 from . import tiles
 from .emit import Emitter, Epilogue, Traits

@@ -1,14 +1,10 @@
 """Drive a device: list and choose devices, allocate memory, compile kernels, run plans."""
 
-from .choose import DeviceChoice, choose_device
 from .context import Context
-from .feature_cache import FeatureCache
+from .devices import DeviceChoice, SelfTest, choose_device, list_devices, self_test
 from .kernels import Kernels
-from .offload_speed import launch_times
-from .pages import Pages, on_disk
-from .platforms import list_devices
+from .pages import FeatureCache, Pages, launch_times, on_disk
 from .runner import Runner
-from .self_test import SelfTest, self_test
 from .session import Session
 
 __all__ = [

@@ -1,8 +1,16 @@
-"""A device in use: its OpenCL context, in-order queue and memory accounting."""
+"""A device in use: its OpenCL context and queues, buffers with accounting of their bytes, and pinned host memory."""
 
 from __future__ import annotations
 
+import ctypes
+import logging
+import mmap
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -10,11 +18,176 @@ import numpy as np
 
 from edgelearn.device import Device
 from edgelearn.display import Displayed
+from edgelearn.errors import DeviceError
+from edgelearn.units import megabytes
 
-from .handles import opencl_device
-from .memory import DeviceBuffer, Ledger
-from .pinned import PinnedArrays
-from .process import check_process
+from .driver import check_process, opencl_device
+
+HUGE_PAGE = 2 << 20
+
+
+class Ledger:
+    """Count of device memory in bytes: `held` now, `peak` so far, and `limit`, what the device has."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        self.peak = 0
+
+    def restart_peak(self) -> None:
+        """Count the peak from what is held now."""
+        self.peak = self.held
+
+    def add(self, nbytes: int) -> None:
+        self.held += nbytes
+        self.peak = max(self.peak, self.held)
+
+
+class DeviceBuffer:
+    """A device buffer, freed by `release()` or when garbage-collected; `handle` is the cl.Buffer.
+
+    Arguments:
+    - `name`: used in error messages.
+    - `on_host`: the device shares the host's memory (default False).
+
+    Raises DeviceError if there is not enough memory.
+    """
+
+    def __init__(self, context: Any, ledger: Ledger, nbytes: int, name: str, on_host: bool = False) -> None:
+        import pyopencl as cl
+
+        self.nbytes, self.name, self._ledger, self.handle = nbytes, name, ledger, None
+        if ledger.held + nbytes > ledger.limit:  # NVIDIA's driver would notice only when the buffer is used
+            raise self._refusal(f"it has {megabytes(ledger.limit)}, of which {megabytes(ledger.held)} are in use")
+        memory = _in_huge_pages(nbytes) if on_host and nbytes >= HUGE_PAGE else None
+        flags = cl.mem_flags.READ_WRITE | (0 if memory is None else cl.mem_flags.USE_HOST_PTR)
+        try:
+            self.handle = cl.Buffer(context, flags, nbytes, memory)
+        except cl.Error as error:
+            raise self._refusal(str(error)) from None
+        ledger.add(nbytes)
+
+    def _refusal(self, why: str) -> DeviceError:
+        return DeviceError(
+            f"The device has no {megabytes(self.nbytes)} for '{self.name}' ({why}). "
+            f"Use a smaller micro-batch, train fewer layers, or choose another device."
+        )
+
+    def release(self) -> None:
+        if self.handle is not None:
+            self.handle.release()
+            self.handle = None
+            self._ledger.add(-self.nbytes)
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None) is not None:
+            self.handle = None  # dropping the last reference releases it
+            self._ledger.add(-self.nbytes)
+
+
+def _in_huge_pages(nbytes: int) -> np.ndarray | None:
+    """Host memory in huge pages of 2 MiB, on Linux: with 4 KiB pages, TLB misses take 3 % of a training step."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return None
+    pages = mmap.mmap(-1, nbytes + HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = np.frombuffer(pages, np.uint8)
+    start = -memory.ctypes.data % HUGE_PAGE
+    pages.madvise(mmap.MADV_HUGEPAGE, start, nbytes // HUGE_PAGE * HUGE_PAGE)
+    return memory[start : start + nbytes]
+
+
+LEAST = 1 << 16  # bytes of an array that is worth it
+LIMIT = 1 << 30  # bytes that a context holds at most
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class _Block:
+    """A buffer in pinned memory, and its bytes as an array, which stay mapped."""
+
+    buffer: Any
+    words: np.ndarray
+
+
+class PinnedArrays:
+    """Makes arrays in pinned memory. What they took is used again once they and all their views are gone, until
+    `release`.
+
+    If the driver has no more pinned memory, arrays lie in ordinary memory from then on, which gives the same values at
+    less speed; the log says so once.
+
+    Arguments:
+    - `cl_context`, `queue`: of the device that reads the arrays; the queue maps them, nothing else.
+    - `limit`: bytes to hold at most (default 1 GiB); arrays beyond lie in ordinary memory, as do small ones.
+    """
+
+    def __init__(self, cl_context: Any, queue: Any, limit: int = LIMIT) -> None:
+        self._context, self._queue, self._limit = cl_context, queue, limit
+        self._lock = threading.Lock()
+        self._free: list[_Block] = []
+        self.nbytes = 0  # held
+
+    def empty(self, shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
+        """An array as np.empty makes it. Any thread may call this."""
+        nbytes = prod(shape) * np.dtype(dtype).itemsize
+        block = self._take(nbytes) if nbytes >= LEAST else None
+        if block is None:
+            return np.empty(shape, dtype)
+        # An owner of its own, which views of it keep alive: `words` would outlive them all
+        owner = (ctypes.c_ubyte * nbytes).from_address(block.words.ctypes.data)
+        array = np.frombuffer(memoryview(owner), dtype)
+        weakref.finalize(array, self._give_back, block).atexit = False
+        return array.reshape(shape)
+
+    def release(self) -> None:
+        """Give the blocks that no array uses back to the driver. Any thread may call this."""
+        with self._lock:
+            self._free_until(0)
+
+    def _take(self, nbytes: int) -> _Block | None:
+        """The smallest free block that is large enough, or a new one; None if there is no room for it."""
+        import pyopencl as cl
+
+        with self._lock:
+            fitting = [block for block in self._free if block.words.nbytes >= nbytes]
+            if fitting:
+                block = min(fitting, key=lambda block: block.words.nbytes)
+                self._free.remove(block)
+                return block
+            self._free_until(self._limit - nbytes)  # those that are there are too small
+            if self.nbytes + nbytes > self._limit:
+                return None
+            try:
+                block = self._allocate(nbytes)
+            except (cl.Error, MemoryError) as error:
+                self._limit = self.nbytes  # asking again for each array would take time
+                _log.warning(
+                    f"The driver has no {megabytes(nbytes)} of pinned memory besides {megabytes(self.nbytes)} "
+                    f"({error}). Examples lie in ordinary memory from now on: copies to the device take longer."
+                )
+                return None
+            self.nbytes += nbytes
+            return block
+
+    def _free_until(self, most: int) -> None:
+        """Drop free blocks until `most` bytes are held or none is free."""
+        while self.nbytes > most and self._free:
+            self.nbytes -= self._free.pop().words.nbytes
+
+    def _allocate(self, nbytes: int) -> _Block:
+        import pyopencl as cl
+
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
+        buffer = cl.Buffer(self._context, flags, nbytes)
+        access: Any = cl.map_flags.READ | cl.map_flags.WRITE
+        bytes_ = np.dtype(np.uint8)
+        words, _ = cl.enqueue_map_buffer(self._queue, buffer, access, 0, (nbytes,), bytes_, is_blocking=True)
+        return _Block(buffer, words)
+
+    def _give_back(self, block: _Block) -> None:
+        # The collector may call this at any time, also while this thread holds the lock: appending needs none
+        self._free.append(block)
+
 
 _open: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()  # by the device's index
 

@@ -1,20 +1,197 @@
-"""Compiled kernels of one context, shared by launches with the same source and macros."""
+"""Kernels: source text with includes expanded, compiled programs cached on disk, and those of one context.
+
+Instructions that NVIDIA's OpenCL compiler has no target for are comments in kernels (kernels/include/warpgroups.h). It
+returns PTX, assembly as text, as a binary. Once it has turned their operands into registers, the marks are removed, and
+the text names the target that has the instructions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import hashlib
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from edgelearn import atomic, caches
+from edgelearn.device import Device
 from edgelearn.display import Displayed
-from edgelearn.errors import KernelError
-from edgelearn.launch.launch import Launch
+from edgelearn.errors import KernelError, RunError
+from edgelearn.launch import Launch
 
-from . import source
-from .build import build
 from .context import Context
-from .faults import POCL
+from .driver import POCL, POCL_CACHE, prepare_pocl_cache
+
+INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.MULTILINE)
+FUNCTION = re.compile(r"^KERNEL (\w+)\(.*?^}\n", re.MULTILINE | re.DOTALL)
+NO_BUILTINS = "-D_OPENCL_H_"  # Clang's guard of the header that declares all built-in functions
+
+
+@cache
+def kernels_folder() -> Path:
+    """`kernels/` inside the installed package, or next to it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    for candidate in (package / "kernels", package.parent / "kernels"):
+        if candidate.is_dir():
+            return candidate
+    raise KernelError(f"The OpenCL kernels are missing next to {package}: reinstall edgelearn.")
+
+
+@cache
+def read_source(name: str, kernel: str) -> str:
+    """Return the text of one kernel with its headers, without other kernels there, which drivers would compile.
+
+    Arguments:
+    - `name`: a file in `kernels/`, or the absolute path of another one; headers next to it take precedence.
+
+    Raises KernelError if the file and its headers have no such kernel.
+    """
+    path, seen = kernels_folder() / name, set[str]()
+
+    def expand(text: str) -> str:
+        return INCLUDE.sub(lambda match: header(match[1]), text)
+
+    def header(file: str) -> str:
+        if file in seen:
+            return ""
+        seen.add(file)
+        own = path.with_name(file)
+        return expand((own if own.is_file() else kernels_folder() / "include" / file).read_text())
+
+    text = expand(path.read_text())
+    if kernel not in (match[1] for match in FUNCTION.finditer(text)):
+        raise KernelError(f"{path} has no kernel '{kernel}'.")
+    return FUNCTION.sub(lambda match: match[0] if match[1] == kernel else "", text)
+
+
+def builtins() -> str:
+    """Return declarations of the built-in functions that kernels call, for programs compiled with NO_BUILTINS."""
+    return (kernels_folder() / "include" / "builtins.h").read_text()
+
+
+PTX_RULE = (  # what is replaced, in order; part of the names of cached programs
+    (rb"(?m)^\.target sm_90\b", b".target sm_90a"),
+    (rb"//sm_90a: ", b""),
+)
+
+
+def for_sm_90a(ptx: bytes) -> bytes:
+    """`ptx` with the instructions of sm_90a that it holds as comments."""
+    for pattern, text in PTX_RULE:
+        ptx = re.sub(pattern, text, ptx)
+    return ptx
+
+
+VARIABLE = "EDGELEARN_PROGRAMS"
+DIGEST = hashlib.sha256
+DIGEST_BYTES = DIGEST().digest_size
+KEEP_THEIR_OWN = (POCL,)  # platforms that find compiled programs again
+FOR_SM_90A = "-DUNIT=WGMMA"  # option of programs that hold instructions as comments (`for_sm_90a`)
+ROOM = 4_000_000  # bytes that PoCL needs for a program
+QUIETLY = ("-w",)  # PoCL's compiler prints what it remarks to the terminal, past Python; the tests build without this
+
+
+def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
+    """Return a built cl.Program. Raises pyopencl.Error with the driver's log; warnings are suppressed.
+
+    Binaries are cached on disk. Those of PoCL only if EDGELEARN_PROGRAMS is set: PoCL has a cache of its own, and
+    compiles a kernel a second time, for work-groups of any size, when it is asked for a binary. A program made from
+    one takes 0.3 MB less.
+    """
+    import pyopencl as cl
+
+    options = [*options, *_exact_division(context)]
+    kept = programs_folder() if context.device.platform not in KEEP_THEIR_OWN or VARIABLE in os.environ else None
+    path = kept / _program_name(context.device, source, options) if kept else None
+    if path and (binary := _load(path)):
+        try:
+            return _from_binary(context, binary)
+        except cl.Error:  # the driver has changed, but not its name
+            path.unlink(missing_ok=True)
+    _require_room(context.device)
+    program = _without_remarks(cl.Program(context.cl_context, source), options)
+    marked = FOR_SM_90A in options
+    if path is None and not marked:
+        return program
+    binary = program.get_info(cl.program_info.BINARIES)[0]
+    if marked:
+        binary = for_sm_90a(binary)
+    return _from_binary(context, binary) if (path and _save(path, binary)) or marked else program
+
+
+def programs_folder() -> Path | None:
+    """Folder of compiled programs: EDGELEARN_PROGRAMS, else in the user's cache. It may be deleted at any time. An
+    empty EDGELEARN_PROGRAMS disables the cache."""
+    return caches.folder("programs", VARIABLE)
+
+
+def _require_room(device: Device) -> None:
+    """Raise KernelError where PoCL would end the process: it writes what it compiles to its cache."""
+    if device.platform != POCL:
+        return
+    folder = prepare_pocl_cache().folder
+    problem = caches.problem(folder, ROOM) if folder else prepare_pocl_cache().problem
+    if problem:
+        raise KernelError(
+            f"PoCL can't compile: it has no room for kernels ({problem}). Free some, or name another "
+            f"folder in {POCL_CACHE}, and start again."
+        )
+
+
+def _exact_division(context: Context) -> list[str]:
+    """Option for correctly rounded division on GPUs, whose default may be off by 2.5 ulp: a zero point slightly below
+    7.5 would round to another integer. CPUs divide exactly."""
+    import pyopencl as cl
+
+    able = context.cl_context.devices[0].single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+    return ["-cl-fp32-correctly-rounded-divide-sqrt"] if context.device.is_gpu and able else []
+
+
+def _from_binary(context: Context, binary: bytes) -> Any:
+    import pyopencl as cl
+
+    return _without_remarks(cl.Program(context.cl_context, context.cl_context.devices, [binary]))
+
+
+def _without_remarks(program: Any, options: Sequence[str] = ()) -> Any:
+    import pyopencl as cl
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cl.CompilerWarning)
+        return program.build([*options, *QUIETLY], cache_dir=False)
+
+
+def _program_name(device: Device, source: str, options: Sequence[str]) -> str:
+    """Hash of everything that the binary depends on; the device's notes name the CPU compiled for."""
+    rule = [repr(PTX_RULE)] if FOR_SM_90A in options else []
+    key = "\n".join((device.id, device.version, device.driver, *device.notes, *options, *rule, source))
+    return DIGEST(key.encode()).hexdigest()
+
+
+def _load(path: Path) -> bytes | None:
+    """Read a binary, or None if it is missing or damaged: drivers may crash on a truncated one."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    binary = content[DIGEST_BYTES:]
+    return binary if binary and DIGEST(binary).digest() == content[:DIGEST_BYTES] else None
+
+
+def _save(path: Path, binary: bytes) -> bool:
+    """Write a binary; False if that fails, e.g. on a full disk."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_bytes(path, DIGEST(binary).digest() + binary)
+        return True
+    except (OSError, RunError) as error:
+        caches.not_saved(path, error)
+        return False
+
 
 Progress = Callable[[int, int, str], None]
 _in_use: WeakValueDictionary[tuple, Any] = WeakValueDictionary()  # programs by context, text and key
@@ -44,7 +221,7 @@ class Kernels(Displayed):
         for done, (key, launch) in enumerate(missing.items()):
             if progress:
                 progress(done, len(missing), launch.kernel)
-            text = source.read(launch.source, launch.kernel)
+            text = read_source(launch.source, launch.kernel)
             shared = self.context.cl_context.int_ptr, text, *key
             program = _in_use.get(shared)
             if program is None:
@@ -87,7 +264,7 @@ class Kernels(Displayed):
         if not self._declares or Path(launch.source).is_absolute():
             return None
         try:
-            return build(self.context, source.builtins() + text, [*options, source.NO_BUILTINS])
+            return build(self.context, builtins() + text, [*options, NO_BUILTINS])
         except cl.Error:
             self._declares = False
             return None

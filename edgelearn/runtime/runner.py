@@ -2,20 +2,87 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
+from ctypes import CDLL, byref, c_size_t, c_uint, c_void_p
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from edgelearn.launch.buffers import Buffer, Role
-from edgelearn.launch.launch import Launch, Many, scalar
-from edgelearn.launch.transfer import Await, Transfer
+from edgelearn.launch import Await, Buffer, Launch, Many, Role, Transfer, scalar
 
 from .context import Context
-from .enqueue import without_event
 from .kernels import Kernels
-from .transfer_queue import TransferQueue
+
+
+def without_event(queue: Any, kernel: Any, grid: Sequence[int], local: Sequence[int]) -> Callable[[], int] | None:
+    """Return a function that enqueues a kernel and returns OpenCL's error code, 0 if there is none; or None where
+    PyOpenCL's library doesn't tell where OpenCL is (Windows).
+
+    Arguments:
+    - `queue`, `kernel`: a cl.CommandQueue, and a cl.Kernel whose arguments are set. The caller keeps both.
+    - `grid`, `local`: work-items, and those of a work-group, in each dimension.
+    """
+    if (function := _function()) is None:
+        return None
+    sizes = [byref((c_size_t * len(size))(*size)) for size in (grid, local)]
+    handles = c_void_p(queue.int_ptr), c_void_p(kernel.int_ptr)
+    return partial(function, *handles, c_uint(len(grid)), None, *sizes, c_uint(0), None, None)
+
+
+@cache
+def _function() -> Any:
+    """OpenCL's clEnqueueNDRangeKernel, looked for in PyOpenCL's own library and those that it needs."""
+    from pyopencl import _cl
+
+    try:
+        return CDLL(_cl.__file__).clEnqueueNDRangeKernel
+    except (AttributeError, OSError):
+        return None
+
+
+class TransferQueue:
+    """Runs `Transfer` and `Await` launches on a second queue.
+
+    Before a page is copied back, the host waits until it has been copied out: drivers may read host memory when a copy
+    is enqueued, before the events that it waits for (NVIDIA's does)."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._events: dict[Buffer, Any] = {}
+        self._written: dict[Buffer, Any] = {}  # by page
+        self._done: deque[Any] = deque()  # kept until complete: freeing the event of a running copy blocks
+
+    def begin(self, buffer: Buffer, page: Buffer, target: Any, source: Any, offset: int) -> Any:
+        """Start a copy between a cl.Buffer, at byte `offset`, and an array. `buffer` is the one on the device, `page`
+        the one outside."""
+        import pyopencl as cl
+
+        outward = isinstance(target, np.ndarray)
+        if not outward and page in self._written:
+            self._written.pop(page).wait()
+        before = cl.enqueue_marker(self.context.queue)
+        self.context.queue.flush()
+        place = {"src_offset": offset} if outward else {"dst_offset": offset}
+        queue = self.context.transfers
+        event = cl.enqueue_copy(queue, target, source, wait_for=[before], is_blocking=False, **place)
+        queue.flush()
+        self._events[buffer] = event
+        if outward:
+            self._written[page] = event
+        return event
+
+    def wait(self, buffer: Buffer) -> None:
+        """Make the context's queue, not the host, wait for the last copy of `buffer`."""
+        import pyopencl as cl
+
+        event = self._events.pop(buffer)
+        cl.enqueue_barrier(self.context.queue, wait_for=[event])
+        self._done.append(event)
+        while self._done and self._done[0].command_execution_status == cl.command_execution_status.COMPLETE:
+            self._done.popleft()
+
 
 UNIT = 64  # bytes of a block: offsets reach kernels as numbers of blocks
 Memory = Callable[[Buffer], tuple[Any, int]]

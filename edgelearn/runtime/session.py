@@ -1,29 +1,262 @@
-"""A plan on a device: memory allocated, kernels compiled, steps run."""
+"""A session: a plan on a device, its memory allocated, kernels compiled, steps run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from edgelearn.compile.lower.heads import head_of
-from edgelearn.compile.plan import Plan
-from edgelearn.compile.program import Kind, Program, ProgramKey
+from edgelearn.compile.lowering import head_of, input_blocks
+from edgelearn.compile.plan import Kind, Plan, Program, ProgramKey
+from edgelearn.compile.request import Request
 from edgelearn.compile.storage import Weights
-from edgelearn.errors import DeviceError, FormatError
-from edgelearn.launch import Buffer, Launch, Role, Traffic
+from edgelearn.errors import DeviceError, FormatError, PlanError
+from edgelearn.launch import Buffer, Launch, Role, Traffic, words_of
 from edgelearn.ops import Tensor, pack, unpack
+from edgelearn.ops import control as places
 from edgelearn.ops.compute import LOSS_SCALE
 from edgelearn.ops.control import CORRECT, LOSS, NONFINITE, OUTPUTS
+from edgelearn.ops.loss import rows_of
 from edgelearn.ops.quantize import FIELDS, Quantizer, moved
+from edgelearn.ops.tensor import Empty
 
 from .context import Context
-from .feed import Examples, Feed, Targets
 from .kernels import Kernels, Progress
-from .plan_memory import PlanMemory
+from .pages import FeatureCache, Pages
 from .runner import Runner
+
+
+def step_scalars(request: Request, examples: int, rate: float = 0.0, step: int = 0, scale: float = 1.0) -> np.ndarray:
+    """Return the 16 words of `scalars` (see ops.control).
+
+    Arguments:
+    - `examples`: of the mini-batch.
+    - `rate`: learning rate.
+    - `step`: number of the update, from 1; 0 where nothing is trained.
+    - `scale`: of the loss (default 1).
+
+    Raises PlanError if a request without an optimizer is to train.
+    """
+    scalars = np.zeros(16, np.float32)
+    scalars[places.INVERSE_BATCH] = scale / examples
+    scalars[places.UNSCALE] = 1 / scale
+    scalars[places.LEARNING_RATE] = rate
+    if step:
+        if request.optimizer is None:
+            raise PlanError("This plan only evaluates and predicts: to train, make one with an optimizer.")
+        scalars[places.CORRECTION] = request.optimizer.correction(step)
+        scalars[places.SECOND_CORRECTION] = request.optimizer.second_correction(step)
+    words, seed = scalars.view(np.uint32), request.seed
+    words[places.SEED], words[places.SEED_HIGH], words[places.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
+    return scalars
+
+
+SENT = 4  # copies of inputs that may be on their way while the host goes on
+
+
+class PlanMemory:
+    """Allocates exactly the bytes that `plan` states, and copies between the host and planned buffers.
+
+    Raises DeviceError if the device has too little memory, PagingError if there is no room for pages.
+    """
+
+    def __init__(self, plan: Plan, context: Context) -> None:
+        self.plan, self.context = plan, context
+        self.by_role = {role: context.allocate(size, role.value) for role, size in plan.bytes_by_role.items()}
+        self._sent: deque[Any] = deque()  # copies of inputs on their way
+        self._pages: Pages | None = None
+        if plan.paged_bytes:
+            offload = plan.offload
+            self._pages = Pages(plan.paged_bytes, offload.folder if offload else None)
+
+    def at(self, buffer: Buffer) -> tuple[Any, int]:
+        """Return the cl.Buffer, or the array of pages, in which a planned buffer lies, and its offset in bytes."""
+        if buffer.role is Role.PAGED and self._pages is not None:
+            return self._pages.words, self.plan.offsets[buffer]
+        return self.by_role[buffer.role].handle, self.plan.offsets[buffer]
+
+    def write(self, buffer: Buffer, array: np.ndarray) -> None:
+        """Copy an array to the device."""
+        self._copy(buffer, array).wait()
+
+    def send(self, buffer: Buffer, array: np.ndarray) -> None:
+        """Copy an array to the device, but return while the copy is still on its way."""
+        self._sent.append(self._copy(buffer, array))
+        if len(self._sent) > SENT:
+            self._sent.popleft().wait()
+
+    def read(self, buffer: Buffer) -> np.ndarray:
+        """Copy a buffer from the device, as one flat array of its data type; bfloat16 as float32."""
+        return self.read_all([buffer])[0]
+
+    def read_all(self, buffers: Sequence[Buffer]) -> list[np.ndarray]:
+        """Copy buffers from the device as `read` does. The wait is for all of them: one each takes longer than small
+        copies do."""
+        found = []
+        for buffer in buffers:
+            words = np.empty(buffer.nbytes // words_of(buffer.dtype).itemsize, words_of(buffer.dtype))
+            last = buffer is buffers[-1]
+            found.append(self.context.read(self.by_role[buffer.role].handle, words, self.plan.offsets[buffer], last))
+        return [
+            (words.astype(np.uint32) << 16).view(np.float32) if buffer.dtype == "bfloat16" else words
+            for buffer, words in zip(buffers, found, strict=True)
+        ]
+
+    def read_role(self, role: Role) -> np.ndarray:
+        """Copy all of a role's memory from the device, float32; empty if the plan has none."""
+        memory = self.by_role.get(role)
+        words = np.empty(memory.nbytes // 4 if memory else 0, np.float32)
+        return self.context.read(memory.handle, words, 0) if memory else words
+
+    def write_role(self, role: Role, words: np.ndarray) -> None:
+        """Copy back what `read_role` returned."""
+        if words.size:
+            self.context.write(self.by_role[role].handle, words)
+
+    def fill_zero(self, role: Role) -> None:
+        """Fill a role's memory with zeros, if the plan has any."""
+        if memory := self.by_role.get(role):
+            self.context.fill_zero(memory.handle, memory.nbytes)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Device memory held, as the buffers themselves count it."""
+        return sum(memory.nbytes for memory in self.by_role.values())
+
+    @property
+    def paged_bytes(self) -> int:
+        """Bytes held outside the device."""
+        return self._pages.nbytes if self._pages else 0
+
+    def release_temporaries(self) -> None:
+        """Give back activations, workspace and pages."""
+        if arena := self.by_role.pop(Role.TEMPORARY, None):
+            arena.release()
+        self._pages = None
+
+    def release(self) -> None:
+        """Give everything back."""
+        self._sent.clear()
+        for memory in self.by_role.values():
+            memory.release()
+        self._pages = None
+
+    def _copy(self, buffer: Buffer, array: np.ndarray) -> Any:
+        array = np.ascontiguousarray(array)
+        if array.nbytes > buffer.nbytes:
+            raise DeviceError(f"{array.nbytes:,} bytes do not fit '{buffer.name}' of {buffer.nbytes:,}.")
+        return self.context.copy(self.by_role[buffer.role].handle, array, self.plan.offsets[buffer])
+
+
+Examples = np.ndarray | Mapping[str, np.ndarray]  # of the only input, or of each input by name
+
+
+@dataclass(frozen=True)
+class OutputTargets:
+    """Targets of one output for a micro-batch, as the device reads them.
+
+    Arguments:
+    - `values`: int32 class numbers, one for each row, or float32 values from `pack`.
+    - `weights`: float32, one for each row (default None: 1 each).
+    """
+
+    values: np.ndarray
+    weights: np.ndarray | None = None
+
+
+Targets = np.ndarray | Sequence[OutputTargets]  # class numbers of the only output, or each output's
+
+
+def random_batch(plan: Plan, n: int, rng: np.random.Generator) -> tuple[Examples, list[OutputTargets]]:
+    """Return a micro-batch of `n` examples of the plan's network, in the device's layout, to time steps with: inputs
+    from -1 to 1, and targets of 0."""
+    network, losses = plan.request.network, plan.request.losses.by_output
+    x = {
+        name: pack(rng.uniform(-1, 1, (n, *shape)).astype(np.float32), plan.storage.inputs[name].block)
+        for name, shape in network.inputs.items()
+    }
+    targets = []
+    for name, loss in losses.items():
+        shape = network.nodes[name].shape
+        is_value = loss.target_dtype == "float32"
+        values = pack(np.zeros((n, *shape), np.float32)) if is_value else np.zeros(n * rows_of(shape), np.int32)
+        targets.append(OutputTargets(values))
+    return x, targets
+
+
+class Feed:
+    """Packs examples and copies what a step reads to the device; for a GPU, in pinned memory. Arguments: see
+    Session."""
+
+    def __init__(self, plan: Plan, memory: PlanMemory) -> None:
+        self.plan, self.memory = plan, memory
+        self._blocks = input_blocks(plan.request.network)
+        context = memory.context
+        self._empty: Empty | None = context.pinned.empty if context.device.is_gpu else None
+        losses, nodes = plan.request.losses, plan.request.network.nodes
+        several = len(losses.by_output) > 1
+        # 1 exactly for a single vector: its loss then has the same bits as without a factor
+        self._factors = [losses.weight(name) / rows_of(nodes[name].shape) for name in losses.by_output] or [1.0]
+        rows = all(each.accuracy == "rows" for each in losses.by_output.values())
+        self.counts_whole = rows and self._factors == [1.0]  # right answers are whole numbers
+        self._own_scalars = list(plan.storage.controls.values()) if several else []
+
+    def close(self) -> None:
+        """Give back the pinned memory that no array uses."""
+        if self._empty is not None:
+            self.memory.context.pinned.release()
+
+    def pack(self, x: Examples) -> Examples:
+        """Return examples (n, ..., channels) in the device's layout. Any thread may call this."""
+        if isinstance(x, Mapping):
+            return {name: pack(x[name], block, empty=self._empty) for name, block in self._blocks.items()}
+        (block,) = self._blocks.values()
+        return pack(x, block, empty=self._empty)
+
+    def fetch(self, source: Any, indices: np.ndarray) -> Examples:
+        """Return the examples `source[indices]` in the device's layout. Any thread may call this."""
+        if isinstance(source, FeatureCache):
+            return source.device_layout(indices, self._empty)
+        first, count = int(indices[0]), len(indices)
+        in_memory = type(source) is np.ndarray  # a memmap is copied ahead of time, which reads the file
+        if in_memory and np.array_equal(indices, np.arange(first, first + count)):
+            return self.pack(source[first : first + count])  # neighbours: sent without a copy of them
+        return self.pack(source[indices])
+
+    def begin(self, examples: int, rate: float, step: int, scale: float = 1.0) -> None:
+        """Send the numbers of a mini-batch, whose loss is multiplied by `scale`. Raises PlanError if a plan without an
+        optimizer is to train."""
+        scalars = step_scalars(self.plan.request, examples, rate, step, scale)
+        scalars[places.INVERSE_BATCH] = self._factors[0] / examples * scale
+        self.memory.send(self.plan.storage.control.scalars.buffer, scalars)
+        for control, factor in zip(self._own_scalars, self._factors, strict=False):
+            own = scalars.copy()
+            own[places.INVERSE_BATCH] = factor / examples * scale
+            self.memory.send(control.scalars.buffer, own)
+
+    def send(self, x: Examples | None, targets: Targets | None) -> None:
+        """Send the examples of a micro-batch, and their targets where there are any."""
+        storage = self.plan.storage
+        if isinstance(x, Mapping):
+            for name, words in x.items():
+                self.memory.send(storage.inputs[name].buffer, np.asarray(words, np.float32))
+        elif x is not None:
+            self.memory.send(storage.input.buffer, np.asarray(x, np.float32))
+        if targets is None:
+            return
+        outputs = [OutputTargets(np.asarray(targets))] if isinstance(targets, np.ndarray) else targets
+        for control, output in zip(storage.controls.values(), outputs, strict=True):
+            labels = output.values.dtype.kind in "iu"
+            values = np.ascontiguousarray(output.values, np.int32 if labels else np.float32)
+            self.memory.send(control.targets.buffer, values)
+            if control.weights is not None:
+                rows = values.size if labels else values.shape[1]
+                weights = np.ones(rows, np.float32) if output.weights is None else output.weights
+                self.memory.send(control.weights.buffer, np.ascontiguousarray(weights, np.float32))
 
 
 class Session:

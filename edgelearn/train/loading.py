@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from edgelearn import records
-from edgelearn.compile.combination import Combination
-from edgelearn.compile.memory.strategies import Encoding
+from edgelearn.compile.memory import Encoding
+from edgelearn.compile.planner import Combination
 from edgelearn.device import Device
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network

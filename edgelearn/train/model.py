@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import BudgetLike, Plan, Precision, Request, make_plan
-from edgelearn.compile.lower import input_block
-from edgelearn.compile.memory.activation_memory import ActivationMemory
-from edgelearn.compile.memory.policies import keep_all
-from edgelearn.compile.memory.strategies import Encoding
+from edgelearn.compile.lowering import input_block
+from edgelearn.compile.memory import ActivationMemory, Encoding
+from edgelearn.compile.policies import keep_all
 from edgelearn.device import Device
 from edgelearn.display import Displayed
 from edgelearn.errors import PlanError, ShapeError
@@ -29,7 +28,7 @@ from edgelearn.ops import SGD, Compute, Loss, Losses, Optimizer, SoftmaxCrossEnt
 from edgelearn.ops.optimizers.names import as_optimizer
 from edgelearn.ops.settings import number, whole
 from edgelearn.runtime import Context, DeviceChoice, Kernels, Session, choose_device, launch_times
-from edgelearn.runtime.feature_cache import DTYPES
+from edgelearn.runtime.pages import DTYPES
 from edgelearn.units import MB, megabytes
 
 from . import sources, trainer

@@ -8,10 +8,15 @@ from itertools import product
 from typing import Any
 
 from edgelearn.compile import BudgetLike, Precision, Request
-from edgelearn.compile.combination import Combination, shares_of_layers
-from edgelearn.compile.memory.budget import budgets
-from edgelearn.compile.memory.combinations import CombinationPlanner, PlannedCombination, RefusedCombination
-from edgelearn.compile.memory.strategies import Encoding
+from edgelearn.compile.memory import Encoding
+from edgelearn.compile.planner import (
+    Combination,
+    CombinationPlanner,
+    PlannedCombination,
+    RefusedCombination,
+    shares_of_layers,
+)
+from edgelearn.compile.search import budgets
 from edgelearn.device import Device
 from edgelearn.display import Displayed
 from edgelearn.errors import PlanError

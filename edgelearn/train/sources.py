@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from edgelearn.compile.lower.heads import check_heads
+from edgelearn.compile.lowering import check_heads
 from edgelearn.errors import DataError, PlanError, ShapeError
 from edgelearn.graph import Network
 from edgelearn.ops import LOSSES, Loss, Losses, SoftmaxCrossEntropy, pack
 from edgelearn.ops.loss import rows_of
 from edgelearn.ops.tensor import Shape
-from edgelearn.runtime.feed import OutputTargets
+from edgelearn.runtime.session import OutputTargets
 
 
 class Source(Protocol):

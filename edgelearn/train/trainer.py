@@ -23,7 +23,7 @@ from edgelearn.errors import NonFiniteError, PlanError
 from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights
 from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.runtime import Context, FeatureCache, Kernels, Session
-from edgelearn.runtime.feed import Examples, OutputTargets
+from edgelearn.runtime.session import Examples, OutputTargets
 
 from . import sources
 from .callbacks import Callback, CallbackList, History, watched

@@ -1,21 +1,56 @@
-"""Tuning results: one JSON file for each kind of device. The user's own files take precedence over those shipped next
-to this module."""
+"""Measured configurations and times by kind of device, as files, and the traits that kernels are chosen by.
+
+Tuning results are one JSON file for each kind of device; the user's own take precedence over those shipped next to this
+module. Launch times are a file for each kind of device in the user's folder.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from edgelearn import records
-from edgelearn.device import Device
-from edgelearn.device.kind import DeviceKind
-from edgelearn.errors import FormatError
+from platformdirs import user_data_path
 
-from .files import user_folder, write
+from edgelearn import atomic, caches, records
+from edgelearn.device import QUADS, TILES, Device, DeviceKind, first_of, first_with
+from edgelearn.errors import FormatError, RunError
+
+VARIABLE = "EDGELEARN_TUNED"
+ROOM = 1_000_000  # bytes
+
+
+def chosen() -> Path:
+    """EDGELEARN_TUNED if set, else edgelearn/tuned in the user's data folder."""
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else user_data_path("edgelearn", appauthor=False) / "tuned"
+
+
+def user_folder() -> Path:
+    """EDGELEARN_TUNED if set, else edgelearn/tuned in the user's data folder; a temporary folder where that can't be
+    made."""
+    folder = chosen()
+    if os.environ.get(VARIABLE) or folder.is_dir():  # results that can be read are read, also where none can be written
+        return folder
+    return caches.place(folder, VARIABLE, ROOM).folder or folder
+
+
+def write(path: Path, text: str, what: str) -> None:
+    """Write a file atomically. Raises FormatError, naming the content as `what`, if it can't be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_bytes(path, text.encode())
+    except (OSError, RunError) as error:
+        raise FormatError(
+            f"The {what} cannot be written to {path} ({error}): name a folder that can be written in the environment "
+            f"variable EDGELEARN_TUNED."
+        ) from None
+
 
 FORMAT = 1
 LARGEST = 4 << 20  # bytes: larger files are refused
@@ -139,3 +174,115 @@ def _results(folder: Path) -> Iterator[tuple[Path, TuningResults]]:
 def _loaded(path: Path, version: tuple[int, ...] | None) -> TuningResults:
     """Read results once for each version of a file, since every plan asks for them."""
     return load(path)
+
+
+CHANNEL_BLOCK = 16  # channels of a block of the device layout (see ops/tensor.py)
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Properties of a device from which kernels and tile sizes are chosen.
+
+    Arguments:
+    - `gpu`: the device is a GPU.
+    - `compute_units`: number of compute units.
+    - `vector_width`: floats of a CPU's vector registers.
+    - `tuned`: the configurations measured to be fastest on this kind of device, by name of the decision.
+    - `find_units`: names the device's units for small numbers (default: it has none).
+    """
+
+    gpu: bool = False
+    compute_units: int = 2
+    vector_width: int = 16
+    tuned: Mapping[str, KernelConfig] = field(default_factory=dict, compare=False)
+    find_units: Callable[[], tuple[str, ...]] = field(default=tuple, compare=False)
+
+    @property
+    def group(self) -> int:
+        """Default work-group size along the first dimension."""
+        return 64 if self.gpu else 1
+
+    @property
+    def vector(self) -> int:
+        """Channels per work-item, in kernels that don't combine channels."""
+        return 4 if self.gpu else CHANNEL_BLOCK
+
+    @property
+    def members(self) -> int:
+        """Work-items of a work-group that handle the same channels and can share a sum."""
+        return self.group * self.vector // CHANNEL_BLOCK
+
+    def unit(self, dtype: str) -> str:
+        """The fastest unit that multiplies `dtype`, such as "int8"; "" if the device has none."""
+        return first_of(self.find_units(), dtype)
+
+    @property
+    def quads(self) -> str:
+        """The fastest unit that adds up four products of 8-bit integers; "" if the device has none."""
+        return first_with(QUADS, self.find_units())
+
+    @property
+    def matrix_unit(self) -> str:
+        """The fastest unit that multiplies small matrices; "" if the device has none."""
+        return first_with(TILES, self.find_units())
+
+    @classmethod
+    def of(cls, device: Device) -> Traits:
+        """The traits of `device`. Raises FormatError for a damaged file of tuning results."""
+        return cls(device.is_gpu, device.compute_units, device.vector_width, find(device).choices, lambda: device.units)
+
+
+TIMES_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class MeasuredTimes:
+    """Measured times of one kind of device.
+
+    Arguments:
+    - `date`: date of the last measurement.
+    - `between`: overhead of each launch in seconds.
+    - `fixed`: overhead of each step in seconds.
+    - `seconds`: time by description of the launch (see `compile.search.launch_key`).
+    """
+
+    date: str
+    between: float
+    fixed: float
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not all(0 <= value < math.inf for value in (self.between, self.fixed, *self.seconds.values())):
+            raise ValueError("its times are not all numbers of seconds")
+
+
+def path_of_times(device: Device) -> Path:
+    return user_folder() / "costs" / f"{DeviceKind.of(device).slug}.json"
+
+
+def load_times(device: Device) -> MeasuredTimes | None:
+    """Load the times for this kind of device, or None if there are none. Raises FormatError for a damaged file."""
+    path = path_of_times(device)
+    return read_times(path) if path.exists() else None
+
+
+def read_times(path: Path) -> MeasuredTimes:
+    """Read a file that `save` wrote. Raises FormatError for other files."""
+    try:
+        found = records.read(path, dict)
+        if found.pop("format", None) != TIMES_FORMAT:
+            raise records.RecordError(f"it is not of format {TIMES_FORMAT}")
+        return records.convert(found, MeasuredTimes)
+    except (OSError, records.RecordError) as error:
+        raise FormatError(
+            f"The launch times in {path} cannot be used: {error}. Delete the file and measure again with "
+            f"`edgelearn memory measure`."
+        ) from None
+
+
+def save_times(table: MeasuredTimes, device: Device) -> Path:
+    """Merge a table into the file and return its path. Raises FormatError if it can't be written."""
+    path, older = path_of_times(device), load_times(device)
+    merged = {"format": TIMES_FORMAT} | asdict(table) | {"seconds": (older.seconds if older else {}) | table.seconds}
+    write(path, json.dumps(merged, indent=1), "launch times")
+    return path

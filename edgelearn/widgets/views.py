@@ -21,7 +21,7 @@ import numpy as np
 import traitlets
 
 from edgelearn.compile import LaunchTimes, Plan, Request, account, make_plan
-from edgelearn.compile.memory.budget import COUNTS
+from edgelearn.compile.search import COUNTS
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError, EdgelearnError, PlanError
 from edgelearn.experiments.config import Config, ConfigError, Setting, settings

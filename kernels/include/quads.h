@@ -1,4 +1,4 @@
-// Sums of products of four 8-bit integers at a time: the units of edgelearn/device/units.py. A quad is four bytes in a
+// Sums of products of four 8-bit integers at a time: the units of edgelearn/device.py. A quad is four bytes in a
 // word; every lane of a vector has one.
 //   add_quads(sum, x, w): sum + the four products of unsigned bytes of x and signed bytes of w, in each lane
 //   quads_of_rows(p): four rows of 16 bytes, one after the other, as the 16 quads of their columns

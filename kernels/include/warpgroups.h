@@ -3,7 +3,7 @@
 // the rows of floats must run along the depth (DEPTH_ROWS), and the last 13 of their bits don't count.
 //
 // Only a target named sm_90a has these instructions, and NVIDIA's OpenCL compiler has no such target. So they are written
-// as comments, which runtime/ptx.py turns into instructions in the PTX that the compiler returns.
+// as comments, which runtime/kernels.py turns into instructions in the PTX that the compiler returns.
 #define SM_90A "//sm_90a: "
 #define BEGIN_PRODUCTS __asm__ volatile(SM_90A "wgmma.fence.sync.aligned;" : : : "memory")
 #define END_PRODUCTS __asm__ volatile(SM_90A "wgmma.commit_group.sync.aligned;" : : : "memory")

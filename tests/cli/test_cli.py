@@ -380,7 +380,7 @@ def test_profile(tmp_path, capsys):
 
 
 def test_profile_predicts_without_a_device(monkeypatch, capsys):
-    monkeypatch.setattr("edgelearn.runtime.choose.list_devices", lambda: pytest.fail("asked for devices"))
+    monkeypatch.setattr("edgelearn.runtime.devices.list_devices", lambda: pytest.fail("asked for devices"))
     assert main(["profile", "forward:1", "cached:2", "--project", "adreno-540", "videocore-vii"]) == 0
     output = capsys.readouterr().out
     assert output.count("Adreno 540") == 5 and output.count("±45%") == 10 and "cached:2, predicted" in output

@@ -5,7 +5,7 @@ import sys
 TRAINING = """
 import numpy as np
 import edgelearn as el
-from edgelearn.compile.precision.named import named_precision
+from edgelearn.compile.precision import named_precision
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, ReLU
 
 network = el.Network("small", (8, 8, 3))

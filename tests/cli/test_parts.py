@@ -7,7 +7,7 @@ import pytest
 
 from edgelearn.cli import main
 from edgelearn.cli.keywords import learner
-from edgelearn.compile.memory.policies import POLICIES, find_policy
+from edgelearn.compile.policies import POLICIES, find_policy
 from edgelearn.errors import ExtensionError, UsageError
 from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.finetune import FinetuneConfig

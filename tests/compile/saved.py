@@ -1,7 +1,7 @@
 """Tensors that a plan keeps for the backward pass."""
 
 from edgelearn.compile import Kind, Plan
-from edgelearn.compile.accounting import stored
+from edgelearn.compile.plan import stored
 from edgelearn.launch import Role
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from edgelearn.compile import Invert, Kind, Offload, Recompute, Request, account, make_plan
-from edgelearn.compile.accounting import stored
-from edgelearn.compile.explain import explain
-from edgelearn.compile.memory.policies import POLICIES, cuts, invertible, nested, square_root
+from edgelearn.compile.plan import explain, stored
+from edgelearn.compile.policies import POLICIES, cuts, invertible, nested, square_root
 from edgelearn.errors import PlanError
 from edgelearn.graph import INPUT, Network, reversible
 from edgelearn.models import bcresnet, mobilenet_v1, mobilenet_v2, mobilenet_v2_reversible, resnet18_cifar, revnet

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgelearn.compile.arena import Lifetime, lifetimes, place
+from edgelearn.compile.storage import Lifetime, lifetimes, place
 from edgelearn.launch import Buffer, In, InOut, Launch, Out, Role
 
 

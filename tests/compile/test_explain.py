@@ -3,8 +3,8 @@
 import pytest
 
 from edgelearn.compile import Kind, Precision, Request, make_plan
-from edgelearn.compile.explain import explain
-from edgelearn.compile.memory.policies import checkpoints, invertible, keep_all
+from edgelearn.compile.plan import explain
+from edgelearn.compile.policies import checkpoints, invertible, keep_all
 from edgelearn.graph import reversible
 from edgelearn.ops import SGD, Adam, Float16
 

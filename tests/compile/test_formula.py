@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgelearn.compile.precision.formula import layer_traffic, network_traffic
+from edgelearn.compile.precision import layer_traffic, network_traffic
 from edgelearn.errors import PlanError
 from edgelearn.launch import Traffic
 from edgelearn.models import mobilenet_v2, resnet18, vgg16

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgelearn.compile import Precision, Request, make_plan
-from edgelearn.compile.precision.precision import KINDS
+from edgelearn.compile.precision import KINDS
 from edgelearn.graph import Network
 from edgelearn.launch import Role, Traffic
 from edgelearn.models import mobilenet_v1

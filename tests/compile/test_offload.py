@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from edgelearn.compile import Compress, Kind, Offload, Recompute, Request, account, make_plan
-from edgelearn.compile.arena import lifetimes
-from edgelearn.compile.explain import explain
-from edgelearn.compile.memory.policies import paged
+from edgelearn.compile.plan import explain
+from edgelearn.compile.policies import paged
+from edgelearn.compile.storage import lifetimes
 from edgelearn.errors import PagingError, PlanError
 from edgelearn.launch import Await, Buffer, Role, Transfer
 from edgelearn.models import mobilenet_v2

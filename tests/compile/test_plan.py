@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgelearn.compile import Kind, Request, Store, make_plan
-from edgelearn.compile.arena import lifetimes
+from edgelearn.compile.storage import lifetimes
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.graph import Network
 from edgelearn.launch import Role

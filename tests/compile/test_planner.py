@@ -18,12 +18,12 @@ from edgelearn.compile import (
     Request,
     account,
     make_plan,
+    planner,
+    search,
 )
-from edgelearn.compile.layout import Layout, lay_out
-from edgelearn.compile.memory import planner, search
-from edgelearn.compile.memory.budget import budgets
-from edgelearn.compile.memory.launch_times import key
-from edgelearn.compile.memory.policies import EXACT, checkpoints, invertible, nested
+from edgelearn.compile.lower import Layout, lay_out
+from edgelearn.compile.policies import EXACT, checkpoints, invertible, nested
+from edgelearn.compile.search import budgets, launch_key
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network, reversible
 from edgelearn.models import mobilenet_v2
@@ -40,7 +40,7 @@ from edgelearn.ops import (
     SpaceToDepth,
     Traits,
 )
-from edgelearn.tuned import launch_times as store
+from edgelearn.tuned import store
 from edgelearn.units import megabytes
 
 from .test_networks import EXAMPLES, head
@@ -387,9 +387,9 @@ def test_measured_costs(kernels, monkeypatch, tmp_path):
     plan = make_plan(Request(tapering(), 1, 1, SGD(0.1)), device)
     assert "not measured" in LaunchTimes.of(device).origin and LaunchTimes.of(device).known(plan) == 0
     assert 0 < LaunchTimes.of(replace(device, clock_mhz=0)).step(plan) < 1, "some drivers don't tell the clock"
-    seconds = {key(launch): 0.5 for launch in plan.step_launches}
-    store.save(store.Table("2026-11-21", 0.25, 2.0, seconds), device)
-    path = store.save(store.Table("2026-11-22", 0.25, 2.0, {"another": 1.0}), device)
+    seconds = {launch_key(launch): 0.5 for launch in plan.step_launches}
+    store.save_times(store.MeasuredTimes("2026-11-21", 0.25, 2.0, seconds), device)
+    path = store.save_times(store.MeasuredTimes("2026-11-22", 0.25, 2.0, {"another": 1.0}), device)
     costs = LaunchTimes.of(device)
     assert "2026-11-22" in costs.origin and costs.known(plan) == 1
     assert costs.step(plan) == 2.0 + 0.75 * len(plan.step_launches)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from edgelearn.compile import Precision, Request, make_plan
-from edgelearn.compile.precision.precision import RangeMode
+from edgelearn.compile.precision import RangeMode
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network
 from edgelearn.ops import Dense, Flatten, Float16, Format

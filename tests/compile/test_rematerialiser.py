@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgelearn.compile import Kind, Precision, Recompute, Request, make_plan
-from edgelearn.compile.memory.policies import POLICIES, checkpoints, invertible, nested, square_root
+from edgelearn.compile.policies import POLICIES, checkpoints, invertible, nested, square_root
 from edgelearn.graph import Network, reversible
 from edgelearn.models import mobilenet_v2, mobilenet_v2_reversible
 from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dropout, Format, ReLU, Traits, pack

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from edgelearn.compile.memory.replay import rematerialise, replays
+from edgelearn.compile.rematerialisation import rematerialise, replays
 from edgelearn.errors import PlanError
 from edgelearn.launch import Buffer, In, InOut, Launch, Out, Role
 

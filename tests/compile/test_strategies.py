@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from edgelearn.compile import Budget, Compress, Kind, Mask, Precision, Recompute, Request, account, make_plan
-from edgelearn.compile.accounting import stored
-from edgelearn.compile.explain import explain
-from edgelearn.compile.memory.policies import compressed, halves, invertible
+from edgelearn.compile.plan import explain, stored
+from edgelearn.compile.policies import compressed, halves, invertible
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network, reversible
 from edgelearn.ops import SGD, Add, Conv2D, Float16, Format, MaxPooling2D, ReLU, Traits

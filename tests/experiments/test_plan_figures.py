@@ -4,7 +4,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.compile import Compress, Offload, Recompute, make_plan
-from edgelearn.compile.explain import explain
+from edgelearn.compile.plan import explain
 from edgelearn.experiments.memory_plans import plot_roles, plot_timeline
 from edgelearn.ops import Dense, Softmax
 

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from edgelearn.errors import PlanError
 from edgelearn.ops import Float16, Format
 from edgelearn.ops.formats import LEAST_SCALE, StoredType, format_from
-from edgelearn.runtime import source
+from edgelearn.runtime import kernels
 
 formats = st.builds(Format, bits=st.integers(2, 16), symmetric=st.booleans())
 reals = st.floats(-1e6, 1e6)
 
 
 def test_stored_types_have_the_numbers_of_the_kernels():
-    text = (source.folder() / "include" / "values.h").read_text()
+    text = (kernels.kernels_folder() / "include" / "values.h").read_text()
     assert all(f"#define {storage.name} {storage.value}\n" in text for storage in StoredType)
     assert [StoredType.of(dtype) for dtype in ("float32", "float16", "int8", "bfloat16")] == list(StoredType)
 

@@ -1,6 +1,6 @@
 from types import SimpleNamespace
 
-from edgelearn.runtime.platforms import _architecture
+from edgelearn.runtime.devices import _architecture
 
 
 def test_architecture_of_a_gpu():

@@ -8,8 +8,8 @@ import pytest
 
 from edgelearn.ops import pack
 from edgelearn.runtime import Context, list_devices
-from edgelearn.runtime.feature_cache import FeatureCache
-from edgelearn.runtime.pinned import LEAST, PinnedArrays
+from edgelearn.runtime.context import LEAST, PinnedArrays
+from edgelearn.runtime.pages import FeatureCache
 
 WORDS = LEAST // 4
 
@@ -82,7 +82,7 @@ def test_ordinary_memory_takes_the_place_of_what_the_driver_lacks(pinned, fails,
 
 
 def test_a_closed_session_gives_pinned_memory_back():
-    from edgelearn.runtime.feed import Feed
+    from edgelearn.runtime.session import Feed
 
     context = Context(list_devices()[0])
     feed = Feed.__new__(Feed)

@@ -1,4 +1,4 @@
-from edgelearn.runtime.ptx import for_sm_90a
+from edgelearn.runtime.kernels import for_sm_90a
 
 PTX = b""".version 9.0
 .target sm_90, texmode_independent

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from edgelearn.runtime import list_devices, self_test, source
+from edgelearn.runtime import kernels, list_devices, self_test
 
 DEVICES = list_devices()
 
@@ -22,7 +22,7 @@ def test_passes(device):
 
 def test_results_of_few_blocks(device, monkeypatch):
     """Few enough for a simulated device."""
-    module = sys.modules["edgelearn.runtime.self_test"]
+    module = sys.modules["edgelearn.runtime.devices"]
     for name, value in {"BLOCKS": 2048, "ROUNDS": 64, "REPEATS": 1}.items():
         monkeypatch.setattr(module, name, value)
     result = self_test(device, seconds=0)
@@ -30,7 +30,7 @@ def test_results_of_few_blocks(device, monkeypatch):
 
 
 def test_a_compiler_that_fails(device, monkeypatch):
-    monkeypatch.setattr(source, "read", lambda name, kernel: "__kernel void triad(nonsense")
+    monkeypatch.setattr(kernels, "read_source", lambda name, kernel: "__kernel void triad(nonsense")
     result = self_test(device, seconds=0.05)
     assert not result.passed
     assert result.problem
@@ -38,8 +38,8 @@ def test_a_compiler_that_fails(device, monkeypatch):
 
 
 def test_a_device_that_miscalculates(device, monkeypatch):
-    read = source.read
-    monkeypatch.setattr(source, "read", lambda name, kernel: read(name, kernel).replace("* 3.0f", "* 4.0f"))
+    read = kernels.read_source
+    monkeypatch.setattr(kernels, "read_source", lambda name, kernel: read(name, kernel).replace("* 3.0f", "* 4.0f"))
     result = self_test(device, seconds=0.05)
     assert not result.passed
     assert "a + 3 b" in result.problem

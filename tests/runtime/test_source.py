@@ -5,9 +5,9 @@ import pytest
 
 from edgelearn.errors import KernelError
 from edgelearn.launch import Launch
-from edgelearn.runtime import Context, Kernels, list_devices, source
+from edgelearn.runtime import Context, Kernels, kernels, list_devices
 
-FILES = sorted(path.name for path in source.folder().glob("*.cl"))
+FILES = sorted(path.name for path in kernels.kernels_folder().glob("*.cl"))
 
 
 @pytest.fixture
@@ -15,8 +15,8 @@ def kernel_files(tmp_path, monkeypatch):
     """Writes files into a `kernels/` of its own."""
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "builtins.h").touch()
-    monkeypatch.setattr(source, "folder", lambda: tmp_path)
-    source.read.cache_clear()
+    monkeypatch.setattr(kernels, "kernels_folder", lambda: tmp_path)
+    kernels.read_source.cache_clear()
 
     def write(**files: str) -> None:
         for name, text in files.items():
@@ -24,20 +24,20 @@ def kernel_files(tmp_path, monkeypatch):
             path.write_text(text)
 
     yield write
-    source.read.cache_clear()
+    kernels.read_source.cache_clear()
 
 
 def kernels_of(file: str) -> list[str]:
     """Names of the kernels in a file and the headers that it includes."""
-    text = (source.folder() / file).read_text()
+    text = (kernels.kernels_folder() / file).read_text()
     headers = re.findall(r'^#include "(\w+\.h)"', text, re.MULTILINE)
-    texts = [text, *((source.folder() / "include" / header).read_text() for header in headers)]
+    texts = [text, *((kernels.kernels_folder() / "include" / header).read_text() for header in headers)]
     return [name for text in texts for name in re.findall(r"^KERNEL (\w+)", text, re.MULTILINE)]
 
 
 def test_folder_holds_the_kernels():
-    assert (source.folder() / "include" / "blocked.h").is_file()
-    assert isinstance(source.folder(), Path) and len(FILES) > 5
+    assert (kernels.kernels_folder() / "include" / "blocked.h").is_file()
+    assert isinstance(kernels.kernels_folder(), Path) and len(FILES) > 5
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -45,7 +45,7 @@ def test_every_kernel_can_be_read_alone(file):
     names = kernels_of(file)
     assert names
     for name in names:
-        text = source.read(file, name)
+        text = kernels.read_source(file, name)
         assert re.findall(r"^KERNEL (\w+)", text, re.MULTILINE) == [name]
         assert '#include "' not in text
 
@@ -62,19 +62,19 @@ def test_headers_come_once_and_before_what_needs_them(kernel_files):
         h_x="// x\n",
         h_y='#include "h_x.h"\n// y\n',
     )
-    assert source.read("a.cl", "two") == "// x\n// y\nKERNEL two() {\n  y\n}\n"
+    assert kernels.read_source("a.cl", "two") == "// x\n// y\nKERNEL two() {\n  y\n}\n"
 
 
 def test_unknown_kernel(kernel_files):
     kernel_files(a="KERNEL one() {\n}\n")
     with pytest.raises(KernelError, match=r"a\.cl.*'on'"):
-        source.read("a.cl", "on")
+        kernels.read_source("a.cl", "on")
 
 
 def test_missing_folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(source, "__file__", str(tmp_path / "edgelearn" / "launch" / "source.py"))
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "edgelearn" / "launch" / "source.py"))
     with pytest.raises(KernelError, match=str(tmp_path)):
-        source.folder.__wrapped__()
+        kernels.kernels_folder.__wrapped__()
 
 
 def test_a_kernel_that_does_not_compile(kernel_files):

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from edgelearn.device.units import UNITS, Unit, first_of, int8_speed
-from edgelearn.runtime import Context, list_devices, source, units
+from edgelearn.device import UNITS, Unit, first_of, int8_speed
+from edgelearn.runtime import Context, devices, kernels, list_devices
 from edgelearn.tuned import Traits
 
 DEVICES = list_devices()
@@ -20,39 +20,41 @@ def device(request):
 
 def test_units_give_the_integers_that_plain_c_gives(device):
     for unit in (*PLAIN, *(unit for unit in UNITS if unit.name in device.units)):
-        for found, expected in units.PROBES[unit.probe](Context(device), unit):
+        for found, expected in devices.PROBES[unit.probe](Context(device), unit):
             assert (found == expected).all(), unit.name
     assert Traits.of(device).unit("int8") == first_of(device.units, "int8")
 
 
 def test_the_answer_is_kept(device, monkeypatch, tmp_path):
     monkeypatch.setenv("EDGELEARN_PROGRAMS", str(tmp_path))
-    monkeypatch.setattr(units, "computes", lambda device, unit: unit is UNITS[1])
+    monkeypatch.setattr(devices, "computes", lambda device, unit: unit is UNITS[1])
     kinds = [unit.name for unit in UNITS[1:2] if device.kind in unit.kinds]
-    assert list(units.find(device)) == kinds
+    assert list(devices.find_units(device)) == kinds
     (path,) = tmp_path.glob("units-*.json")
     assert json.loads(path.read_text()) == kinds
-    monkeypatch.setattr(units, "computes", None)
-    assert list(units.find(device)) == kinds
+    monkeypatch.setattr(devices, "computes", None)
+    assert list(devices.find_units(device)) == kinds
 
 
 def test_a_damaged_answer_is_made_again(device, monkeypatch, tmp_path):
     monkeypatch.setenv("EDGELEARN_PROGRAMS", str(tmp_path))
-    monkeypatch.setattr(units, "computes", lambda device, unit: False)
-    assert units.find(device) == ()
+    monkeypatch.setattr(devices, "computes", lambda device, unit: False)
+    assert devices.find_units(device) == ()
     (path,) = tmp_path.glob("units-*.json")
     path.write_text("{")
-    assert units.find(device) == ()
+    assert devices.find_units(device) == ()
     assert path.read_text() == "[]"
 
 
 def test_a_unit_that_miscalculates_or_does_not_compile_is_not_found(device, monkeypatch):
-    read = source.read
-    assert units.computes(device, PLAIN[0])
-    monkeypatch.setattr(source, "read", lambda name, kernel: read(name, kernel).replace("sum += ", "sum += 1 + "))
-    assert not units.computes(device, PLAIN[0])
-    monkeypatch.setattr(source, "read", lambda name, kernel: "nonsense")
-    assert not units.computes(device, PLAIN[0])
+    read = kernels.read_source
+    assert devices.computes(device, PLAIN[0])
+    monkeypatch.setattr(
+        kernels, "read_source", lambda name, kernel: read(name, kernel).replace("sum += ", "sum += 1 + ")
+    )
+    assert not devices.computes(device, PLAIN[0])
+    monkeypatch.setattr(kernels, "read_source", lambda name, kernel: "nonsense")
+    assert not devices.computes(device, PLAIN[0])
 
 
 def test_the_first_of_a_type():
@@ -78,7 +80,7 @@ def test_the_time_of_int8_is_told_by_the_fastest_unit(found, words):
 
 def test_a_plan_in_integers_tells_their_time(device):
     from edgelearn.compile import Request, make_plan
-    from edgelearn.compile.precision.named import named_precision
+    from edgelearn.compile.precision import named_precision
     from edgelearn.graph import Network
     from edgelearn.ops import Dense
 

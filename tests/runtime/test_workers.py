@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgelearn.runtime.workers import POCL_THREADS, a_core_each
+from edgelearn.runtime.driver import POCL_THREADS, a_core_each
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are seen on Linux only")
 

@@ -19,11 +19,11 @@ import numpy as np
 
 import edgelearn
 from edgelearn import atomic
-from edgelearn.compile.precision.precision import Precision
+from edgelearn.compile.precision import Precision
 from edgelearn.data import audio as sounds
 from edgelearn.data import pictures
 from edgelearn.data.features import LogMel
-from edgelearn.device.kind import DeviceKind
+from edgelearn.device import DeviceKind
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, bcresnet_npz, keras_h5, model_file, safetensors
 from edgelearn.interop.formats import read_model
@@ -38,7 +38,7 @@ from edgelearn.lab.runs import RunStore, compare, export, list_table
 from edgelearn.lab.runs.run import encode_checkpoint, read_checkpoint
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D
 from edgelearn.ops.formats import Format
-from edgelearn.tuned import TuningResults, launch_times, store
+from edgelearn.tuned import TuningResults, store
 
 from . import federations, graphdef, keras_models, saved_models, tfrecords
 from .file_format import FileFormat, Read
@@ -243,9 +243,9 @@ def _tuned(folder: Path) -> Path:
 
 
 def _launch_times(folder: Path) -> Path:
-    table = launch_times.Table("2026-01-01", 1e-6, 1e-5, {"a": 1e-3, "b": 2e-3})
+    table = store.MeasuredTimes("2026-01-01", 1e-6, 1e-5, {"a": 1e-3, "b": 2e-3})
     path = folder / "times.json"
-    path.write_text(json.dumps({"format": launch_times.FORMAT} | vars(table)))
+    path.write_text(json.dumps({"format": store.TIMES_FORMAT} | vars(table)))
     return path
 
 
@@ -301,7 +301,7 @@ FORMATS: list[FileFormat] = [
                lambda path: EdgeDevice.load(path).peaks("fp32"), damage_json),
     FileFormat("bench report", _bench, _read_bench, damage_json),
     FileFormat("tuned results", _tuned, store.load, damage_json),
-    FileFormat("launch times", _launch_times, launch_times.read, damage_json),
+    FileFormat("launch times", _launch_times, store.read_times, damage_json),
     *federations.FORMATS,
     FileFormat("JPEG", _picture("JPEG"), lambda path: pictures.decode(path, 32, path.name)),
     FileFormat("PNG", _picture("PNG"), lambda path: pictures.decode(path, 32, path.name), damage_png),

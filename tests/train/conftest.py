@@ -3,7 +3,7 @@
 import pytest
 
 from edgelearn.runtime import Context, Kernels
-from edgelearn.runtime.memory import Ledger
+from edgelearn.runtime.context import Ledger
 from edgelearn.train import model
 
 _contexts: dict[str, Context] = {}

@@ -9,7 +9,7 @@ import pytest
 from edgelearn.errors import DataError
 from edgelearn.ops import SGD
 from edgelearn.ops.tensor import pack
-from edgelearn.runtime import FeatureCache, feature_cache
+from edgelearn.runtime import FeatureCache, pages
 from edgelearn.train import Model
 
 from .toys import examples, frozen_stem, same, weights_after
@@ -70,7 +70,7 @@ def test_no_room(tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(feature_cache, "on_disk", full)
+    monkeypatch.setattr(pages, "on_disk", full)
     with pytest.raises(DataError, match="No space left"):
         FeatureCache((4,), 25, folder=tmp_path)
     with pytest.raises(DataError, match="memory"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgelearn.compile import Compress, Offload, Recompute, account
-from edgelearn.compile.memory.policies import compressed, keep_all, paged
+from edgelearn.compile.policies import compressed, keep_all, paged
 from edgelearn.errors import PagingError, PlanError
 from edgelearn.graph import Network
 from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, Float16, GlobalAveragePooling2D, ReLU

@@ -7,8 +7,8 @@ import pytest
 
 import edgelearn as el
 from edgelearn.compile import Compress, account
-from edgelearn.compile.combination import shares_of_layers
-from edgelearn.compile.memory.budget import Budget, budgets
+from edgelearn.compile.planner import shares_of_layers
+from edgelearn.compile.search import Budget, budgets
 from edgelearn.errors import EdgelearnError, PlanError
 from edgelearn.graph import reversible
 from edgelearn.models import mobilenet_v2_cifar

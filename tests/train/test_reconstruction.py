@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgelearn.compile import Invert, Precision
-from edgelearn.compile.memory.policies import invertible
+from edgelearn.compile.policies import invertible
 from edgelearn.errors import PlanError, ReconstructionError
 from edgelearn.graph import Network, reversible
 from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dense, Format, GlobalAveragePooling2D, ReLU

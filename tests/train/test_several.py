@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import edgelearn as el
-from edgelearn.compile import Precision
-from edgelearn.compile.memory import policies
+from edgelearn.compile import Precision, policies
 from edgelearn.errors import PlanError, ShapeError
 from edgelearn.graph import Network
 from edgelearn.ops import SGD, Adam, Concatenate, Conv2D, Dense, Format, GlobalAveragePooling2D, ReLU, Sigmoid, Softmax

@@ -11,7 +11,7 @@ from edgelearn import tuned
 from edgelearn.device import DeviceKind
 from edgelearn.errors import FormatError
 from edgelearn.runtime import list_devices
-from edgelearn.tuned import TuningResults, files, store
+from edgelearn.tuned import TuningResults, store
 
 KIND = DeviceKind("Portable Computing Language", "cpu", "x86_64", 16, 2)
 NAME = "pointwise_forward 49x64x64"
@@ -160,7 +160,7 @@ def test_threads_that_save_at_once(tmp_path):
     def save(text):
         try:
             for _ in range(20):
-                files.write(path, text, "launch times")
+                store.write(path, text, "launch times")
                 assert path.read_text() in texts
         except BaseException as error:
             failures.append(error)

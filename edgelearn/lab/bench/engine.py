@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import Precision, Request, make_plan
-from edgelearn.compile.precision.named import named_precision
+from edgelearn.compile.precision import named_precision
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import (
     SGD,
@@ -39,7 +39,7 @@ from edgelearn.ops.loss import emit_count
 from edgelearn.ops.tensor import BLOCK
 from edgelearn.ops.transpose import emit_prepared
 from edgelearn.runtime import Context, Kernels, Runner, Session, choose_device
-from edgelearn.runtime.feed import Examples
+from edgelearn.runtime.session import Examples
 
 from .report import FULL
 from .workloads import INT8, OpProblem, Problem, Workload, digest, make_network, make_problem

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from edgelearn.device.units import QUADS, TILES, UNITS, WARPGROUPS, Unit
+from edgelearn.device import QUADS, TILES, UNITS, WARPGROUPS, Unit
 from edgelearn.errors import DeviceError
 from edgelearn.lab.measure import sample
 from edgelearn.launch import Access, Buffer, In, Launch, Out, Role
 from edgelearn.ops.formats import StoredType
 from edgelearn.runtime import Context, Kernels, Runner
-from edgelearn.runtime.self_test import CHAINS, kernel, self_test
+from edgelearn.runtime.devices import CHAINS, kernel, self_test
 
 UNIT_CHAINS, ROUNDS, REPEATS = 12, 4096, 16
 QUAD_OPS = 16 * 4 * 2  # of a vector of quads

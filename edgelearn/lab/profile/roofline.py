@@ -34,9 +34,8 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import Plan
-from edgelearn.compile.memory.launch_times import key
-from edgelearn.device import Device
-from edgelearn.device.units import UNITS
+from edgelearn.compile.search import launch_key
+from edgelearn.device import UNITS, Device
 from edgelearn.display import Displayed
 from edgelearn.errors import PlanError, RunError
 from edgelearn.lab import measure
@@ -44,8 +43,8 @@ from edgelearn.lab.measure import Block, RoundsConfig, Sample, measure_in_turn, 
 from edgelearn.launch import Access, Launch, Role
 from edgelearn.ops import Traits
 from edgelearn.runtime import Context, Kernels, Session, choose_device
-from edgelearn.runtime.feed import random_batch
-from edgelearn.tuned import launch_times as store
+from edgelearn.runtime.session import random_batch
+from edgelearn.tuned import store
 
 from .peaks import STORED, Peaks, measure_peaks
 
@@ -389,7 +388,9 @@ def profile(
 ATTEMPTS_TO_STORE = 2  # how often all rounds are measured, while other programs disturb them
 
 
-def measure_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, busy: bool = False) -> store.Table:
+def measure_launches(
+    plans: Sequence[Plan], device: Device, rounds: int = 20, busy: bool = False
+) -> store.MeasuredTimes:
     """Time steps of `plans` on the device in turn, and store the times of their launches (see `table_of`) in
     EDGELEARN_TUNED or the user's folder, next to those of other launches. All plans to come are predicted by them.
 
@@ -403,7 +404,7 @@ def measure_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, bu
     those as well, nothing stored; as `time_launches`; FormatError where the stored times are
     damaged, before anything is measured, or nothing can be written.
     """
-    store.load(device)
+    store.load_times(device)
     timings, problem = list[StepTiming](), ""
     for _ in range(1 if busy else ATTEMPTS_TO_STORE):
         timings = time_launches(plans, device, rounds)
@@ -416,19 +417,19 @@ def measure_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, bu
             f"stored: end other programs, and measure again."
         )
     table = table_of(timings)
-    store.save(table, device)
+    store.save_times(table, device)
     return table
 
 
-def table_of(timings: Sequence[StepTiming]) -> store.Table:
+def table_of(timings: Sequence[StepTiming]) -> store.MeasuredTimes:
     """Seconds of each kind of launch (see compile/memory/launch_times.py): the mean over its places in steps, since
     caches differ between them, of the median over rounds. The time of a step beyond its launches is divided between a
     cost of each launch and one of the step by least squares: take plans of few launches and of many."""
     seconds: dict[str, list[float]] = {}
     for timed in (timed for timing in timings for timed in timing.launches):
-        seconds.setdefault(key(timed.launch), []).append(timed.median)
+        seconds.setdefault(launch_key(timed.launch), []).append(timed.median)
     means = {name: float(np.mean(values)) for name, values in seconds.items()}
-    return store.Table(datetime.date.today().isoformat(), *_overheads(timings), means)
+    return store.MeasuredTimes(datetime.date.today().isoformat(), *_overheads(timings), means)
 
 
 def _overheads(timings: Sequence[StepTiming]) -> tuple[float, float]:

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from edgelearn.compile import LaunchTimes, Request, make_plan
-from edgelearn.compile.memory.launch_times import key
-from edgelearn.compile.memory.policies import checkpoints
+from edgelearn.compile.policies import checkpoints
+from edgelearn.compile.search import launch_key
 from edgelearn.errors import FormatError, RunError
 from edgelearn.graph import Network
 from edgelearn.lab.measure import Block
@@ -15,7 +15,7 @@ from edgelearn.lab.profile.roofline import StepTiming, TimedLaunch, measure_laun
 from edgelearn.launch import Launch
 from edgelearn.ops import SGD, Conv2D, Dense, Flatten, ReLU
 from edgelearn.runtime import choose_device
-from edgelearn.tuned import launch_times as store
+from edgelearn.tuned import store
 
 
 def test_costs_are_measured_and_kept(monkeypatch, tmp_path):
@@ -58,14 +58,14 @@ def test_times_of_a_busy_machine_are_not_kept(attempts, figure, monkeypatch, tmp
     plan, device = one_plan(monkeypatch, tmp_path, *attempts)
     with pytest.raises(RunError, match=figure):
         measure_launches([plan], device)
-    assert not store.path_of(device).exists()
+    assert not store.path_of_times(device).exists()
 
 
 @pytest.mark.parametrize("first", [NOISY, WIDE])
 def test_disturbed_times_are_measured_again(first, monkeypatch, tmp_path):
     plan, device = one_plan(monkeypatch, tmp_path, first, QUIET)
     assert measure_launches([plan], device) == table_of(QUIET)
-    assert store.path_of(device).exists()
+    assert store.path_of_times(device).exists()
 
 
 def test_the_spread_of_a_step():
@@ -78,9 +78,9 @@ def test_the_spread_of_a_step():
 def test_damaged_costs_are_found_before_measuring(monkeypatch, tmp_path):
     monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path))
     device = choose_device(None).device
-    store.path_of(device).parent.mkdir()
-    store.path_of(device).write_text("{")
-    with pytest.raises(FormatError, match=re.escape(str(store.path_of(device)))):
+    store.path_of_times(device).parent.mkdir()
+    store.path_of_times(device).write_text("{")
+    with pytest.raises(FormatError, match=re.escape(str(store.path_of_times(device)))):
         measure_launches([], device)
 
 
@@ -94,5 +94,5 @@ def test_what_steps_take_is_shared_among_launches_and_the_step():
     few, many = step(10, 2e-6, 130e-6), step(30, 4e-6, 190e-6)
     table = table_of([few, many])
     assert (table.between, table.fixed) == pytest.approx((3e-6, 100e-6))
-    assert table.seconds == pytest.approx({key(launch): 3.5e-6}), "a mean over 40 places"
+    assert table.seconds == pytest.approx({launch_key(launch): 3.5e-6}), "a mean over 40 places"
     assert table_of([step(10, 2e-6, -1e-6)]).fixed == 0, "the host's clock was ahead of the device's: nothing is left"

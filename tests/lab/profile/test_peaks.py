@@ -1,6 +1,6 @@
 import numpy as np
 
-from edgelearn.device.units import QUADS, UNITS
+from edgelearn.device import QUADS, UNITS
 from edgelearn.lab.profile import Peaks
 from edgelearn.lab.profile import peaks as module
 from edgelearn.runtime import Context, Kernels, Runner

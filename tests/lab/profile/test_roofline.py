@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from edgelearn.compile import Precision, Request, make_plan
-from edgelearn.compile.precision.named import named_precision
+from edgelearn.compile.precision import named_precision
 from edgelearn.errors import PlanError
 from edgelearn.lab.profile import Peaks, plot, profile, roofline_table, trace
 from edgelearn.lab.profile.roofline import bounds, compute_type, kind

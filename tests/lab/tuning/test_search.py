@@ -8,7 +8,7 @@ import pytest
 import edgelearn as el
 from edgelearn import tuned
 from edgelearn.compile import Request, make_plan
-from edgelearn.compile.precision.named import named_precision
+from edgelearn.compile.precision import named_precision
 from edgelearn.device import DeviceKind
 from edgelearn.errors import EdgelearnError, FormatError
 from edgelearn.graph import Network

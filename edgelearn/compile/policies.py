@@ -19,7 +19,7 @@ from edgelearn.graph.network import Network
 from edgelearn.graph.reversible import invertible_streams
 from edgelearn.ops import Add, Concatenate, Float16, Format, NumberFormat
 
-from .strategies import Compress, Encoding, Invert, Offload, Recompute, Strategy
+from .memory import Compress, Encoding, Invert, Offload, Recompute, Strategy
 
 
 def keep_all(network: Network) -> dict[str, Strategy]:

@@ -1,28 +1,143 @@
-"""The state of a lowering, shared by its passes."""
+"""The state of a lowering, shared by its passes: emitters, fused stages, heads that losses compute, and kernels."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
-from edgelearn.compile.memory.rematerialiser import Rematerialiser
-from edgelearn.compile.precision.precision import Precision
-from edgelearn.compile.precision.quantizers import Quantizers
-from edgelearn.compile.program import Kind, ProgramKey
-from edgelearn.compile.request import Request
-from edgelearn.compile.storage import Storage
+from edgelearn.errors import PlanError
 from edgelearn.graph.fuse import Stage, fuse, trained_stages
 from edgelearn.graph.network import Network, Node
-from edgelearn.launch import Role
-from edgelearn.ops import BatchNormalization, BFloat16, Conv2D, Float16, LinearOp, Losses, Traits, batchnorm
+from edgelearn.launch import Buffer, Role
+from edgelearn.ops import (
+    BatchNormalization,
+    BFloat16,
+    Conv2D,
+    Emitter,
+    Flatten,
+    Float16,
+    LinearOp,
+    Loss,
+    Losses,
+    Reshape,
+    Traits,
+    batchnorm,
+)
+from edgelearn.ops import (
+    quantized_copy as quantized_copy,
+)
 from edgelearn.ops.control import Control
+from edgelearn.ops.copy import emit_copy, emit_padded
+from edgelearn.ops.jobs import Row
 from edgelearn.ops.loss import rows_of
 from edgelearn.ops.quantized import supports
-from edgelearn.ops.quantized_tensor import Stored
-from edgelearn.ops.tensor import Tensor
+from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
+from edgelearn.ops.target import Target
+from edgelearn.ops.tensor import Shape, Tensor
 from edgelearn.ops.transpose import KernelView
 
-from .emitter import StorageEmitter
-from .heads import check_heads, head_of, without_heads
+from .plan import Kind, ProgramKey
+from .precision import Precision, Quantizers
+from .rematerialisation import Rematerialiser
+from .request import Request
+from .storage import Storage
+
+
+class StorageEmitter(Emitter):
+    """An emitter whose persistent tensors come from `storage`."""
+
+    def __init__(self, traits: Traits, storage: Storage) -> None:
+        super().__init__(traits)
+        self.storage = storage
+
+    def tensor(
+        self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = 16, dtype: str = "float32"
+    ) -> Tensor:
+        if role is Role.TEMPORARY:
+            return super().tensor(name, shape, role, block, dtype)
+        return self.storage.tensor(f"{self.layer}/{name}", shape, role, block, self.layer, dtype=dtype)
+
+    def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
+        return self.storage.partials(name, groups, total)
+
+    def table(self, rows: tuple[Row, ...]) -> Buffer:
+        return self.storage.table(rows)
+
+
+@contextmanager
+def stored_as(e: Emitter, values: Sequence[Stored], dtype: str = "float32") -> Iterator[list[Tensor]]:
+    """Yield `values` as tensors of `dtype`, floats or halves. Those in another format, which launches emitted in the
+    block read, are converted before it."""
+    start = len(e.launches)
+    tensors = [
+        v if isinstance(v, Tensor) and v.dtype == dtype else e.tensor(f"as {dtype}", v.shape, dtype=dtype)
+        for v in values
+    ]
+    yield tensors
+    emitted = e.launches[start:]
+    del e.launches[start:]
+    read = {buffer for launch in emitted for buffer in launch.reads}
+    for value, tensor in zip(values, tensors, strict=True):
+        if value is not tensor and tensor.buffer in read:
+            if isinstance(value, QuantizedTensor):
+                quantized_copy.emit_decode(e, value, tensor)
+            else:
+                emit_padded(e, value, tensor)
+    e.launches += emitted
+
+
+@contextmanager
+def targets_as(e: Emitter, targets: Sequence[Target | None], dtype: str) -> Iterator[list[Target | None]]:
+    """Yield `targets` of `dtype`. What is written to one that stands for a target of another type is copied there
+    after the block."""
+    own = [
+        t if t is None or t.tensor.dtype == dtype else Target(e.tensor("gradient", t.tensor.shape, dtype=dtype))
+        for t in targets
+    ]
+    yield own
+    for target, written in zip(targets, own, strict=True):
+        if target is not None and written is not None and written is not target:
+            emit_copy(e, written.tensor, target)
+
+
+LIKE = {"Softmax": ("Softmax", "LogSoftmax")}  # heads that a loss which names the first computes: names of ops
+HEADS = ("Softmax", "LogSoftmax", "Sigmoid")
+
+
+def head_of(network: Network, output: str, loss: Loss | None) -> list[Node]:
+    """The layers at an output that its loss leaves out: a head, and what reshapes it without changing its rows. Empty
+    if there is no head. Without a loss, a head of any kind at the very end: the layer below stays float32 in every
+    precision."""
+    nodes = _head(network, output, loss)
+    return nodes if nodes and nodes[0].shape[-1] == nodes[-1].shape[-1] else []
+
+
+def check_heads(network: Network, losses: Losses) -> None:
+    """Raises PlanError if a head is reshaped to other rows: a loss would take probabilities for logits."""
+    for output, loss in losses.by_output.items():
+        nodes = _head(network, output, loss)
+        if nodes and nodes[0].shape[-1] != nodes[-1].shape[-1]:
+            raise PlanError(
+                f"{type(loss).__name__} takes logits, but '{output}' reshapes probabilities of '{nodes[0].name}', "
+                f"{nodes[0].shape} to {nodes[-1].shape}: to train, put the {type(nodes[0].op).__name__} at the end, "
+                f"which the loss then takes as its own, or leave it out."
+            )
+
+
+def _head(network: Network, output: str, loss: Loss | None) -> list[Node]:
+    """The layers from a head to the output, empty if there is none."""
+    kinds = HEADS if loss is None else LIKE.get(loss.head, (loss.head,))
+    nodes = [network.nodes[output]]
+    while loss and isinstance(nodes[0].op, Flatten | Reshape) and nodes[0].inputs[0] in network.nodes:
+        nodes.insert(0, network.nodes[nodes[0].inputs[0]])
+    return nodes if type(nodes[0].op).__name__ in kinds else []
+
+
+def without_heads(stages: list[Stage], heads: set[str]) -> list[Stage]:
+    """The stages without the layers in `heads`, which end theirs."""
+    parts = [tuple(node for node in stage.nodes if node.name not in heads) for stage in stages]
+    return [Stage(nodes) for nodes in parts if nodes]
 
 
 def input_blocks(network: Network) -> dict[str, int]:

@@ -1,17 +1,67 @@
-"""One kernel launch as data: which kernel, over which grid, on which buffers. A program is a list of launches, so that
-lifetimes and dependencies of buffers can be analysed before a device runs it."""
+"""Kernel launches as data: buffers, launches, transfers and the bytes they move, before any memory exists.
+
+A program is a list of launches, so that lifetimes and dependencies of buffers can be analysed before a device runs it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from edgelearn.tuned import KernelConfig
+from .tuned.store import KernelConfig
 
-from .buffers import Buffer
+
+class Role(Enum):
+    """The purpose of a buffer, which decides how long it lives."""
+
+    PARAMETER = "parameters"  # trained: lives as long as the plan
+    CONSTANT = "constants"  # frozen weights and statistics
+    STATISTICS = "moving statistics"  # updated by training
+    MOVING = "moving statistics of a step"  # until the step is known to be finite
+    GRADIENT = "gradients"  # summed over a mini-batch
+    PARTIAL = "partial sums of gradients"  # accumulated over a mini-batch, added up at its end
+    CHECK = "checks of gradients"  # for NaN and infinity
+    OPTIMIZER = "optimizer state"
+    PREPARED = "prepared weights"  # derived from parameters once a mini-batch
+    RANGE = "ranges of quantized tensors"  # updated by training
+    FOUND = "ranges found in a step"  # partial results
+    INPUT = "inputs"  # written by the host
+    CONTROL = "counters"  # a few numbers between host and device
+    PAGED = "paged activations"  # outside the device
+    TEMPORARY = "activations and workspace"  # shares one arena; lives from its first write to its last read
+
+
+def words_of(dtype: str) -> np.dtype:
+    """NumPy's type of values in memory; it has none for bfloat16, whose words are 16 bits."""
+    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory that launches read and write, before it has a place.
+
+    Arguments:
+    - `name`: for tables and errors.
+    - `nbytes`: its size.
+    - `role`: how long it lives, and which memory it shares.
+    - `layer`: name of the layer it belongs to (default "": none).
+    - `dtype`: of its values (default "float32").
+    """
+
+    name: str
+    nbytes: int
+    role: Role
+    layer: str = ""
+    dtype: str = "float32"
+
+    def __repr__(self) -> str:
+        return f"<{self.role.name.lower()} {self.name}: {self.nbytes:,} bytes>"
 
 
 @dataclass(frozen=True)
@@ -154,3 +204,70 @@ class Launch:
 def scalar(value: int | float):
     """The OpenCL argument for a Python number."""
     return np.int32(value) if isinstance(value, int | np.integer) else np.float32(value)
+
+
+@dataclass(frozen=True)
+class Transfer(Launch):
+    """Copy of a whole buffer between the device and a page (Role.PAGED). It starts after the launches before it; an
+    Await marks where it must have ended."""
+
+    @classmethod
+    def of(cls, source: Buffer, target: Buffer, layer: str) -> Transfer:
+        return cls("", "transfer", (), (1,), 1, (In(source), Out(target)), layer)
+
+    @property
+    def moved(self) -> int:
+        """Number of bytes copied."""
+        return self.source_buffer.nbytes
+
+    @property
+    def source_buffer(self) -> Buffer:
+        return self.accesses[0].buffer
+
+    @property
+    def target_buffer(self) -> Buffer:
+        return self.accesses[1].buffer
+
+
+@dataclass(frozen=True)
+class Await(Launch):
+    """Makes later launches wait until the last Transfer from or to the device buffer `buffer` has ended."""
+
+    @classmethod
+    def of(cls, buffer: Buffer, layer: str) -> Await:
+        return cls("", "await", (), (1,), 1, (In(buffer, 0),), layer)
+
+    @property
+    def buffer(self) -> Buffer:
+        return self.accesses[0].buffer
+
+
+class Moved(NamedTuple):
+    """Key of a traffic count: the launch's layer and kernel, the tensor, and "read" or "written"."""
+
+    layer: str
+    kernel: str
+    tensor: str
+    direction: str
+
+
+class Traffic(Counter[Moved]):
+    """Bytes by layer, kernel, tensor and direction. Traffics can be added and compared."""
+
+    @classmethod
+    def of(cls, launches: Iterable[Launch], times: int = 1) -> Traffic:
+        """Count the bytes of `launches`, run `times` times."""
+        traffic = cls()
+        for launch in launches:
+            for access in launch.accesses:
+                for direction in ["read"] * access.reads + ["written"] * access.writes:
+                    place = Moved(launch.layer, launch.kernel, access.buffer.name, direction)
+                    traffic[place] += times * access.nbytes
+        return traffic
+
+    def by(self, field: str) -> dict[str, int]:
+        """Bytes by "layer", "kernel", "tensor" or "direction"."""
+        sums: Counter[str] = Counter()
+        for moved, nbytes in self.items():
+            sums[getattr(moved, field)] += nbytes
+        return dict(sums)

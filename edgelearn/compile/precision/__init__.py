@@ -1,1 +1,0 @@
-"""Number formats and ranges of the tensors of a plan."""

@@ -1,6 +1,0 @@
-"""Devices as data, without OpenCL objects."""
-
-from .device import Device
-from .kind import DeviceKind
-
-__all__ = ["Device", "DeviceKind"]
