@@ -77,8 +77,8 @@ def _programs_are_shared():
 
     def shared_program(own, source, options=()):
         options = [*options, *_optimisation(own.device, options)]
-        key = own.device.index, kernels, tuple(options)
-        programs[key] = programs.pop(key, None) or compile_new(own, kernels, options)
+        key = own.device.index, source, tuple(options)
+        programs[key] = programs.pop(key, None) or compile_new(own, source, options)
         if len(programs) > PROGRAMS:
             programs.popitem(last=False)
         return programs[key]
