@@ -1,9 +1,10 @@
-"""How objects appear in notebooks and logs."""
+"""How objects and bytes appear in notebooks, reports and errors; memory is in MB, 10^6 bytes, as in budgets."""
 
 from __future__ import annotations
 
 import unicodedata
 from html import escape
+from math import ceil
 
 
 class Displayed:
@@ -34,3 +35,14 @@ def escaped(text: str) -> str:
         return character if kept else character.encode("unicode_escape").decode()
 
     return text if text.isprintable() else "".join(map(shown, text))
+
+
+MB = 10**6
+UNITS = (("GB", 10**9), ("MB", MB), ("kB", 10**3), ("bytes", 1))
+
+
+def megabytes(nbytes: int) -> str:
+    """Bytes as text, rounded up, so that a budget of as much suffices: "12.35 MB", and with more digits below 1 MB."""
+    if nbytes >= MB:
+        return f"{ceil(nbytes / 10**4) / 100:,.2f} MB"
+    return f"{ceil(nbytes / 10) / 10**5:.5f}".rstrip("0").rstrip(".") + " MB"

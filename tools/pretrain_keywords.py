@@ -21,7 +21,7 @@ from edgelearn.graph import Network
 from edgelearn.keywords import Embedder, save_embedder
 from edgelearn.keywords.files import SAMPLE
 from edgelearn.models import ds_cnn
-from edgelearn.models.ds_cnn import Size
+from edgelearn.models.keywords import Size
 from edgelearn.ops import AdamW, SoftmaxCrossEntropy
 from edgelearn.train import Callback, CosineDecay, History, Model, ProgressBar, VariedSource
 

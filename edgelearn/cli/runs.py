@@ -10,11 +10,11 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
+from edgelearn.display import megabytes
 from edgelearn.errors import RunError, UsageError
 from edgelearn.extensions import import_object
 from edgelearn.lab.runs import RunStore, RunSummary, export, list_table, write_export
 from edgelearn.train import ProgressBar
-from edgelearn.units import megabytes
 
 from .answer import Answer, width
 from .parser import whole

@@ -17,14 +17,13 @@ from math import prod
 from typing import NamedTuple
 
 from edgelearn.device import int8_speed
-from edgelearn.display import Displayed
+from edgelearn.display import MB, Displayed
 from edgelearn.errors import PlanError
 from edgelearn.graph.network import Network
 from edgelearn.launch import Buffer, Decision, Launch, Role, Traffic
 from edgelearn.ops import Activation, BatchNormalization, Conv2D, DepthwiseConv2D, Traits
 from edgelearn.ops.quantize import Quantizer
 from edgelearn.ops.tensor import Tensor
-from edgelearn.units import MB
 
 from . import storage
 from .memory import Offload, offload_of

@@ -9,11 +9,11 @@ from itertools import product
 from typing import Any
 
 from edgelearn.device import Device
+from edgelearn.display import megabytes
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.graph import Network, reversible
 from edgelearn.graph.reversible import invertible_streams
 from edgelearn.ops import BatchNormalization, LinearOp, Traits
-from edgelearn.units import megabytes
 
 from .lower import Layout
 from .memory import ActivationMemory, Encoding

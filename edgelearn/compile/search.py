@@ -25,13 +25,13 @@ from typing import Any, Literal
 import numpy as np
 
 from edgelearn.device import Device
+from edgelearn.display import megabytes
 from edgelearn.errors import PlanError
 from edgelearn.graph.ancestors import ancestors
 from edgelearn.graph.reversible import invertible_streams
 from edgelearn.launch import Access, Buffer, Launch, Many, Role, Transfer
 from edgelearn.ops import Traits
 from edgelearn.tuned import store
-from edgelearn.units import megabytes
 
 from .lower import Layout, lower, make_storage
 from .memory import ActivationMemory, Encoding, Invert, Mask, Recompute, Store, Strategy

@@ -11,8 +11,8 @@ from threading import Condition
 
 import numpy as np
 
+from edgelearn.display import megabytes
 from edgelearn.errors import DataError
-from edgelearn.units import megabytes
 
 _WORKERS = min(4, cpu_count() or 1)
 

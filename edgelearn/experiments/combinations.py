@@ -19,7 +19,7 @@ from edgelearn import atomic
 from edgelearn.compile import account
 from edgelearn.compile.planner import Combination
 from edgelearn.data.draws import stratified_split
-from edgelearn.display import Displayed
+from edgelearn.display import MB, Displayed
 from edgelearn.errors import DataError, RunError
 from edgelearn.graph import Network
 from edgelearn.lab import measure
@@ -31,7 +31,6 @@ from edgelearn.train.loading import NetworkLike, as_network, combined
 from edgelearn.train.model import Phases
 from edgelearn.train.sources import at_epoch
 from edgelearn.train.state import Logs
-from edgelearn.units import MB
 
 from .config import Config, setting
 from .experiment import Log, silent

@@ -22,6 +22,7 @@ from edgelearn.data.draws import stratified_split
 from edgelearn.data.features import BC_RESNET, DS_CNN_ARM, DS_CNN_MLPERF, FrontEnd
 from edgelearn.data.files import skipped_lines
 from edgelearn.data.pictures import ImageDataset, load_images
+from edgelearn.display import MB
 from edgelearn.errors import DataError, FormatError, PlanError, UsageError
 from edgelearn.extensions import import_instance, is_reference
 from edgelearn.graph import Network, replace_head, split_frozen
@@ -32,7 +33,6 @@ from edgelearn.train import Callback, Model, PictureSource, Subset
 from edgelearn.train.callbacks import with_progress
 from edgelearn.train.model import Phases
 from edgelearn.train.sources import Source
-from edgelearn.units import MB
 
 from .config import Config, device_setting, seed_setting, setting
 from .experiment import Experiment, Log

@@ -25,7 +25,7 @@ from edgelearn.experiments.config import DATA, DOWNLOAD, setting
 from edgelearn.experiments.finetune import TransferConfig, TransferExperiment
 from edgelearn.experiments.tasks import Pictures
 from edgelearn.graph import Network
-from edgelearn.interop import keras_h5, keras_published, safetensors
+from edgelearn.interop import keras_h5, safetensors
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import Optimizer, SoftmaxCrossEntropy
 from edgelearn.train import Model, PictureSource, Subset
@@ -126,7 +126,7 @@ def load_pretrained(
     elif in_data is not None and in_data.exists():
         path, origin = in_data, "EDGELEARN_DATA"
     else:
-        path, origin = keras_published.fetch(download), "keras"
+        path, origin = keras_h5.fetch_published(download), "keras"
     found = keras_h5.read_weights(path, network, skip=("dense",))
     description = f"MobileNet V1 1.0/224, ImageNet weights from {path.name} ({origin})."
     return Pretrained(network, _with_head(network, found, seed), 224, origin, description)

@@ -19,6 +19,7 @@ from edgelearn.data.draws import stratified_split
 from edgelearn.data.flowers import load_flowers
 from edgelearn.data.pictures import ImageDataset, load_images
 from edgelearn.device import Device
+from edgelearn.display import MB
 from edgelearn.errors import RunError
 from edgelearn.experiments.claims import Claim
 from edgelearn.experiments.config import TrainingConfig, setting
@@ -46,7 +47,6 @@ from edgelearn.ops import SGD, Adam, Optimizer, pack
 from edgelearn.runtime import Context, Kernels, Session
 from edgelearn.runtime.kernels import VARIABLE, programs_folder
 from edgelearn.train import Model, PictureSource, Subset
-from edgelearn.units import MB
 
 
 @dataclass(frozen=True)

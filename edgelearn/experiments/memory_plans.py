@@ -19,7 +19,7 @@ from edgelearn.compile.policies import POLICIES, cuts, find_policy
 from edgelearn.compile.precision import named_precision
 from edgelearn.compile.search import COUNTS, budgets
 from edgelearn.device import Device
-from edgelearn.display import Displayed
+from edgelearn.display import MB, Displayed
 from edgelearn.errors import PlanError, RunError, UsageError
 from edgelearn.extensions import check_name, is_reference
 from edgelearn.graph import Network, Node, reversible
@@ -40,7 +40,6 @@ from edgelearn.ops import SGD, Float16, pack
 from edgelearn.runtime import Context, Session, choose_device, launch_times
 from edgelearn.statistics import compare as compare_times
 from edgelearn.statistics import quartiles
-from edgelearn.units import MB
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,7 +17,7 @@ from edgelearn.compile import Kind, Plan, Precision, Request, make_plan
 from edgelearn.compile.plan import stored
 from edgelearn.compile.precision import LayerTraffic, convolutions, layer_traffic, network_traffic
 from edgelearn.device import Device, first_of
-from edgelearn.display import Displayed
+from edgelearn.display import MB, Displayed
 from edgelearn.errors import RunError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network
@@ -28,7 +28,6 @@ from edgelearn.models import ds_cnn, mobilenet_v1, mobilenet_v2, resnet18, vgg16
 from edgelearn.ops import SGD, Compute
 from edgelearn.runtime import Context, Kernels, Session
 from edgelearn.statistics import disturbance, quartiles
-from edgelearn.units import MB
 
 from .claims import Claim
 from .precision import (

@@ -19,7 +19,7 @@ from edgelearn.data.pictures import ImageDataset, decode, load_images, standardi
 from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network
-from edgelearn.interop import ModelFile, model_file
+from edgelearn.interop import ModelFile, safetensors
 from edgelearn.lab.runs import Run, RunStore, figures
 from edgelearn.ops import SGD, Optimizer
 from edgelearn.train import Callback, CosineDecay, Model, PictureSource, VariedSource
@@ -62,7 +62,7 @@ def save_model(
     file = ModelFile(
         model.network, model.weights, ranges=ranges, preprocessing=described, class_names=tuple(class_names)
     )
-    model_file.write(run.folder / FILE, file)
+    safetensors.write_model_file(run.folder / FILE, file)
 
 
 def load_model(run: Run, device: str | None = None) -> Model:

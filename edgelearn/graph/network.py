@@ -13,12 +13,11 @@ import numpy as np
 from psutil import virtual_memory
 
 from edgelearn import records
-from edgelearn.display import Displayed
+from edgelearn.display import Displayed, megabytes
 from edgelearn.errors import FormatError, PlanError, ShapeError
 from edgelearn.ops import Op, Weight
 from edgelearn.ops.initializers import INITIALIZERS
 from edgelearn.ops.tensor import Shape
-from edgelearn.units import megabytes
 
 INPUT = "input"
 VERSION = 1  # of the graph model

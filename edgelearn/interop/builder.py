@@ -71,7 +71,7 @@ from edgelearn.ops import (
 from edgelearn.ops.tensor import Shape
 
 from .canonical import ForeignGraph, Operator, Problem, Quantization, TensorInfo, unsupported
-from .model_file import ModelFile
+from .safetensors import ModelFile
 from .weights import Weights, not_finite
 
 BATCH = -1

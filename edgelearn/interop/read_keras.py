@@ -24,7 +24,7 @@ from .foreign import ArrayFile, open_arrays
 from .formats import Format, GraphReader, graph_format, register, weights_of_a_network
 from .keras_h5 import list_layers, snake_case
 from .keras_structure import Call, Slot, Structure
-from .model_file import ModelFile
+from .safetensors import ModelFile
 from .tensorflow import Operand, computed, depthwise
 
 PLAIN = {

@@ -1,5 +1,9 @@
-"""PyTorch's state dicts: weights under PyTorch's names and in its layouts, put onto a network by names, by a table, or
-by the order of modules. Files of `torch.save` are read by a process of its own that runs none of their code."""
+"""State dicts: weights under PyTorch's names and in its layouts, put onto a network by names, by a table, or by the
+order of modules. They come from files of `torch.save`, safetensors files and NumPy archives; no code of a file is
+run.
+
+An .npz archive for a BC-ResNet is the state dict of Qualcomm's network ("BCBlocks.0.1.f1.0.block.0.weight").
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,22 @@ import numpy as np
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 from edgelearn.graph.ancestors import ancestors
-from edgelearn.ops import Conv2D, Conv2DTranspose, Dense, DepthwiseConv2D, Flatten, Reshape, Transpose
+from edgelearn.ops import (
+    Conv2D,
+    Conv2DTranspose,
+    Dense,
+    DepthwiseConv2D,
+    Flatten,
+    Reshape,
+    SubSpectralNormalization,
+    Transpose,
+)
 from edgelearn.ops.tensor import Shape
 
-from .foreign import NUMBERS, open_arrays
-from .formats import Format, register
-from .model_file import ModelFile
+from . import safetensors
+from .foreign import NUMBERS, ArrayFile, open_arrays
+from .formats import Format, register, weights_of_a_network
+from .safetensors import ModelFile
 from .weights import Weights, check_fit, few
 
 WHAT = "a PyTorch state dict"
@@ -322,3 +336,133 @@ def _read_torch(
 
 
 register(Format("PyTorch state dict", (".pt", ".pth", "pytorch_model.bin"), b"", _read_torch, options=("names",)))
+
+
+AROUND_BLOCKS = {
+    "stem": "cnn_head.0", "stem_bn": "cnn_head.1", "tail_depthwise": "classifier.0", "tail": "classifier.1",
+    "tail_bn": "classifier.2", "classifier": "classifier.5",
+}  # fmt: skip
+IN_BLOCKS = {"time": "f1.0.block.0", "time_bn": "f1.0.block.1", "mix": "f1.1",
+             "pointwise": "f2.0.block.0", "pointwise_bn": "f2.0.block.1"}  # fmt: skip
+BLOCK = re.compile(r"stage(\d)_block(\d)_(\w+)")
+NPZ = "an .npz file of plain arrays"
+
+
+def read_bcresnet(path: str | Path, network: Network, skip: tuple[str, ...] = ()) -> Weights:
+    """Read weights of `network`, one of models.bcresnet, as float32; layers named in `skip` are left out, also if
+    the network doesn't have them ("classifier", for an embedding or other classes).
+
+    Raises FormatError when the file is damaged, or an array is missing, of another shape, or of no layer.
+    """
+    with open_arrays(path, "npz", NPZ) as file:
+        names = _bcresnet_names(file, network, skip)
+        arrays = file.read(names.values())
+    found: Weights = {}
+    for name, theirs in names.items():
+        axes, ordered, _ = _bcresnet_layout(network, name)
+        array = arrays[theirs].reshape(ordered).transpose(np.argsort(axes))
+        found[name] = np.ascontiguousarray(array.astype(np.float32))
+    return found
+
+
+def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """Read all arrays of an .npz file by name. Raises FormatError naming the file."""
+    with open_arrays(path, "npz", NPZ) as file:
+        return file.read()
+
+
+def _bcresnet_names(file: ArrayFile, network: Network, skip: tuple[str, ...]) -> dict[str, str]:
+    """The file's names of the network's parameters. Raises FormatError unless it has these arrays and no other."""
+    unread = {name for name in file.arrays if not name.endswith(f".{COUNTER}")}
+    unread -= {name for layer in skip for name in file.arrays if name.startswith(f"{_torch_layer(network, layer)}.")}
+    names: dict[str, str] = {}
+    for parameter in network.parameters.values():
+        if parameter.layer in skip:
+            continue
+        name = f"{_torch_layer(network, parameter.layer)}.{ROLES.get(parameter.role, parameter.role)}"
+        if name not in file.arrays:
+            raise FormatError(
+                f"{file.path} has no '{name}', which '{network.name}' needs for '{parameter.name}'. It is of another "
+                f"network: give a file of this one."
+            )
+        entry, (_, _, expected) = file.arrays[name], _bcresnet_layout(network, parameter.name)
+        if entry.shape != expected or entry.dtype.kind not in "fiu":
+            raise FormatError(
+                f"{file.path}: '{name}' is {entry.dtype} of shape {entry.shape}, but '{network.name}' needs numbers of "
+                f"shape {expected}. It is of another network, or another width of this one: give a file of this one."
+            )
+        names[parameter.name] = name
+        unread.discard(name)
+    if unread:
+        raise FormatError(
+            f"{file.path} has {len(unread)} arrays that '{network.name}' has no place for, such as '{min(unread)}'. It "
+            f"is of another network: give a file of this one, or name layers to skip."
+        )
+    return names
+
+
+def _torch_layer(network: Network, layer: str) -> str:
+    """Return PyTorch's name of the module that holds the layer's parameters."""
+    block = BLOCK.fullmatch(layer)
+    if not block and layer not in AROUND_BLOCKS:
+        raise FormatError(f"'{layer}' is no layer of a BC-ResNet: read these files into networks of models.bcresnet.")
+    if not block:
+        return AROUND_BLOCKS[layer]
+    stage, number, part = block.groups()
+    where = f"BCBlocks.{int(stage) - 1}.{int(number) - 1}"
+    if part in IN_BLOCKS:
+        return f"{where}.{IN_BLOCKS[part]}"
+    place = int(f"stage{stage}_block{number}_pointwise" in network.nodes)  # behind the one that changes the channels
+    return f"{where}.f2.{place}.block.{'1.ssnorm' if part == 'ssn' else '0'}"
+
+
+def _bcresnet_layout(network: Network, name: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """PyTorch's order of our axes, our shape in that order, and the shape that PyTorch's array has."""
+    parameter = network.parameters[name]
+    op, shape = network.nodes[parameter.layer].op, parameter.weight.shape
+    axes = tuple(range(len(shape)))
+    if isinstance(op, Conv2D):
+        axes = (3, 2, 0, 1)
+    elif isinstance(op, DepthwiseConv2D):
+        axes = (2, 3, 0, 1)
+    elif len(shape) == 2:
+        axes = (1, 0)
+    ordered = tuple(shape[axis] for axis in axes)
+    if isinstance(op, SubSpectralNormalization):
+        return axes, ordered, (ordered[0] * ordered[1],)  # the sub-bands of a channel one after the other
+    if isinstance(op, Dense) and len(shape) == 2:
+        return axes, ordered, (*ordered, 1, 1)  # a convolution of one pixel
+    return axes, ordered, ordered
+
+
+def _read_npz(path: Path, network: Network, skip: tuple[str, ...], names: Mapping[str, str] | None = None) -> Weights:
+    layers = {parameter.layer for parameter in network.parameters.values()}
+    if not names and all(layer in AROUND_BLOCKS or BLOCK.fullmatch(layer) for layer in layers):
+        return read_bcresnet(path, network, skip)
+    return weights_of(path, read_arrays(path), network, skip, names)
+
+
+register(Format("NumPy archive", (".npz",), b"PK\x03\x04", weights_of_a_network(_read_npz), options=("names",)))
+
+
+def _plain_weights(
+    path: Path, network: Network, skip: tuple[str, ...], names: Mapping[str, str] | None = None
+) -> Weights:
+    return weights_of(path, safetensors.read_weights(path), network, skip, names, ordered=False)
+
+
+def _read_safetensors(
+    path: Path, network: Network | None, skip: tuple[str, ...], names: Mapping[str, str] | None = None
+) -> ModelFile:
+    if not safetensors.is_model(path):
+        return weights_of_a_network(_plain_weights)(path, network, skip, names=names)
+    if names:
+        raise FormatError(f"{path} is an edgelearn model, which says which weights a layer has: leave names out.")
+    file = safetensors.read_model_file(path)
+    if network is None and not skip:
+        return file
+    kept = {name: array for name, array in file.weights.items() if name.partition("/")[0] not in skip}
+    return ModelFile(network or file.network, kept, preprocessing=file.preprocessing, metadata=file.metadata)
+
+
+register(Format("safetensors", (".safetensors",), b"", _read_safetensors, options=("names",)))

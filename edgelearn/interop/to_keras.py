@@ -1,15 +1,23 @@
-"""Keras's version of a network: a functional model with the same weights; layers have the same names."""
+"""Keras's version of a network, a functional model with the same weights whose layers have the same names, and its
+files.
+"""
 
 from __future__ import annotations
 
+import io
+import json
+import tempfile
+import zipfile
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import keras
 import numpy as np
 from keras import layers, ops
 
+from edgelearn import atomic
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network, Node
 from edgelearn.ops import (
@@ -62,9 +70,9 @@ from edgelearn.ops.reductions import Reduction
 from edgelearn.ops.scale import WithWeight
 from edgelearn.ops.window import Window, pair
 
-from .ends import only_or_all, without_softmax
 from .pointwise import ACTIVATIONS, ARITHMETIC
-from .weights import in_keras_order
+from .safetensors import ModelFile
+from .weights import in_keras_order, only_or_all, without_softmax
 
 Tensor = Any
 
@@ -396,3 +404,28 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     UpSampling2D: _up_sampling,
     ZeroPadding2D: lambda b, x: layers.ZeroPadding2D(b.op.sides)(x),
 }
+
+
+WEIGHTS_SUFFIX = ".weights.h5"  # end of the name of a file of weights alone
+METADATA = "edgelearn.json"  # an entry of the archive; Keras ignores it
+
+
+def write_keras(path: str | Path, file: ModelFile) -> None:
+    """Write the model; class names and preprocessing are the archive's entry "edgelearn.json".
+
+    Raises FormatError for an op without a counterpart, RunError if the file can't be written.
+    """
+    model = to_keras(file.network, file.weights, "batch")
+    if Path(path).name.endswith(WEIGHTS_SUFFIX):
+        with tempfile.TemporaryDirectory() as folder:
+            own = Path(folder) / f"model{WEIGHTS_SUFFIX}"
+            model.save_weights(own)
+            atomic.write_bytes(path, own.read_bytes())
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        own = Path(folder) / "model.keras"
+        model.save(own)
+        content = io.BytesIO(own.read_bytes())
+    with zipfile.ZipFile(content, "a") as archive:
+        archive.writestr(METADATA, atomic.to_json({name: json.loads(text) for name, text in file.texts().items()}))
+    atomic.write_bytes(path, content.getvalue())

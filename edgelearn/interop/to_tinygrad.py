@@ -29,7 +29,7 @@ from edgelearn.ops import (
     ZeroPadding2D,
 )
 
-from .ends import without_softmax
+from .weights import without_softmax
 
 
 class TinygradNetwork:

@@ -1,9 +1,17 @@
-"""PyTorch's version of a network: a module with the same weights under the same names."""
+"""PyTorch's version of a network, a module with the same weights under the same names, and files of its weights.
+
+Images are channels first inside; tensors of other ranks have the network's order of axes.
+"""
 
 from __future__ import annotations
 
+import io
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -11,9 +19,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from edgelearn import atomic
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network, Node
 from edgelearn.ops import (
+    AdaptiveAveragePooling2D,
     Add,
     AveragePooling2D,
     BatchNormalization,
@@ -26,26 +36,232 @@ from edgelearn.ops import (
     DepthwiseConv2D,
     Dropout,
     Embedding,
+    Flatten,
     GlobalAveragePooling2D,
+    GlobalMaxPooling2D,
     GroupNormalization,
     LayerNormalization,
     LocalResponseNormalization,
     LogSoftmax,
+    MatMul,
+    Max,
     MaxPooling2D,
+    Mean,
     Multiply,
     Op,
+    Pad,
+    PadChannels,
     ReLU,
+    Reshape,
+    Resize,
+    SiLU,
+    Slice,
+    SliceChannels,
     Softmax,
+    SpaceToDepth,
     SpatialDropout2D,
     Stream,
     SubSpectralNormalization,
+    Sum,
+    Take,
+    Transpose,
+    UpSampling2D,
+    ZeroPadding2D,
 )
+from edgelearn.ops.axes import positions
+from edgelearn.ops.linear_map import LinearMap
+from edgelearn.ops.reductions import Reduction
+from edgelearn.ops.scale import WithWeight
 from edgelearn.ops.window import Pair, Window
 
-from .ends import only_or_all, without_softmax
-from .pointwise import ACTIVATIONS
-from .to_torch_pointwise import POINTWISE
-from .to_torch_shapes import SHAPES, channels_first, channels_last
+from .pointwise import ACTIVATIONS, ARITHMETIC
+from .safetensors import ModelFile
+from .state_dict import to_torch_layout, torch_name
+from .weights import only_or_all, without_softmax
+
+
+def _activation(function: Callable[..., torch.Tensor], net: Any, node: Node, x: torch.Tensor) -> torch.Tensor:
+    return function(torch, node.op, x)
+
+
+def _arithmetic(function: Callable[..., torch.Tensor], net: Any, node: Node, *x: torch.Tensor) -> torch.Tensor:
+    """Computed with the network's order of axes, where operands have different ones."""
+    operands = list(x)
+    if isinstance(node.op, WithWeight):
+        operands.append(_weight_in_order(net.role(node, node.op.role)))
+    elif all(a.shape == x[0].shape for a in x):
+        return function(torch, node.op, *x)
+    rank = len(node.shape) + 1
+    y = function(
+        torch, node.op, *(_with_rank(_channels_last(a), rank) for a in operands[: len(x)]), *operands[len(x) :]
+    )
+    return y.permute(0, 3, 1, 2) if y.ndim == 4 else y
+
+
+def _weight_in_order(weight: torch.Tensor) -> torch.Tensor:
+    """A weight with the network's order of axes."""
+    return weight.permute(2, 3, 1, 0) if weight.ndim == 4 else weight.permute(*reversed(range(weight.ndim)))
+
+
+def _channels_last(x: torch.Tensor) -> torch.Tensor:
+    return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
+
+
+def _with_rank(x: torch.Tensor, rank: int) -> torch.Tensor:
+    """With sizes of 1 between the batch and an example's axes."""
+    return x.reshape(len(x), *(1,) * (rank - x.ndim), *x.shape[1:])
+
+
+def _relu(net: Any, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, ReLU)
+    if node.op.max_value not in (None, 6):
+        return F.hardtanh(x, 0.0, node.op.max_value)
+    return (F.relu if node.op.max_value is None else F.relu6)(x, inplace=net.overwrites(node))
+
+
+POINTWISE: dict[type[Op], Callable[..., torch.Tensor]] = {
+    **{op: partial(_activation, function) for op, function in ACTIVATIONS.items()},
+    **{op: partial(_arithmetic, function) for op, function in ARITHMETIC.items()},
+    Add: partial(_arithmetic, lambda m, op, *x: reduce(add, x)),
+    ReLU: _relu,
+    SiLU: lambda net, node, x: F.silu(x),
+}
+
+
+def _flat(x: torch.Tensor) -> torch.Tensor:
+    """Values of an example in the network's order, channels last."""
+    return channels_last(x).flatten(1)
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    """The network's order of axes."""
+    return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
+
+
+def channels_first(x: torch.Tensor) -> torch.Tensor:
+    """The opposite of `channels_last`."""
+    return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
+
+
+def _reshape(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    return channels_first(_flat(x).reshape(len(x), *node.shape))
+
+
+def _transpose(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, Transpose)
+    x = channels_last(x)
+    order = positions(node.op.axes, tuple(x.shape[1:]))
+    return channels_first(x.permute(0, *(axis + 1 for axis in order)))
+
+
+def _slice(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, Slice)
+    x = channels_last(x)
+    for axis, r in enumerate(node.op.ranges(tuple(x.shape[1:])), start=1):
+        x = x.index_select(axis, r.begin + r.stride * torch.arange(r.size, device=x.device))
+    return channels_first(x)
+
+
+def _pad(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, Pad)
+    x = channels_last(x)
+    if node.op.mode == "constant":
+        sides = [side for sides in reversed(node.op.padding) for side in sides]
+        return channels_first(F.pad(x, sides, value=node.op.value))
+    for axis, sides in enumerate(node.op.padding, start=1):
+        places = np.pad(np.arange(x.shape[axis]), sides, node.op.mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        x = x.index_select(axis, torch.from_numpy(places).to(x.device))
+    return channels_first(x)
+
+
+def _reduction(function: Callable[..., torch.Tensor]) -> Callable[[nn.Module, Node, torch.Tensor], torch.Tensor]:
+    def build(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+        assert isinstance(node.op, Reduction)
+        x = channels_last(x)
+        axes = [axis + 1 for axis in node.op.reduced(tuple(x.shape[1:]))]
+        return channels_first(function(x, axes, keepdim=node.op.keepdims))
+
+    return build
+
+
+def _slice_channels(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, SliceChannels)
+    return x[:, node.op.start : node.op.start + node.op.size]
+
+
+def _pad_channels(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, PadChannels)
+    return F.pad(x, (0, 0) * (x.ndim - 2) + (node.op.before, node.op.after))
+
+
+def _space_to_depth(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, SpaceToDepth)
+    n, channels, height, width = x.shape
+    size = node.op.size
+    squares = x.reshape(n, channels, height // size, size, width // size, size).permute(0, 3, 5, 1, 2, 4)
+    return squares.reshape(n, -1, height // size, width // size)
+
+
+def _zero_padding(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, ZeroPadding2D)
+    vertical, horizontal = node.op.sides
+    return F.pad(x, (*horizontal, *vertical))
+
+
+def _resize(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    """PyTorch's own function where it has the same convention, else products with matrices."""
+    op = node.op._resize((*x.shape[2:], x.shape[1])) if isinstance(node.op, UpSampling2D) else node.op
+    assert isinstance(op, Resize)
+    mode = TORCH_MODES.get((op.interpolation, op.coordinates, op.rounding if op.selects else ""))
+    if mode is None or op.scale is not None:
+        return _linear_map(net, node, x)
+    return F.interpolate(x, node.shape[:2], **mode)  # type: ignore[arg-type]
+
+
+def _linear_map(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
+    assert isinstance(node.op, LinearMap)
+    rows, columns = (torch.from_numpy(m).to(x) for m in node.op.matrices((*x.shape[2:], x.shape[1])))
+    return torch.einsum("yh,nchw,xw->ncyx", rows, x, columns)
+
+
+def _matmul(net: nn.Module, node: Node, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return channels_first(channels_last(a) @ channels_last(b))
+
+
+def _take(net: nn.Module, node: Node, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    x = channels_last(x)
+    examples = torch.arange(len(x), device=x.device)[:, None]
+    return channels_first(x[examples, numbers.round().long()])
+
+
+TORCH_MODES = {
+    ("bilinear", "half_pixel", ""): {"mode": "bilinear", "align_corners": False},
+    ("bilinear", "align_corners", ""): {"mode": "bilinear", "align_corners": True},
+    ("nearest", "asymmetric", "floor"): {"mode": "nearest"},
+    ("nearest", "half_pixel", "round_prefer_ceil"): {"mode": "nearest-exact"},
+}
+
+SHAPES: dict[type[Op], Callable[..., torch.Tensor]] = {
+    AdaptiveAveragePooling2D: lambda net, node, x: F.adaptive_avg_pool2d(x, node.shape[:2]),
+    Flatten: lambda net, node, x: _flat(x),
+    GlobalMaxPooling2D: _reduction(torch.amax),
+    MatMul: _matmul,
+    Max: _reduction(torch.amax),
+    Mean: _reduction(torch.mean),
+    Pad: _pad,
+    PadChannels: _pad_channels,
+    Reshape: _reshape,
+    Resize: _resize,
+    Slice: _slice,
+    SliceChannels: _slice_channels,
+    SpaceToDepth: _space_to_depth,
+    Sum: _reduction(torch.sum),
+    Take: _take,
+    Transpose: _transpose,
+    UpSampling2D: _resize,
+    ZeroPadding2D: _zero_padding,
+}
+
 
 # Ops that compute mirrored images if their input is mirrored.
 MIRRORABLE = (
@@ -369,3 +585,19 @@ def _handler(op: Op) -> Callable[..., torch.Tensor]:
     if type(op) not in HANDLERS:
         raise FormatError(f"PyTorch's version of a network has no {type(op).__name__}: leave PyTorch out for this one.")
     return HANDLERS[type(op)]
+
+
+def write_state_dict(path: str | Path, file: ModelFile) -> None:
+    """Write a state dict for modules whose layers are called as the network's: "conv1.weight", "bn.running_mean".
+    `torch.load(path, weights_only=True)` reads it; its `_metadata["edgelearn"]` has class names and preprocessing.
+
+    A linear layer after a Flatten has PyTorch's order of features, in which channels come first.
+
+    Raises FormatError where that order can't be told, RunError if the file can't be written.
+    """
+    arrays = {torch_name(name): to_torch_layout(file.network, name, array) for name, array in file.weights.items()}
+    state = OrderedDict((name, torch.from_numpy(array)) for name, array in arrays.items())
+    state._metadata = {"": {"version": 1}, "edgelearn": {"version": 2, **file.texts()}}  # type: ignore[attr-defined]
+    content = io.BytesIO()
+    torch.save(state, content)
+    atomic.write_bytes(path, content.getvalue())

@@ -1,6 +1,6 @@
 """Embedders in files, the package's own network, and bundles.
 
-An embedder is kept as an edgelearn model (`interop.model_file`) with the front end of its features. The package's own
+An embedder is kept as an edgelearn model (`interop.safetensors`) with the front end of its features. The package's own
 was trained on synthesised words (`tools/pretrain_keywords.py`): other words than those of the embedded sample, by other
 synthesised speakers. It has never heard a human voice. For real use train a network on recordings, or import one.
 
@@ -26,9 +26,9 @@ from edgelearn.data.audio import ClipDataset
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.device import Device
 from edgelearn.errors import DataError, EdgelearnError, FormatError, RunError
-from edgelearn.interop import model_file, read_model
-from edgelearn.interop.model_file import ModelFile
-from edgelearn.interop.writers import Written
+from edgelearn.interop import read_model, safetensors
+from edgelearn.interop.formats import Written
+from edgelearn.interop.safetensors import ModelFile
 
 from .learners import DummyGenerator, Embedder, Head, Linear, Prototypes, Spotter, WithDummyPrototypes
 
@@ -52,7 +52,7 @@ def save_embedder(path: str | Path, embedder: Embedder, notes: Mapping[str, str]
             arrays |= {f"{name}/{key}": value for key, value in vars(part).items() if isinstance(value, np.ndarray)}
             metadata[name] = {key: value for key, value in vars(part).items() if not isinstance(value, np.ndarray)}
     file = ModelFile(embedder.network, embedder.weights, preprocessing=preprocessing, metadata=metadata, arrays=arrays)
-    model_file.write(path, file)
+    safetensors.write_model_file(path, file)
 
 
 def load_embedder(path: str | Path, device: str | Device | None = None) -> Embedder:
@@ -60,7 +60,7 @@ def load_embedder(path: str | Path, device: str | Device | None = None) -> Embed
 
     Raises FormatError for a file that is damaged, holds something else, or is of a newer version.
     """
-    file = model_file.read(path)
+    file = safetensors.read_model_file(path)
     try:
         front_end = features.from_json(file.preprocessing["front_end"])
         seconds = float(file.preprocessing["seconds"])

@@ -17,9 +17,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from edgelearn.device import Device
-from edgelearn.display import Displayed
+from edgelearn.display import Displayed, megabytes
 from edgelearn.errors import DeviceError
-from edgelearn.units import megabytes
 
 from .driver import check_process, opencl_device
 

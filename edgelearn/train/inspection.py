@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from edgelearn.compile import Request, explain, make_plan
+from edgelearn.display import megabytes
 from edgelearn.errors import DeviceError, EdgelearnError
 from edgelearn.graph import Network, Node
 from edgelearn.interop import find_format, import_graph, read_model
@@ -21,7 +22,6 @@ from edgelearn.interop.canonical import Problem, Quantization
 from edgelearn.ops import SGD, BatchNormalization, LinearOp, Op, SoftmaxCrossEntropy
 from edgelearn.ops.tensor import Shape
 from edgelearn.runtime import choose_device
-from edgelearn.units import megabytes
 
 from .model import Model
 

@@ -19,7 +19,7 @@ from edgelearn.compile.lowering import input_block
 from edgelearn.compile.memory import ActivationMemory, Encoding
 from edgelearn.compile.policies import keep_all
 from edgelearn.device import Device
-from edgelearn.display import Displayed
+from edgelearn.display import MB, Displayed, megabytes
 from edgelearn.errors import PlanError, ShapeError
 from edgelearn.graph import Network, Split, split_frozen
 from edgelearn.interop import ModelFile
@@ -29,7 +29,6 @@ from edgelearn.ops.optimizers.names import as_optimizer
 from edgelearn.ops.settings import number, whole
 from edgelearn.runtime import Context, DeviceChoice, Kernels, Session, choose_device, launch_times
 from edgelearn.runtime.pages import DTYPES
-from edgelearn.units import MB, megabytes
 
 from . import sources, trainer
 from .callbacks import Callback, CallbackList, History, watched, with_progress

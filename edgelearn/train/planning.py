@@ -18,12 +18,11 @@ from edgelearn.compile.planner import (
 )
 from edgelearn.compile.search import budgets
 from edgelearn.device import Device
-from edgelearn.display import Displayed
+from edgelearn.display import MB, Displayed, megabytes
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.runtime import launch_times
-from edgelearn.units import MB, megabytes
 
 from .loading import NetworkLike, as_network, combined
 

@@ -15,9 +15,9 @@ from edgelearn import atomic, records
 from edgelearn.display import Displayed
 from edgelearn.errors import DataError, FormatError, PlanError
 from edgelearn.graph import Network
-from edgelearn.interop import ModelFile, model_file, read_model, safetensors, write_model
+from edgelearn.interop import ModelFile, read_model, safetensors, write_model
+from edgelearn.interop.formats import Written
 from edgelearn.interop.weights import Weights
-from edgelearn.interop.writers import Written
 from edgelearn.ops import Optimizer, Tensor
 from edgelearn.ops.compute import LOSS_SCALE
 from edgelearn.ops.formats import Format
@@ -314,7 +314,7 @@ def calibrate(model: Any, x: Any, batch_size: int = BATCH) -> Weights:
 
     Raises DataError if there are no examples.
     """
-    from edgelearn.interop.exporting.inference import ranged  # with the exporters, which an import doesn't wait for
+    from edgelearn.interop.exporting import ranged  # with the exporters, which an import doesn't wait for
 
     inputs = x if isinstance(x, Mapping) else {next(iter(model.network.inputs)): x}
     count = len(next(iter(inputs.values())))
@@ -388,7 +388,7 @@ class SavedModel(TrainedModel):
         file is then kept.
         """
         check_own_suffix(path)
-        model_file.write(path, self.to_file())
+        safetensors.write_model_file(path, self.to_file())
 
     def save_weights(self, path: str | Path) -> None:
         """Write the weights alone, for `load_weights` of a model of the same network: .safetensors, under the names of

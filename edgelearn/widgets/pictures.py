@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from IPython.display import HTML, Image, display
 
+from edgelearn.display import UNITS
 from edgelearn.errors import DataError, Interrupted, PlanError
 from edgelearn.lab.runs import figures, tables
 from edgelearn.runtime import DeviceChoice
 from edgelearn.train import History, WatchReconstruction
-from edgelearn.units import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,7 @@ import pytest
 import edgelearn as el
 from edgelearn.cli import main
 from edgelearn.interop import import_graph
-from edgelearn.interop.exporting.qfp import read_qfp
+from edgelearn.interop.qfp import read_qfp
 from edgelearn.ops import Conv2D, Dense, Flatten
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from edgelearn.compile import Kind, Request, Store, make_plan
 from edgelearn.compile.storage import lifetimes
+from edgelearn.display import megabytes
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.graph import Network
 from edgelearn.launch import Role
@@ -25,7 +26,6 @@ from edgelearn.ops import (
     pack,
 )
 from edgelearn.runtime import Context, Session
-from edgelearn.units import megabytes
 
 BATCH = 163  # of the flowers job
 

@@ -24,6 +24,7 @@ from edgelearn.compile import (
 from edgelearn.compile.lower import Layout, lay_out
 from edgelearn.compile.policies import EXACT, checkpoints, invertible, nested
 from edgelearn.compile.search import budgets, launch_key
+from edgelearn.display import megabytes
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network, reversible
 from edgelearn.models import mobilenet_v2
@@ -41,7 +42,6 @@ from edgelearn.ops import (
     Traits,
 )
 from edgelearn.tuned import store
-from edgelearn.units import megabytes
 
 from .test_networks import EXAMPLES, head
 from .test_plan import batches, draw

@@ -80,7 +80,7 @@ def test_what_cannot_be_downloaded_is_replaced_by_the_sample_and_says_so(monkeyp
 
     photographs = load_flowers(pictures)
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
-    monkeypatch.setattr(flowers.keras_published, "fetch", no_network)
+    monkeypatch.setattr(flowers.keras_h5, "fetch_published", no_network)
     monkeypatch.setattr(flowers, "load_flowers", lambda *_: _from(photographs, "tfds"))
     found = FlowersExperiment.load(FlowersConfig())
     assert found.dataset.origin == "embedded sample" and found.pretrained.origin == "package"

@@ -11,7 +11,7 @@ import pytest
 
 from edgelearn.cli import main
 from edgelearn.experiments.flowers import SAMPLE_WEIGHTS
-from edgelearn.interop import model_file
+from edgelearn.interop import safetensors
 from edgelearn.lab.runs import RunStore
 
 SCRIPT = Path(__file__).with_name("interrupted_flowers.py")
@@ -67,7 +67,7 @@ def rows(run):
 
 def assert_same(run, whole):
     assert run.status == "finished"
-    mine, other = (model_file.read(each.folder / "model.safetensors") for each in (run, whole))
+    mine, other = (safetensors.read_model_file(each.folder / "model.safetensors") for each in (run, whole))
     assert mine.weights.keys() == other.weights.keys() and mine.preprocessing == other.preprocessing
     assert all((mine.weights[name] == other.weights[name]).all() for name in mine.weights)
     assert rows(run) == rows(whole)

@@ -7,7 +7,7 @@ from pointwise_networks import POINTWISE
 
 from edgelearn import models
 from edgelearn.graph import Network
-from edgelearn.interop.fold import fold_batchnorm
+from edgelearn.interop.weights import fold_batchnorm
 from edgelearn.ops import (
     AdaptiveAveragePooling2D,
     Add,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError
-from edgelearn.interop import bcresnet_npz
+from edgelearn.interop import state_dict
 from edgelearn.models import bcresnet, ds_cnn
 from edgelearn.train import Model
 
@@ -50,7 +50,7 @@ def write(path: Path, arrays) -> Path:
 
 
 def test_arrays_get_our_names_and_layouts(tmp_path, network, state):
-    found = bcresnet_npz.read_weights(write(tmp_path / "w.npz", state), network)
+    found = state_dict.read_bcresnet(write(tmp_path / "w.npz", state), network)
     assert found.keys() == network.parameters.keys()
     assert all(array.dtype == np.float32 and array.flags.c_contiguous for array in found.values())
     for ours, theirs in {
@@ -72,10 +72,10 @@ def test_arrays_get_our_names_and_layouts(tmp_path, network, state):
 def test_an_embedding_skips_the_classifier(tmp_path, state):
     path, network = write(tmp_path / "w.npz", state), bcresnet((40, 9, 1), classes=None)
     with pytest.raises(FormatError, match=r"has 2 arrays that .* no place for, such as 'classifier\.5\.bias'.*skip"):
-        bcresnet_npz.read_weights(path, network)
-    found = bcresnet_npz.read_weights(path, network, skip=("classifier",))
+        state_dict.read_bcresnet(path, network)
+    found = state_dict.read_bcresnet(path, network, skip=("classifier",))
     assert found.keys() == network.parameters.keys()
-    found = bcresnet_npz.read_weights(path, bcresnet((40, 9, 1), classes=5), skip=("classifier",))
+    found = state_dict.read_bcresnet(path, bcresnet((40, 9, 1), classes=5), skip=("classifier",))
     assert found.keys() == network.parameters.keys()
 
 
@@ -85,41 +85,41 @@ def test_arrays_that_do_not_fit(tmp_path, network, state):
     with pytest.raises(
         FormatError, match=rf"{re.escape(str(path))} has no 'classifier\.1\.weight', which .*'tail/kernel'"
     ):
-        bcresnet_npz.read_weights(write(path, missing), network)
+        state_dict.read_bcresnet(write(path, missing), network)
     with pytest.raises(FormatError, match=r"'classifier.5.bias' is float32 of shape \(11,\), but .* shape \(12,\)"):
-        bcresnet_npz.read_weights(write(path, state | {"classifier.5.bias": np.zeros(11, np.float32)}), network)
+        state_dict.read_bcresnet(write(path, state | {"classifier.5.bias": np.zeros(11, np.float32)}), network)
     with pytest.raises(FormatError, match=r"'classifier\.5\.bias' is <U1 of shape"):
-        bcresnet_npz.read_weights(write(path, state | {"classifier.5.bias": np.array(["a"] * 12)}), network)
+        state_dict.read_bcresnet(write(path, state | {"classifier.5.bias": np.array(["a"] * 12)}), network)
     with pytest.raises(FormatError, match="another width"):
-        bcresnet_npz.read_weights(write(path, state), bcresnet((40, 9, 1), tau=2))
+        state_dict.read_bcresnet(write(path, state), bcresnet((40, 9, 1), tau=2))
     with pytest.raises(FormatError, match="such as 'more'"):
-        bcresnet_npz.read_weights(write(path, state | {"more": np.zeros(3)}), network)
+        state_dict.read_bcresnet(write(path, state | {"more": np.zeros(3)}), network)
 
 
 def test_networks_that_are_no_bcresnet(tmp_path, network, state):
     path = write(tmp_path / "w.npz", state)
     with pytest.raises(FormatError, match="'conv' is no layer of a BC-ResNet"):
-        bcresnet_npz.read_weights(path, ds_cnn())
+        state_dict.read_bcresnet(path, ds_cnn())
     with pytest.raises(FormatError, match="'clasifier' is no layer"):
-        bcresnet_npz.read_weights(path, network, skip=("clasifier",))
+        state_dict.read_bcresnet(path, network, skip=("clasifier",))
 
 
 def test_files_that_are_none(tmp_path, network):
     with pytest.raises(FormatError, match="There is no file"):
-        bcresnet_npz.read_weights(tmp_path / "none.npz", network)
+        state_dict.read_bcresnet(tmp_path / "none.npz", network)
     np.save(tmp_path / "single.npy", np.zeros(3))
     (tmp_path / "text.npz").write_text("weights")
     (tmp_path / "empty.npz").write_bytes(b"")
     for name in ("single.npy", "text.npz", "empty.npz"):
         with pytest.raises(FormatError, match=f"{name} is not an .npz file"):
-            bcresnet_npz.read_weights(tmp_path / name, network)
+            state_dict.read_bcresnet(tmp_path / name, network)
 
 
 def test_pickles_are_not_opened(tmp_path, network, state):
     path = tmp_path / "w.npz"
     np.savez(path, **state, harm=np.array([{"a": 1}], object))
     with pytest.raises(FormatError, match="plain arrays"):
-        bcresnet_npz.read_weights(path, network)
+        state_dict.read_bcresnet(path, network)
 
 
 def test_damaged_anywhere(tmp_path, network, state):
@@ -128,14 +128,14 @@ def test_damaged_anywhere(tmp_path, network, state):
     for length in range(0, len(data), len(data) // 13):
         path.write_bytes(data[:length])
         with pytest.raises(FormatError, match="damaged"):
-            bcresnet_npz.read_weights(path, network)
+            state_dict.read_bcresnet(path, network)
     for _ in range(30):
         hurt = bytearray(data)
         for place in rng.integers(0, len(data), 30):
             hurt[place] = rng.integers(256)
         path.write_bytes(hurt)
         with suppress(FormatError):
-            bcresnet_npz.read_weights(path, network)
+            state_dict.read_bcresnet(path, network)
 
 
 LOGITS = [2.2392, 1.1409, 2.1809, 0.2769, -0.9544, 0.1742, -1.4236, -0.5544, -0.9400, -0.4719, -1.7738, 0.3185]
@@ -147,7 +147,7 @@ def test_trained_weights_give_the_logits_of_pytorch():
     if not root:
         pytest.skip("EDGELEARN_DATA isn't set: no trained weights to read")
     network = bcresnet(softmax=False)
-    weights = bcresnet_npz.read_weights(Path(root) / "weights" / "bcresnet1_speech_commands.npz", network)
+    weights = state_dict.read_bcresnet(Path(root) / "weights" / "bcresnet1_speech_commands.npz", network)
     frequency, time = np.ogrid[:40, :101]
     x = np.float32(-4 + 4 * np.sin(0.01 * frequency * time))[None, ..., None]
     assert Model(network, weights).predict(x, 1)[0] == pytest.approx(LOGITS, abs=1e-3)

@@ -9,8 +9,8 @@ from converted_networks import every_kind_of_padding, overwritten, reference
 
 import edgelearn as el
 from edgelearn.errors import DataError, FormatError, RunError
-from edgelearn.interop import ModelFile, find_writer, write_model
-from edgelearn.interop.exporting import inference_graph, qfp
+from edgelearn.interop import ModelFile, find_writer, qfp, write_model
+from edgelearn.interop.exporting import inference_graph
 from edgelearn.interop.formats import read_model
 from edgelearn.ops import (
     ELU,

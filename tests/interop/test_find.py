@@ -7,7 +7,7 @@ import edgelearn as el
 from edgelearn.errors import ExtensionError, FormatError, PlanError, RunError
 from edgelearn.graph import without_softmax_and_dropout
 from edgelearn.interop import check_network_name, find_network
-from edgelearn.models.named import named_network, network_names
+from edgelearn.models import named_network, network_names
 from edgelearn.ops import Dense, Dropout, Softmax
 
 NETS = """

@@ -7,7 +7,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import ExtensionError, FormatError
-from edgelearn.interop import ModelFile, find_format, formats, read_model, safetensors, write_model, writers
+from edgelearn.interop import ModelFile, find_format, formats, read_model, safetensors, write_model
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import Conv2D, Dense, Flatten
 
@@ -70,10 +70,10 @@ def test_own_formats_stand_before_those_of_the_package_and_have_names_of_their_o
     for name in ("TFLite", "NumPy archive"):
         with pytest.raises(ExtensionError, match=rf"test_formats.* can't be the format '{name}': edgelearn"):
             formats.register(formats.Format(name, (".tflite",), b"", formats.weights_of_a_network(read)))
-    monkeypatch.setattr(writers._writers, "_entries", {each.name: each for each in writers._writers})
+    monkeypatch.setattr(formats._writers, "_entries", {each.name: each for each in formats._writers})
     with pytest.raises(ExtensionError, match=r"edgelearn.*is it already"):
-        writers.register_writer(writers.Writer("ONNX", (".onnx",), read))
-    assert writers.find_writer("x.onnx").write is not read
+        formats.register_writer(formats.Writer("ONNX", (".onnx",), read))
+    assert formats.find_writer("x.onnx").write is not read
 
 
 def test_formats_of_the_package(tmp_path, network):

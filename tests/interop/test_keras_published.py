@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from edgelearn.errors import DataError, DownloadError
-from edgelearn.interop import keras_published
-from edgelearn.interop.keras_published import fetch
+from edgelearn.interop import keras_h5
+from edgelearn.interop.keras_h5 import fetch_published
 
 NAME = "mobilenet_1_0_224_tf.h5"
 
@@ -54,7 +54,7 @@ def server(monkeypatch):
             pass
 
     with HTTPServer(("127.0.0.1", 0), Answer) as server:
-        monkeypatch.setattr(keras_published, "URL", f"http://127.0.0.1:{server.server_port}/{NAME}")
+        monkeypatch.setattr(keras_h5, "URL", f"http://127.0.0.1:{server.server_port}/{NAME}")
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -66,53 +66,53 @@ def test_a_file_that_is_there_is_used(home, tmp_path, monkeypatch):
     there = home / ".keras" / "models" / NAME
     there.parent.mkdir(parents=True)
     there.touch()
-    assert fetch() == fetch(download=False) == there
+    assert fetch_published() == fetch_published(download=False) == there
     elsewhere = tmp_path / "elsewhere" / "models" / NAME
     elsewhere.parent.mkdir(parents=True)
     elsewhere.touch()
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "elsewhere"))
-    assert fetch() == elsewhere
+    assert fetch_published() == elsewhere
 
 
 def test_downloading_is_off(home):
     with pytest.raises(
         DataError, match=r"\.keras/models/mobilenet_1_0_224_tf\.h5 is not there.*--weights FILE"
     ) as caught:
-        fetch(download=False)
+        fetch_published(download=False)
     assert not isinstance(caught.value, DownloadError)
 
 
 def test_keras_is_missing(monkeypatch):
-    monkeypatch.setattr(keras_published, "find_spec", lambda name: None)
+    monkeypatch.setattr(keras_h5, "find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"pip install 'edgelearn\[tensorflow\]'.*--weights sample"):
-        fetch()
+        fetch_published()
 
 
 def test_an_unknown_host(keras, monkeypatch):
     keras("raise AssertionError('not to be called')")
-    monkeypatch.setattr(keras_published, "URL", f"https://nowhere.invalid/{NAME}")
+    monkeypatch.setattr(keras_h5, "URL", f"https://nowhere.invalid/{NAME}")
     start = time.monotonic()
     with pytest.raises(DownloadError, match=r"nowhere\.invalid.* cannot be reached.*--weights FILE.*EDGELEARN_DATA"):
-        fetch()
+        fetch_published()
     assert time.monotonic() - start < 15
 
 
 def test_a_host_that_never_answers(keras, monkeypatch):
     keras("raise AssertionError('not to be called')")
-    monkeypatch.setattr(keras_published, "SECONDS_TO_CONNECT", 1)
+    monkeypatch.setattr(keras_h5, "SECONDS_TO_CONNECT", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setattr(keras_published, "URL", f"http://127.0.0.1:{silent.getsockname()[1]}/{NAME}")
+        monkeypatch.setattr(keras_h5, "URL", f"http://127.0.0.1:{silent.getsockname()[1]}/{NAME}")
         start = time.monotonic()
         with pytest.raises(DownloadError, match="no end after 1 seconds"):
-            fetch()
+            fetch_published()
         assert time.monotonic() - start < 10
 
 
 @pytest.mark.usefixtures("server")
 def test_keras_downloads(keras, home):
     keras(f"p = Path.home() / '.keras/models/{NAME}'; p.parent.mkdir(parents=True); p.write_text('weights')")
-    assert fetch().read_text() == "weights"
-    assert fetch().parent == home / ".keras" / "models"
+    assert fetch_published().read_text() == "weights"
+    assert fetch_published().parent == home / ".keras" / "models"
 
 
 @pytest.mark.usefixtures("server")
@@ -127,4 +127,4 @@ def test_keras_downloads(keras, home):
 def test_keras_fails(keras, body, problem):
     keras(body)
     with pytest.raises(DownloadError, match=problem):
-        fetch()
+        fetch_published()

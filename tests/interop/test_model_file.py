@@ -8,8 +8,8 @@ import pytest
 
 from edgelearn.errors import FormatError, RunError
 from edgelearn.graph import Network
-from edgelearn.interop import model_file, read_model, safetensors
-from edgelearn.interop.model_file import ModelFile
+from edgelearn.interop import read_model, safetensors
+from edgelearn.interop.safetensors import ModelFile
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D
 
 
@@ -46,10 +46,10 @@ def changed(path, header=None, **metadata):
 
 def test_what_is_written_is_read(tmp_path, file):
     path = tmp_path / "m.safetensors"
-    model_file.write(path, file)
-    for found in (model_file.read(path), read_model(path)):
+    safetensors.write_model_file(path, file)
+    for found in (safetensors.read_model_file(path), read_model(path)):
         assert found.network.to_json() == file.network.to_json()
-        for group in model_file.GROUPS:
+        for group in safetensors.GROUPS:
             arrays, expected = getattr(found, group), getattr(file, group)
             assert arrays.keys() == expected.keys()
             assert all(np.array_equal(arrays[name], expected[name]) for name in arrays)
@@ -60,29 +60,29 @@ def test_what_is_written_is_read(tmp_path, file):
 
 def test_an_entry_that_is_no_json_leaves_the_old_file(tmp_path, file):
     path = tmp_path / "m.safetensors"
-    model_file.write(path, file)
+    safetensors.write_model_file(path, file)
     before = path.read_bytes()
     with pytest.raises(RunError):
-        model_file.write(path, ModelFile(file.network, file.weights, metadata={"what": object()}))
+        safetensors.write_model_file(path, ModelFile(file.network, file.weights, metadata={"what": object()}))
     assert path.read_bytes() == before
 
 
 def test_cut_off_anywhere(tmp_path, file):
     path = tmp_path / "m.safetensors"
-    data = model_file.to_bytes(file)
+    data = safetensors.model_bytes(file)
     for length in range(0, len(data), 211):
         path.write_bytes(data[:length])
         with pytest.raises(FormatError, match=r"m\.safetensors"):
-            model_file.read(path)
+            safetensors.read_model_file(path)
 
 
 def test_a_flipped_bit_of_the_header_never_crashes(tmp_path, file):
     path = tmp_path / "m.safetensors"
-    data = bytearray(model_file.to_bytes(file))
+    data = bytearray(safetensors.model_bytes(file))
     for place in range(0, 8 + int.from_bytes(data[:8], "little"), 97):
         path.write_bytes(bytes([*data[:place], data[place] ^ 0x15, *data[place + 1 :]]))
         with suppress(FormatError):
-            model_file.read(path)
+            safetensors.read_model_file(path)
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ def test_a_flipped_bit_of_the_header_never_crashes(tmp_path, file):
 )
 def test_texts_that_are_damaged(tmp_path, file, metadata, place):
     path = tmp_path / "m.safetensors"
-    model_file.write(path, file)
+    safetensors.write_model_file(path, file)
     changed(path, **metadata)
     with pytest.raises(FormatError, match=place):
-        model_file.read(path)
+        safetensors.read_model_file(path)
 
 
 @pytest.mark.parametrize(
@@ -118,22 +118,22 @@ def test_texts_that_are_damaged(tmp_path, file, metadata, place):
 )
 def test_tensors_that_do_not_fit(tmp_path, file, name, entry):
     path = tmp_path / "m.safetensors"
-    model_file.write(path, file)
+    safetensors.write_model_file(path, file)
     changed(path, lambda record: record[name].update(entry))
     with pytest.raises(FormatError, match=f"'{name}'"):
-        model_file.read(path)
+        safetensors.read_model_file(path)
 
 
 def test_names_that_have_no_place_or_are_missing(tmp_path, file):
     path = tmp_path / "m.safetensors"
     for old, new in ("weights/bn/beta", "weights/bn/delta"), ("arrays/prototypes", "code/prototypes"):
-        model_file.write(path, file)
+        safetensors.write_model_file(path, file)
         changed(path, lambda record, old=old, new=new: record.update({new: record.pop(old)}))
         with pytest.raises(FormatError, match=new):
-            model_file.read(path)
+            safetensors.read_model_file(path)
     path.write_bytes(safetensors.to_bytes({}, {"format": "edgelearn model", "version": "1", **texts(file)}))
     with pytest.raises(FormatError, match="'weights/conv/kernel'"):
-        model_file.read(path)
+        safetensors.read_model_file(path)
 
 
 def texts(file):

@@ -9,8 +9,8 @@ from edgelearn.data.synthetic_words import WORDS, embedded_words
 from edgelearn.errors import FormatError
 from edgelearn.experiments.keywords import auroc
 from edgelearn.experiments.keywords.embedding import find_embedder
-from edgelearn.interop import model_file, safetensors
-from edgelearn.interop.model_file import ModelFile
+from edgelearn.interop import safetensors
+from edgelearn.interop.safetensors import ModelFile
 from edgelearn.keywords import Embedder, load_embedder, save_embedder
 from edgelearn.keywords.files import SAMPLE, other_words, sample_embedder
 from edgelearn.keywords.learners import DummyGenerator, Head, NearestMean
@@ -32,7 +32,7 @@ def test_the_sample_tells_its_words_apart_and_others_from_them(embedder):
 
 def test_the_file_is_small_and_says_what_it_is():
     assert SAMPLE.stat().st_size < 300_000
-    notes = model_file.read(SAMPLE).metadata["notes"]
+    notes = safetensors.read_model_file(SAMPLE).metadata["notes"]
     assert notes["command"].startswith("python tools/pretrain_keywords.py --epochs")
     assert notes["made of"] == "synthesised words; no human voice"
 
@@ -56,7 +56,7 @@ def test_a_file_that_is_no_embedder(embedder, tmp_path):
     path.write_bytes(safetensors.to_bytes({"a": np.zeros(3, np.float32)}))
     with pytest.raises(FormatError, match=r"network\.safetensors"):
         load_embedder(path)
-    model_file.write(path, ModelFile(embedder.network, embedder.weights))
+    safetensors.write_model_file(path, ModelFile(embedder.network, embedder.weights))
     with pytest.raises(FormatError, match="front_end"):
         load_embedder(path)
 

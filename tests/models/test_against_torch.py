@@ -11,7 +11,7 @@ import pytest
 
 from edgelearn.compile import Request, make_plan
 from edgelearn.graph import Network
-from edgelearn.interop import bcresnet_npz
+from edgelearn.interop import state_dict
 from edgelearn.models import bcresnet, ds_cnn
 from edgelearn.ops import SGD, pack
 from edgelearn.runtime import Context, Kernels, Session, list_devices
@@ -53,7 +53,7 @@ class Case:
         if self.name != "bcresnet":
             return arrays
         np.savez(self.folder / "arrays.npz", **arrays)
-        return bcresnet_npz.read_weights(self.folder / "arrays.npz", self.network)
+        return state_dict.read_bcresnet(self.folder / "arrays.npz", self.network)
 
 
 @pytest.fixture(scope="module", params=NETWORKS)

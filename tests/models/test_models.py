@@ -6,7 +6,7 @@ import pytest
 from edgelearn import models
 from edgelearn.errors import ShapeError
 from edgelearn.graph import Network
-from edgelearn.models.ds_cnn import Size
+from edgelearn.models.keywords import Size
 from edgelearn.ops import Adam, Coupling
 from edgelearn.train import Model
 from edgelearn.train.model import summary

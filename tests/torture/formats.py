@@ -25,9 +25,8 @@ from edgelearn.data import pictures
 from edgelearn.data.features import LogMel
 from edgelearn.device import DeviceKind
 from edgelearn.graph import Network
-from edgelearn.interop import ModelFile, bcresnet_npz, keras_h5, model_file, safetensors
-from edgelearn.interop.formats import read_model
-from edgelearn.interop.writers import write_model
+from edgelearn.interop import ModelFile, keras_h5, safetensors, state_dict
+from edgelearn.interop.formats import read_model, write_model
 from edgelearn.keywords import load_embedder
 from edgelearn.keywords.files import SAMPLE
 from edgelearn.keywords.vocabulary import Vocabulary
@@ -67,7 +66,7 @@ def _model(folder: Path) -> Path:
     optimizer = {f"momentum/{name}": np.zeros(p.weight.shape, np.float32) for name, p in net.parameters.items()}
     file = ModelFile(net, net.initialize(), optimizer, position={"epoch": 2, "updates": 6, "seed": 1},
                      class_names=("a", "b"), metadata={"note": "x"})  # fmt: skip
-    model_file.write(folder / "model.safetensors", file)
+    safetensors.write_model_file(folder / "model.safetensors", file)
     return folder / "model.safetensors"
 
 
@@ -287,7 +286,7 @@ FORMATS: list[FileFormat] = [
     *(FileFormat(f"SavedModel ({what})", saved_models.maker(what), saved_models.read,
                  saved_models.damage if what == "graph" else None, needs=("tensorflow",))
       for what in saved_models.FILES),
-    FileFormat("weights (npz)", _npz, bcresnet_npz.read_arrays, damage_archive),
+    FileFormat("weights (npz)", _npz, state_dict.read_arrays, damage_archive),
     FileFormat("ONNX", make_onnx, read_model, damage_onnx, needs=("onnx",)),
     FileFormat("checkpoint", _checkpoint, read_checkpoint, damage_safetensors),
     FileFormat("network", _network, _text(Network.from_json), damage_json),

@@ -5,7 +5,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import FormatError
-from edgelearn.interop import ModelFile, model_file, safetensors
+from edgelearn.interop import ModelFile, safetensors
 from edgelearn.ops import SGD, Adam
 
 from .test_model_precision import INT8
@@ -88,7 +88,7 @@ def test_statistics_that_were_never_set_are_not_used(tmp_path):
 @pytest.mark.parametrize("entry", [{"seed": "x"}, {"seed": 1.5}, {"batchnorm": "sometimes"}, {"seed": None}])
 def test_a_damaged_position_is_named(tmp_path, entry):
     path, network = tmp_path / "model.safetensors", toy_network()
-    model_file.write(path, ModelFile(network, network.initialize(), position=entry))
+    safetensors.write_model_file(path, ModelFile(network, network.initialize(), position=entry))
     with pytest.raises(FormatError, match=f"position.*{min(entry)}"):
         el.load(path)
 

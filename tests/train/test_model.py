@@ -6,12 +6,12 @@ import re
 import numpy as np
 import pytest
 
+from edgelearn.display import megabytes
 from edgelearn.errors import DataError, DeviceError, FormatError, PlanError, ShapeError
 from edgelearn.graph import Network
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD, Adam, Conv2D, Dense, Dropout, Flatten, GlobalAveragePooling2D, SoftmaxCrossEntropy
 from edgelearn.train import Callback, Model
-from edgelearn.units import megabytes
 
 from .toys import CLASSES, SHAPE, Log, StopAfter, examples, frozen_stem, same, toy_network, weights_after
 

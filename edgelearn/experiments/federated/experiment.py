@@ -54,7 +54,7 @@ from edgelearn.keywords.learners import Embedder, FineTune, Head, Learner
 from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore
 from edgelearn.models import ds_cnn
-from edgelearn.models.ds_cnn import Size
+from edgelearn.models.keywords import Size
 from edgelearn.ops import (
     SGD,
     BatchNormalization,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgelearn import atomic, records
+from edgelearn.display import MB, megabytes
 from edgelearn.errors import FormatError, RunError
 from edgelearn.federated import RoundRecord
 from edgelearn.lab.runs import Run
 from edgelearn.lab.runs.figures import PALETTE, to_png
-from edgelearn.units import MB, megabytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

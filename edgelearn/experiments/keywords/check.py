@@ -16,10 +16,10 @@ from edgelearn.data.audio import ClipDataset
 from edgelearn.data.features import BC_RESNET, load_features
 from edgelearn.data.speech_commands import CLASSES, load_named
 from edgelearn.data.tfds import data_folder
+from edgelearn.display import MB
 from edgelearn.experiments.claims import Claim
 from edgelearn.keywords.learners import Embedder, Head
 from edgelearn.lab.runs import Run
-from edgelearn.units import MB
 
 from .embedding import ARABIC, ENGLISH, IN_DATA
 from .enrolment import measure

@@ -24,7 +24,7 @@ from edgelearn.errors import DataError, FormatError, RunError, UsageError
 from edgelearn.experiments.config import DATA, Config, device_setting, seed_setting, setting
 from edgelearn.experiments.experiment import Experiment, Log
 from edgelearn.graph import Network
-from edgelearn.interop import bcresnet_npz, safetensors
+from edgelearn.interop import safetensors, state_dict
 from edgelearn.keywords import learners
 from edgelearn.keywords.files import load_embedder, sample_embedder
 from edgelearn.keywords.learners import (
@@ -38,7 +38,7 @@ from edgelearn.keywords.learners import (
 )
 from edgelearn.lab.runs import Run, figures
 from edgelearn.models import bcresnet, ds_cnn, ds_resnet
-from edgelearn.models.ds_cnn import SIZES
+from edgelearn.models.keywords import SIZES
 from edgelearn.ops import AdamW, Concatenate, Dense, Loss, Prototypical, ReLU, SoftmaxCrossEntropy
 from edgelearn.ops.tensor import Shape
 from edgelearn.statistics import Interval, interval, student_t
@@ -696,5 +696,5 @@ def find_embedder(
     if Path(network).suffix != ".npz":
         return load_embedder(network, device), f"Network: {network}."
     built = bcresnet(classes=None)
-    weights = bcresnet_npz.read_weights(network, built, skip=("classifier",))
+    weights = state_dict.read_bcresnet(network, built, skip=("classifier",))
     return Embedder(built, weights, device=device), f"Network: BC-ResNet-1 of {network}, without its classifier."

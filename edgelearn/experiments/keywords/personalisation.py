@@ -17,7 +17,7 @@ from edgelearn.data.speech_commands import CLASSES, COMMANDS, load_named
 from edgelearn.data.tfds import data_folder
 from edgelearn.device import Device
 from edgelearn.errors import DataError
-from edgelearn.interop import bcresnet_npz
+from edgelearn.interop import state_dict
 from edgelearn.keywords.learners import Background, Embedder, Head, Learner, Neighbours, Spotter
 from edgelearn.lab.runs.tables import render, table
 from edgelearn.models import bcresnet
@@ -508,7 +508,7 @@ def load_english(
     folder = data_folder(data)
     if not folder:
         raise DataError(f"{IN_DATA} is needed. Set EDGELEARN_DATA to the folder that it lies in.")
-    weights = bcresnet_npz.read_weights(Path(folder) / IN_DATA, bcresnet())
+    weights = state_dict.read_bcresnet(Path(folder) / IN_DATA, bcresnet())
     network = bcresnet(classes=None)
     kernel = weights["classifier/kernel"]
     if bands:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from edgelearn.interop.bcresnet_npz import read_arrays
+from edgelearn.interop.state_dict import read_arrays
 
 STAGES = (8, 2, 1), (12, 2, 2), (16, 4, 2), (20, 4, 1)  # channels, blocks, stride of the first
 

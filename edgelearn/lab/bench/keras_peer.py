@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from edgelearn.interop.fold import fold_batchnorm
 from edgelearn.interop.to_keras import keras_variables, to_keras
+from edgelearn.interop.weights import fold_batchnorm
 from edgelearn.ops import Loss, Optimizer
 
 from .report import FULL

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from edgelearn import atomic, records
-from edgelearn.display import Displayed
+from edgelearn.display import MB, Displayed
 from edgelearn.errors import DataError, FormatError
 from edgelearn.lab.measure import Block
 from edgelearn.lab.runs.figures import BLUE, GRAY, ORANGE, to_png
 from edgelearn.lab.runs.tables import render, table
 from edgelearn.statistics import ADVICE, Ratio, compare, quartiles
-from edgelearn.units import MB
 
 from .workloads import Workload
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgelearn.device import Device as ComputeDevice
 from edgelearn.errors import EdgelearnError
-from edgelearn.interop.fold import fold_batchnorm
+from edgelearn.interop.weights import fold_batchnorm
 from edgelearn.ops import Loss, Optimizer
 from edgelearn.runtime import choose_device, list_devices
 

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from edgelearn.interop.fold import fold_batchnorm
 from edgelearn.interop.to_torch import to_torch
+from edgelearn.interop.weights import fold_batchnorm
 from edgelearn.ops import Loss, Optimizer
 
 from .contenders import on_nvidia

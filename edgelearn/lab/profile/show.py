@@ -10,10 +10,10 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from edgelearn.display import MB
 from edgelearn.lab.runs import figures
 from edgelearn.lab.runs.tables import render, table
 from edgelearn.statistics import REMEDY
-from edgelearn.units import MB
 
 from .peaks import Peaks
 from .projection import ASSUMPTIONS, Estimate, Projection

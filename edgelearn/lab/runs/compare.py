@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgelearn import atomic
-from edgelearn.display import Displayed
+from edgelearn.display import MB, Displayed
 from edgelearn.errors import DataError, RunError
 from edgelearn.statistics import wilson_interval
-from edgelearn.units import MB
 
 from . import figures
 from .run import Memory, Results, Row, Run

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgelearn import atomic
+from edgelearn.display import UNITS
 from edgelearn.errors import RunError, ShapeError
-from edgelearn.units import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,10 +3,10 @@ import json
 import numpy as np
 import pytest
 
+from edgelearn.display import MB
 from edgelearn.errors import DataError, FormatError
 from edgelearn.lab.bench.report import BenchReport, Variant, as_markdown, as_text, draw_chart, milliseconds, save_chart
 from edgelearn.lab.measure import Block
-from edgelearn.units import MB
 
 
 def make(*variants):

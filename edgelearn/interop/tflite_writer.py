@@ -1,27 +1,331 @@
-"""Write TFLite files for inference, float32 or int8. They need the packages `tflite` and `flatbuffers`."""
+"""Write TFLite files for inference, float32 or int8. They need the packages `tflite` and `flatbuffers`.
+
+A file is a flatbuffer. The metadata that TFLite's own tools read, how inputs are made and the names of classes, is
+another one in the model's entry "TFLITE_METADATA"; the class names are the file labels.txt of a zip archive after the
+model. Schemas: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/compiler/mlir/lite/schema/schema.fbs
+and https://github.com/tensorflow/tflite-support/blob/master/tensorflow_lite_support/metadata/metadata_schema.fbs
+"""
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import flatbuffers
 import numpy as np
 import tflite
 
 from edgelearn import atomic
 from edgelearn.errors import FormatError
-from edgelearn.interop.model_file import ModelFile
-from edgelearn.interop.writers import Written, constant_bytes, to_float16
 from edgelearn.ops.window import Window
 
-from .graph import InferenceGraph, Operation, Quantization, Value
-from .inference import inference_graph
-from .tflite_file import TfliteTensor, to_bytes
-from .tflite_images import local_response, resize, transposed_conv
-from .tflite_metadata import NAME, metadata_bytes, with_labels
-from .tflite_operators import Operators
+from .exporting import InferenceGraph, Operation, Quantization, Value, inference_graph
+from .formats import Written, constant_bytes, to_float16
+from .safetensors import ModelFile
+
+IDENTIFIER, VERSION = b"TFL3", 3
+TYPES = {"bool": "BOOL", "float16": "FLOAT16", "float32": "FLOAT32", "int8": "INT8", "int32": "INT32", "int64": "INT64"}
+ALIGNMENT = 16  # of a buffer's bytes
+
+
+@dataclass(frozen=True, eq=False)
+class TfliteTensor:
+    """A tensor of the file; activations have no array. `batched`: the first size may be any."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    array: np.ndarray | None = None
+    quantization: Quantization | None = None
+    batched: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class TfliteOperator:
+    """An operator: its code in the schema, its version, and the fields of its options."""
+
+    code: str
+    inputs: Sequence[TfliteTensor | None]
+    output: TfliteTensor
+    version: int = 1
+    options: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def file_bytes(
+    name: str, inputs: Mapping[str, TfliteTensor], outputs: Mapping[str, TfliteTensor],
+    operators: Sequence[TfliteOperator], metadata: Mapping[str, bytes],
+) -> bytes:  # fmt: skip
+    """Return the file of one graph, with a signature "serving_default" that names inputs and outputs, and `metadata` by
+    name."""
+    return _FileWriter().file(name, inputs, outputs, operators, metadata)
+
+
+class _FileWriter:
+    """Tables are written before those that refer to them."""
+
+    def __init__(self) -> None:
+        self.builder = flatbuffers.Builder(1 << 16)
+        self.buffers: list[int] = [self._table("Buffer")]  # number 0 is empty
+        self.numbers: dict[tuple[str, bytes], int] = {}  # vectors, written once each
+        self.contents: dict[bytes, int] = {}  # numbers of buffers
+
+    def file(self, name, inputs, outputs, operators, metadata) -> bytes:
+        tensors = dict.fromkeys(inputs.values())
+        tensors |= {t: None for o in operators for t in (*o.inputs, o.output) if t is not None}
+        index = {tensor: i for i, tensor in enumerate(tensors)}
+        codes = {(o.code, o.version): None for o in operators}
+        code_index = {code: i for i, code in enumerate(codes)}
+        written = [self._tensor(tensor) for tensor in tensors]
+        lines = [self._operator(o, index, code_index[o.code, o.version]) for o in operators]
+        ends = {"Inputs": [index[t] for t in inputs.values()], "Outputs": [index[t] for t in outputs.values()]}
+        graph = self._table(
+            "SubGraph", Tensors=self._offsets(written), Operators=self._offsets(lines), Name=self._text(name),
+            **{key: self._integers(value) for key, value in ends.items()},
+        )  # fmt: skip
+        entries = []
+        for key, content in metadata.items():
+            self.buffers.append(self._table("Buffer", Data=self._data(content)))
+            entries.append(self._table("Metadata", Name=self._text(key), Buffer=len(self.buffers) - 1))
+        signature = self._table(
+            "SignatureDef", SignatureKey=self._text("serving_default"), SubgraphIndex=0,
+            Inputs=self._names(inputs, index), Outputs=self._names(outputs, index),
+        )  # fmt: skip
+        model = self._table(
+            "Model", Version=VERSION, OperatorCodes=self._offsets([self._code(*code) for code in codes]),
+            Subgraphs=self._offsets([graph]), Description=self._text("edgelearn"), Buffers=self._offsets(self.buffers),
+            Metadata=self._offsets(entries), SignatureDefs=self._offsets([signature]),
+        )  # fmt: skip
+        self.builder.Finish(model, IDENTIFIER)
+        return bytes(self.builder.Output())
+
+    def _names(self, tensors: Mapping[str, TfliteTensor], index: Mapping[TfliteTensor, int]) -> int:
+        maps = [self._table("TensorMap", Name=self._text(n), TensorIndex=index[t]) for n, t in tensors.items()]
+        return self._offsets(maps)
+
+    def _tensor(self, tensor: TfliteTensor) -> int:
+        number = 0
+        if tensor.array is not None:
+            content = np.ascontiguousarray(tensor.array).tobytes()
+            if content not in self.contents:
+                self.buffers.append(self._table("Buffer", Data=self._data(content)))
+                self.contents[content] = len(self.buffers) - 1
+            number = self.contents[content]
+        fields = {
+            "Name": self._text(tensor.name), "Shape": self._integers(tensor.shape),
+            "Type": getattr(tflite.TensorType, TYPES[tensor.dtype]), "Buffer": number, "HasRank": True,
+        }  # fmt: skip
+        if tensor.batched:
+            fields["ShapeSignature"] = self._integers([-1, *tensor.shape[1:]])
+        if (q := tensor.quantization) is not None:
+            scales = np.atleast_1d(q.scale).astype(np.float32)
+            fields["Quantization"] = self._table(
+                "QuantizationParameters", Scale=self._numbers(scales),
+                ZeroPoint=self._numbers(np.full(len(scales), q.zero, np.int64)), QuantizedDimension=q.axis or 0,
+            )  # fmt: skip
+        return self._table("Tensor", **fields)
+
+    def _operator(self, operator: TfliteOperator, index: Mapping[TfliteTensor, int], code: int) -> int:
+        inputs = [-1 if tensor is None else index[tensor] for tensor in operator.inputs]
+        fields: dict[str, Any] = {
+            "OpcodeIndex": code, "Inputs": self._integers(inputs),
+            "Outputs": self._integers([index[operator.output]]),
+        }  # fmt: skip
+        if operator.options:
+            settings = {k: self._integers(v) if isinstance(v, tuple) else v for k, v in operator.fields.items()}
+            fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, operator.options)
+            fields["BuiltinOptions"] = self._table(operator.options, **settings)
+        return self._table("Operator", **fields)
+
+    def _code(self, code: str, version: int) -> int:
+        number = getattr(tflite.BuiltinOperator, code)
+        return self._table("OperatorCode", BuiltinCode=number, DeprecatedBuiltinCode=min(number, 127), Version=version)
+
+    def _table(self, name: str, **fields: Any) -> int:
+        getattr(tflite, f"{name}Start")(self.builder)
+        for key, value in fields.items():
+            getattr(tflite, f"{name}Add{key}")(self.builder, value)
+        return getattr(tflite, f"{name}End")(self.builder)
+
+    def _text(self, text: str) -> int:
+        return self.builder.CreateString(text)
+
+    def _numbers(self, numbers: np.ndarray) -> int:
+        key = numbers.dtype.str, numbers.tobytes()
+        if key not in self.numbers:
+            self.numbers[key] = self.builder.CreateNumpyVector(numbers)
+        return self.numbers[key]
+
+    def _integers(self, numbers: Sequence[int]) -> int:
+        return self._numbers(np.array(numbers, np.int32))
+
+    def _offsets(self, offsets: Sequence[int]) -> int:
+        self.builder.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            self.builder.PrependUOffsetTRelative(offset)
+        return self.builder.EndVector()
+
+    def _data(self, content: bytes) -> int:
+        """Bytes, aligned."""
+        builder = self.builder
+        builder.StartVector(1, len(content), ALIGNMENT)
+        builder.head -= len(content)
+        builder.Bytes[builder.head : builder.head + len(content)] = content
+        return builder.EndVector()
+
+
+class Operators:
+    """Operators in the order in which they run; `emit` appends one."""
+
+    def __init__(self) -> None:
+        self.operators: list[TfliteOperator] = []
+
+    def shape_of(self, x: TfliteTensor, y: TfliteTensor) -> TfliteTensor:
+        """The shape of `y`, whose batch is that of `x`, as an int32 tensor."""
+        whole = TfliteTensor(f"{y.name}/input shape", (4,), "int32")
+        self.emit("SHAPE", [x], whole, "ShapeOptions", OutType=tflite.TensorType.INT32)
+        batch = TfliteTensor(f"{y.name}/batch", (1,), "int32")
+        self.emit("STRIDED_SLICE", [whole, *(self.numbers([n], y, f"batch {n}") for n in (0, 1, 1))], batch,
+                  "StridedSliceOptions")  # fmt: skip
+        found = TfliteTensor(f"{y.name}/shape", (4,), "int32")
+        self.emit("CONCATENATION", [batch, self.numbers(y.shape[1:], y, "size")], found, "ConcatenationOptions", Axis=0)
+        return found
+
+    def constant(self, array: Any, name: str) -> TfliteTensor:
+        array = np.asarray(array)
+        return TfliteTensor(name, array.shape, str(array.dtype), array)
+
+    def numbers(self, values: Any, like: TfliteTensor, what: str) -> TfliteTensor:
+        """int32 constants of an operator that writes `like`."""
+        return self.constant(np.asarray(values, np.int32), f"{like.name}/{what}")
+
+    def emit(
+        self, code: str, inputs: Sequence[TfliteTensor | None], output: TfliteTensor, options: str = "",
+        version: int = 1, **fields: Any,
+    ) -> None:  # fmt: skip
+        self.operators.append(TfliteOperator(code, inputs, output, version, options, fields))
+
+    def reordered(self, x: TfliteTensor, order: tuple[int, ...]) -> TfliteTensor:
+        """A constant with its axes, and the axis of its scales, in another order."""
+        assert x.array is not None
+        q = x.quantization
+        if q is not None and q.axis is not None:
+            q = Quantization(q.scale, q.zero, order.index(q.axis))
+        array = x.array.transpose(order)
+        return TfliteTensor(x.name, array.shape, x.dtype, array, q)
+
+    def pad(self, x: TfliteTensor, sides: Sequence[tuple[int, int]], value: float, name: str) -> TfliteTensor:
+        shape = tuple(n + sum(both) for n, both in zip(x.shape, sides, strict=True))
+        padded = TfliteTensor(name, shape, x.dtype, None, x.quantization, True)
+        self.emit_pad(x, sides, value, padded)
+        return padded
+
+    def emit_pad(self, x: TfliteTensor, sides: Sequence[tuple[int, int]], value: float, y: TfliteTensor) -> None:
+        paddings = self.numbers(sides, y, "sides")
+        if value == 0:  # int8 pads with the zero point
+            self.emit("PAD", [x, paddings], y, "PadOptions", 2 if x.dtype == "int8" else 1)
+        elif x.dtype == "int8":
+            number = TfliteTensor(f"{y.name}/value", (), "int8", np.array(-128, np.int8), x.quantization)
+            self.emit("PADV2", [x, paddings, number], y, "PadV2Options", 2)
+        else:
+            number = self.constant(np.float32(value), f"{y.name}/value")
+            self.emit("PADV2", [x, paddings, number], y, "PadV2Options")
+
+
+METADATA_NAME, SIGNATURE, LABELS = "TFLITE_METADATA", b"M001", "labels.txt"
+NORMALIZATION, AXIS_LABELS = 1, 2  # of the enumerations ProcessUnitOptions and AssociatedFileType
+
+
+def metadata_bytes(name: str, preprocessing: Mapping[str, Any], class_names: Sequence[str]) -> bytes:
+    """Return the flatbuffer. Pictures' {"mean", "deviation"} of pixels / 255 become mean and std of pixels."""
+    b = flatbuffers.Builder(1024)
+    units, files = [], []
+    if "mean" in preprocessing and ("deviation" in preprocessing or "std" in preprocessing):
+        spread, scale = ("std", 1) if "std" in preprocessing else ("deviation", 255)
+        mean, std = (np.float32(preprocessing[key]) * np.float32(scale) for key in ("mean", spread))
+        options = _metadata_table(b, {0: b.CreateNumpyVector(mean), 1: b.CreateNumpyVector(std)})
+        units = [_metadata_table(b, {1: options}, {0: NORMALIZATION})]
+    if class_names:
+        files = [_metadata_table(b, {0: b.CreateString(LABELS)}, {2: AXIS_LABELS})]
+    ends = []
+    for end, place, tables in (("input", 4, units), ("output", 6, files)):
+        named = {0: b.CreateString(end)}
+        ends.append(_metadata_table(b, named | ({place: _metadata_vector(b, tables)} if tables else {})))
+    graph = _metadata_table(b, {2: _metadata_vector(b, ends[:1]), 3: _metadata_vector(b, ends[1:])})
+    b.Finish(_metadata_table(b, {0: b.CreateString(name), 3: _metadata_vector(b, [graph])}), SIGNATURE)
+    return bytes(b.Output())
+
+
+def with_labels(model: bytes, class_names: Sequence[str]) -> bytes:
+    """The model with an archive behind it, if there are class names."""
+    if not class_names:
+        return model
+    content = io.BytesIO()
+    content.write(model)
+    with zipfile.ZipFile(content, "a") as archive:
+        archive.writestr(zipfile.ZipInfo(LABELS), "\n".join(name.replace("\n", " ") for name in class_names))
+    return content.getvalue()
+
+
+def _metadata_table(b: flatbuffers.Builder, offsets: Mapping[int, int], bytes_: Mapping[int, int] | None = None) -> int:
+    """A table with offsets and single bytes by field number."""
+    b.StartObject(9)
+    for number, offset in offsets.items():
+        b.PrependUOffsetTRelativeSlot(number, offset, 0)
+    for number, value in (bytes_ or {}).items():
+        b.PrependUint8Slot(number, value, 0)
+    return b.EndObject()
+
+
+def _metadata_vector(b: flatbuffers.Builder, tables: Sequence[int]) -> int:
+    b.StartVector(4, len(tables), 4)
+    for table in reversed(tables):
+        b.PrependUOffsetTRelative(table)
+    return b.EndVector()
+
+
+def transposed_conv(w: Operators, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    """Without padding, then cut; the rows and columns that no pixel reaches are zeros."""
+    x, kernel, window = inputs[0], w.reordered(inputs[1], (3, 0, 1, 2)), o.attributes["window"]
+    sizes = [(x.shape[1 + a] - 1) * window.strides[a] + kernel.shape[1 + a] for a in (0, 1)]
+    begins = [side[0] for side in window.padding]
+    missing = [max(begin + n - size, 0) for begin, n, size in zip(begins, y.shape[1:3], sizes, strict=True)]
+    exact = not any(begins) and list(y.shape[1:3]) == sizes
+    whole = y if exact else TfliteTensor(f"{y.name}/whole", (1, *sizes, y.shape[3]), "float32", None, None, True)
+    shape = w.shape_of(x, whole)
+    w.emit("TRANSPOSE_CONV", [shape, kernel, x], whole, "TransposeConvOptions", Padding=tflite.Padding.VALID,
+           StrideH=window.strides[0], StrideW=window.strides[1])  # fmt: skip
+    if exact:
+        return
+    if any(missing):
+        whole = w.pad(whole, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)), 0.0, f"{y.name}/padded")
+    ends = [0, *(begin + n for begin, n in zip(begins, y.shape[1:3], strict=True)), 0]
+    numbers = [w.numbers(values, y, what) for values, what in (((0, *begins, 0), "starts"), (ends, "ends"),
+                                                                ((1, 1, 1, 1), "steps"))]  # fmt: skip
+    w.emit("STRIDED_SLICE", [whole, *numbers], y, "StridedSliceOptions", BeginMask=0b1001, EndMask=0b1001)
+
+
+def local_response(w: Operators, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    size, factor, beta, bias = (o.attributes[name] for name in ("size", "factor", "beta", "bias"))
+    if size % 2 == 0:
+        raise FormatError(f"TFLite normalizes over an odd number of channels, not {size} (layer '{y.name}').")
+    w.emit("LOCAL_RESPONSE_NORMALIZATION", inputs, y, "LocalResponseNormalizationOptions", Radius=size // 2,
+           Alpha=factor, Beta=beta, Bias=bias)  # fmt: skip
+
+
+def resize(w: Operators, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    interpolation, coordinates, _ = o.attributes["how"]
+    name, options = ("RESIZE_BILINEAR", "ResizeBilinearOptions")
+    if interpolation == "nearest":
+        name, options = ("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions")
+    w.emit(name, [inputs[0], w.numbers(y.shape[1:3], y, "size")], y, options, 3,
+           AlignCorners=coordinates == "align_corners", HalfPixelCenters=coordinates == "half_pixel")  # fmt: skip
+
 
 ACTIVATIONS = {None: "NONE", "relu": "RELU", "relu6": "RELU6"}
 # Operators that compute on int8; those in ALIKE only if input and output have one quantization.
@@ -63,7 +367,7 @@ def write(
     graph = inference_graph(file.network, file.weights, file.ranges if int8 or full_integer else None)
     writer = _Writer(graph)
     entries = {name: text.encode() for name, text in file.texts().items()}
-    entries[NAME] = metadata_bytes(file.network.name, file.preprocessing, file.class_names)
+    entries[METADATA_NAME] = metadata_bytes(file.network.name, file.preprocessing, file.class_names)
     content = writer.bytes(entries, full_integer, float16)
     atomic.write_bytes(path, with_labels(content, file.class_names))
     return Written(constant_bytes(t.array for t in writer.constants()), writer.left if int8 or full_integer else {})
@@ -97,7 +401,7 @@ class _Writer(Operators):
             self._check_integers(inputs | outputs)
         if float16:
             self._halve()
-        return to_bytes(self.graph.name, inputs, outputs, self.operators, metadata)
+        return file_bytes(self.graph.name, inputs, outputs, self.operators, metadata)
 
     def constants(self) -> list[TfliteTensor]:
         """Constants of the file."""

@@ -16,12 +16,11 @@ from onnx import helper, numpy_helper
 
 from edgelearn import atomic
 from edgelearn.errors import FormatError
-from edgelearn.interop.model_file import ModelFile
-from edgelearn.interop.writers import Written, constant_bytes, to_float16
 from edgelearn.ops.window import Window
 
-from .graph import InferenceGraph, Operation, Quantization, Value
-from .inference import inference_graph
+from .exporting import InferenceGraph, Operation, Quantization, Value, inference_graph
+from .formats import Written, constant_bytes, to_float16
+from .safetensors import ModelFile
 
 OPSET, IR_VERSION = 17, 8
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # channels first from channels last, and back

@@ -15,8 +15,9 @@ import numpy as np
 
 from edgelearn import atomic
 from edgelearn.errors import FormatError, RunError
-from edgelearn.interop.model_file import ModelFile
-from edgelearn.interop.writers import Written, constant_bytes, to_float16
+
+from .formats import Written, constant_bytes, to_float16
+from .safetensors import ModelFile
 
 MANIFEST, VERSION = "manifest.json", 1
 
