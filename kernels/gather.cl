@@ -4,7 +4,7 @@
 
 // An axis of the result is a row of `table`: with t = STEP * coordinate + BEGIN, the source coordinate is t / DIVISOR if
 // that is whole and t in [LOW, HIGH); if it is CLAMPED, the nearest t in there. It moves the source's row by ROW_STRIDE, its channel by CHANNEL_STRIDE for each 1.
-// (edgelearn/ops/gather.py)
+// (edgelearn/ops/shapes.py)
 enum { SIZE, STEP, BEGIN, DIVISOR, LOW, HIGH, CLAMPED, ROW_STRIDE, CHANNEL_STRIDE, WORDS };
 
 typedef struct { int row, channel, exists; } Place;  // of a value in an example of the source

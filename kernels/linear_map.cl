@@ -3,7 +3,7 @@
 #include "elementwise.h"
 
 // A matrix is pairs of words: for each output coordinate where its entries start and stop, then the entries, an input
-// coordinate and the bits of a factor (edgelearn/ops/linear_map.py).
+// coordinate and the bits of a factor (edgelearn/ops/resize.py).
 #define FROM(matrix, entry) (matrix)[2 * (entry)]
 #define FACTOR(matrix, entry) as_float((matrix)[2 * (entry) + 1])
 

@@ -12,7 +12,7 @@
 #define CHUNK 256  // values added one after the other: a float32 sum of a million has an error of 2e-4
 
 // An axis of the result, or one that is reduced, is a row of a table: a coordinate moves the source's row by ROW_STRIDE
-// and its channel by CHANNEL_STRIDE (edgelearn/ops/reductions.py).
+// and its channel by CHANNEL_STRIDE (edgelearn/ops/pooling.py).
 enum { SIZE, ROW_STRIDE, CHANNEL_STRIDE, WORDS };
 
 typedef struct { int row, channel; } Place;

@@ -17,9 +17,9 @@ import numpy as np
 
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
-from edgelearn.graph.ancestors import ancestors
 from edgelearn.graph.fuse import Stage
 from edgelearn.graph.network import Network, Node
+from edgelearn.graph.rewrites import ancestors
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import (
     Add,
@@ -31,33 +31,20 @@ from edgelearn.ops import (
     Target,
     Traits,
     batchnorm,
+    emit,
     finish,
-    reduce,
+    quantize,
+    quantized_convolution,
 )
-from edgelearn.ops import (
-    quantized_convolution as quantized_convolution,
-)
-from edgelearn.ops import (
-    quantized_copy as quantized_copy,
-)
-from edgelearn.ops.control import Answers
-from edgelearn.ops.copy import emit_copy, emit_padded
+from edgelearn.ops.emit import Answers, Pieces, Sum
 from edgelearn.ops.finish import emit_finite_check, emit_unscaled
-from edgelearn.ops.function import LINEAR
-from edgelearn.ops.loss import emit_count
-from edgelearn.ops.optimizers.average import emit_average
-from edgelearn.ops.optimizers.base import AVERAGE, REFERENCE
-from edgelearn.ops.optimizers.commit import emit_commit
-from edgelearn.ops.optimizers.norms import Clipping
-from edgelearn.ops.optimizers.proximal import emit_proximal
-from edgelearn.ops.pieces import Pieces
-from edgelearn.ops.quantize import WEIGHT_ROWS
+from edgelearn.ops.formats import QuantizedTensor, Stored, emit_prepared, is_integers, tensor_of
+from edgelearn.ops.losses import emit_count
+from edgelearn.ops.optimizers import AVERAGE, REFERENCE, Clipping, emit_average, emit_commit, emit_proximal
+from edgelearn.ops.quantize import WEIGHT_ROWS, Residual
 from edgelearn.ops.quantized import activation_of, family
-from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, is_integers, tensor_of
-from edgelearn.ops.residual import Residual
-from edgelearn.ops.sums import Sum
-from edgelearn.ops.tensor import BLOCK, Tensor, pack
-from edgelearn.ops.transpose import emit_prepared
+from edgelearn.ops.target import emit_copy, emit_padded
+from edgelearn.ops.tensor import BLOCK, LINEAR, Tensor, pack
 
 from . import storage
 from .lowering import Lowering, input_blocks, linear, norm, stored_as, targets_as
@@ -146,7 +133,7 @@ class ForwardPass:
             units = self.micro.traits.matrix_unit and self.quantizers.stores("activations", name)
             value = self.quantizers.input(name, x, integers)
             if integers and units and isinstance(value, QuantizedTensor) and x.block < BLOCK:
-                value = quantized_copy.emit_padded(self.micro, value)
+                value = quantize.emit_padded_integers(self.micro, value)
             lowering.values[name] = self._input(value)
 
     def _input(self, x: Stored) -> Stored:
@@ -216,7 +203,7 @@ class ForwardPass:
             return None
 
         def emit(target: Target) -> None:
-            quantized_copy.emit_forward(self.micro, integers, target, activation)
+            quantize.emit_integer_sum(self.micro, integers, target, activation)
 
         return self.quantizers.write("activations", name, integers[0].shape, emit)
 
@@ -407,11 +394,11 @@ def _emit_sums(
     if isinstance(dy, QuantizedTensor):
         if kernel_total:
             return family(op).emit_backward_weights(micro, op, x, dy, kernel_total, dy_total, add)
-        return None, quantized_copy.emit_channel_sums(micro, dy, dy_total, add) if dy_total else None
+        return None, quantize.emit_integer_channel_sums(micro, dy, dy_total, add) if dy_total else None
     if kernel_total:
         assert isinstance(x, Tensor)
         return op.emit_backward_weights(micro, x, dy, kernel_total, dy_total, add)
-    return None, reduce.emit_channel_sums(micro, dy, dy_total, add) if dy_total else None
+    return None, emit.emit_channel_sums(micro, dy, dy_total, add) if dy_total else None
 
 
 class BackwardPass:
@@ -581,7 +568,7 @@ class BackwardPass:
         target = self._target(name, y)
         self.lowering.at(stage.name)
         if target:
-            quantized_copy.emit_to_floats(self.micro, dz, replace(target, mask=y, activation=function))
+            quantize.emit_to_floats(self.micro, dz, replace(target, mask=y, activation=function))
         return True
 
     def _through_selection(self, stage: Stage, dz: Tensor) -> bool:

@@ -23,19 +23,14 @@ from edgelearn.ops import (
     Reshape,
     Traits,
     batchnorm,
+    quantize,
 )
-from edgelearn.ops import (
-    quantized_copy as quantized_copy,
-)
-from edgelearn.ops.control import Control
-from edgelearn.ops.copy import emit_copy, emit_padded
-from edgelearn.ops.jobs import Row
-from edgelearn.ops.loss import rows_of
+from edgelearn.ops.emit import Control, Row
+from edgelearn.ops.formats import KernelView, QuantizedTensor, Stored
+from edgelearn.ops.losses import rows_of
 from edgelearn.ops.quantized import supports
-from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
-from edgelearn.ops.target import Target
+from edgelearn.ops.target import Target, emit_copy, emit_padded
 from edgelearn.ops.tensor import Shape, Tensor
-from edgelearn.ops.transpose import KernelView
 
 from .plan import Kind, ProgramKey
 from .precision import Precision, Quantizers
@@ -81,7 +76,7 @@ def stored_as(e: Emitter, values: Sequence[Stored], dtype: str = "float32") -> I
     for value, tensor in zip(values, tensors, strict=True):
         if value is not tensor and tensor.buffer in read:
             if isinstance(value, QuantizedTensor):
-                quantized_copy.emit_decode(e, value, tensor)
+                quantize.emit_decode(e, value, tensor)
             else:
                 emit_padded(e, value, tensor)
     e.launches += emitted

@@ -15,16 +15,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from edgelearn.errors import PlanError
-from edgelearn.graph.ancestors import ancestors
 from edgelearn.graph.network import Network, Node
-from edgelearn.graph.reversible import invertible_streams
+from edgelearn.graph.rewrites import ancestors, invertible_streams
 from edgelearn.launch import Buffer, Role, Transfer
-from edgelearn.ops import Activation, Emitter, Tensor, bits
-from edgelearn.ops import quantized_copy as quantized_copy
-from edgelearn.ops.formats import Format, NumberFormat, has_range
+from edgelearn.ops import Activation, Emitter, Tensor, elementwise, quantize
+from edgelearn.ops.formats import Format, NumberFormat, QuantizedTensor, Stored, has_range, tensor_of
 from edgelearn.ops.observers import CurrentMinMax
 from edgelearn.ops.quantize import Quantizer, emit_measured_range
-from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored, tensor_of
 
 from .precision import Precision
 
@@ -194,12 +191,12 @@ class Compress(Encoding):
         record = e.tensor("range of the compressed tensor", (1, 16), Role.RANGE)
         held = QuantizedTensor(y, record, self.format, name)
         emit_measured_range(e, Quantizer(name, self.format, CurrentMinMax(), record), x)
-        quantized_copy.emit_to_integers(e, x, held)
+        quantize.emit_to_integers(e, x, held)
         return held
 
     def decode(self, e: Emitter, held: Stored, x: Tensor) -> None:
         assert isinstance(held, QuantizedTensor)
-        quantized_copy.emit_decode(e, held, x)
+        quantize.emit_decode(e, held, x)
 
 
 @dataclass(frozen=True)
@@ -218,12 +215,12 @@ class Mask(Encoding):
             raise PlanError(
                 f"'{node.name}' can't be held as a mask: it is no ReLU nor LeakyReLU. Store or recompute it."
             )
-        held = bits.like(e, x)
-        bits.emit_packed(e, x, held, node.op.function)
+        held = elementwise.new_bits(e, x)
+        elementwise.emit_packed_bits(e, x, held, node.op.function)
         return held
 
     def decode(self, e: Emitter, held: Stored, x: Tensor) -> None:
-        bits.emit_unpacked(e, tensor_of(held), x)
+        elementwise.emit_unpacked_bits(e, tensor_of(held), x)
 
 
 @dataclass(frozen=True)

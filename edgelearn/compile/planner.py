@@ -12,7 +12,7 @@ from edgelearn.device import Device
 from edgelearn.display import megabytes
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.graph import Network, reversible
-from edgelearn.graph.reversible import invertible_streams
+from edgelearn.graph.rewrites import invertible_streams
 from edgelearn.ops import BatchNormalization, LinearOp, Traits
 
 from .lower import Layout

@@ -16,7 +16,7 @@ from edgelearn.errors import ExtensionError
 from edgelearn.extensions import check_name, import_instance, import_object, is_reference
 from edgelearn.graph.fuse import fuse
 from edgelearn.graph.network import Network
-from edgelearn.graph.reversible import invertible_streams
+from edgelearn.graph.rewrites import invertible_streams
 from edgelearn.ops import Add, Concatenate, Float16, Format, NumberFormat
 
 from .memory import Compress, Encoding, Invert, Offload, Recompute, Strategy

@@ -30,12 +30,21 @@ from edgelearn.ops import (
     Float16,
     LinearOp,
     Tensor,
+    quantize,
 )
-from edgelearn.ops import (
-    quantized_copy as quantized_copy,
+from edgelearn.ops.emit import Control
+from edgelearn.ops.formats import (
+    Format,
+    KernelView,
+    NumberFormat,
+    QuantizedTensor,
+    RangeStatistics,
+    Stored,
+    StoredType,
+    emit_prepared,
+    format_from,
+    has_range,
 )
-from edgelearn.ops.control import Control
-from edgelearn.ops.formats import Format, NumberFormat, StoredType, format_from, has_range
 from edgelearn.ops.observers import CurrentMinMax, InHindsightMinMax, Observer
 from edgelearn.ops.quantize import (
     OWN,
@@ -46,17 +55,14 @@ from edgelearn.ops.quantize import (
     emit_next_range,
     emit_quantize,
     emit_quantized_weights,
+    emit_to_integers,
     new_statistics,
+    record_parts,
     rule_of,
     weight_parts,
 )
-from edgelearn.ops.quantized_copy import emit_to_integers
-from edgelearn.ops.quantized_tensor import QuantizedTensor, Stored
-from edgelearn.ops.range_statistics import RangeStatistics
-from edgelearn.ops.rows import parts
 from edgelearn.ops.target import Target
 from edgelearn.ops.tensor import Shape
-from edgelearn.ops.transpose import KernelView, emit_prepared
 
 from .storage import Storage
 
@@ -417,7 +423,7 @@ class RoundedKernels:
         if view.scale is None and not (view.taps and fmt.per_channel):
             q, kernel = self._quantizer(fmt, layer, view.kernel), self._quantized(fmt, layer, view.kernel, "int8")
             integers = QuantizedTensor(kernel, q.channels or q.record, fmt, q.name)
-            return quantized_copy.emit_transposed(self.prepare, integers, view.taps) if view.taps else integers
+            return quantize.emit_transposed_integers(self.prepare, integers, view.taps) if view.taps else integers
         record = self.storage.tensor(f"{name} range", (1, 16), Role.PREPARED)
         fields = (16, view.shape[-1])
         channels = self.storage.tensor(f"{name} ranges", fields, Role.PREPARED) if fmt.per_channel else None
@@ -609,7 +615,7 @@ class Quantizers:
     def _encode(self, fmt: NumberFormat, kind: str, layer: str, x: Tensor, y: Tensor) -> Stored:
         """In a format without a range."""
         name = f"{layer}/{kind}"
-        statistics = self.statistics.of_rangeless(name, parts(self.micro, x), not self.first)
+        statistics = self.statistics.of_rangeless(name, record_parts(self.micro, x), not self.first)
         self._emit_once(partial(fmt.emit_encode, self.micro, x, y), statistics)
         return y if y.dtype == "float32" else QuantizedTensor(y, None, fmt, name)
 
@@ -641,4 +647,4 @@ class Quantizers:
                 emit(None)
 
     def _statistics(self, q: Quantizer, x: Tensor) -> RangeStatistics | None:
-        return self.statistics.of(q, parts(self.micro, x), rule_of(q.observer), not self.first)
+        return self.statistics.of(q, record_parts(self.micro, x), rule_of(q.observer), not self.first)

@@ -17,7 +17,7 @@ from edgelearn.errors import PlanError
 from edgelearn.graph.network import Network, Node
 from edgelearn.launch import Await, Buffer, Launch, Role, Transfer
 from edgelearn.ops import Emitter, Tensor
-from edgelearn.ops.quantized_tensor import Stored, tensor_of
+from edgelearn.ops.formats import Stored, tensor_of
 
 from .memory import ActivationMemory, Encoding, Invert, Strategy, strategy_of
 

@@ -27,8 +27,7 @@ import numpy as np
 from edgelearn.device import Device
 from edgelearn.display import megabytes
 from edgelearn.errors import PlanError
-from edgelearn.graph.ancestors import ancestors
-from edgelearn.graph.reversible import invertible_streams
+from edgelearn.graph.rewrites import ancestors, invertible_streams
 from edgelearn.launch import Access, Buffer, Launch, Many, Role, Transfer
 from edgelearn.ops import Traits
 from edgelearn.tuned import store

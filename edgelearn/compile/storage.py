@@ -17,10 +17,9 @@ import numpy as np
 from edgelearn.graph.network import Network
 from edgelearn.launch import Buffer, Launch, Role
 from edgelearn.ops import Losses, Optimizer, Tensor, pack
-from edgelearn.ops.control import OUTPUTS, Control
+from edgelearn.ops.emit import OUTPUTS, Control, Row
 from edgelearn.ops.formats import Format
-from edgelearn.ops.jobs import Row
-from edgelearn.ops.loss import rows_of
+from edgelearn.ops.losses import rows_of
 from edgelearn.ops.observers import Observer
 from edgelearn.ops.quantize import Quantizer, first_record
 from edgelearn.ops.tensor import BLOCK, Shape, blocked_bytes

@@ -45,7 +45,7 @@ from edgelearn.ops import (
     Percentile,
     RunningMinMax,
 )
-from edgelearn.ops.compute import STORED
+from edgelearn.ops.emit import STORED
 from edgelearn.train import Callback, PictureSource, RangeTrace, Subset, TraceRanges
 from edgelearn.train.state import Logs
 

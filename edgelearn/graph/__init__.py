@@ -1,11 +1,8 @@
 """Networks as data, and transformations of them."""
 
-from .add_split import add_split
-from .head import replace_head
-from .logits import without_softmax_and_dropout
+from .fuse import Split, split_frozen
 from .network import INPUT, Network, Node, Parameter
-from .reversible import reversible
-from .split import Split, split_frozen
+from .rewrites import add_split, replace_head, reversible, without_softmax_and_dropout
 
 __all__ = [
     "INPUT", "Network", "Node", "Parameter", "Split", "add_split", "replace_head", "reversible", "split_frozen",

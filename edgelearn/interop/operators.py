@@ -60,7 +60,7 @@ from edgelearn.ops import (
     Where,
     ZeroPadding2D,
 )
-from edgelearn.ops.reductions import Reduction
+from edgelearn.ops.pooling import Reduction
 from edgelearn.ops.window import Padding, Pair, Window
 
 from . import shapes

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.graph.ancestors import ancestors
+from edgelearn.graph.rewrites import ancestors
 from edgelearn.ops import LocalResponseNormalization, Max, Mean, ReLU, Sum
 
 from . import operators, shapes, tensorflow

@@ -19,7 +19,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
-from edgelearn.graph.ancestors import ancestors
+from edgelearn.graph.rewrites import ancestors
 from edgelearn.ops import (
     Conv2D,
     Conv2DTranspose,

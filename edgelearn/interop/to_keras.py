@@ -64,10 +64,10 @@ from edgelearn.ops import (
     UpSampling2D,
     ZeroPadding2D,
 )
-from edgelearn.ops.axes import positions
-from edgelearn.ops.linear_map import LinearMap
-from edgelearn.ops.reductions import Reduction
-from edgelearn.ops.scale import WithWeight
+from edgelearn.ops.arithmetic import WithWeight
+from edgelearn.ops.pooling import Reduction
+from edgelearn.ops.resize import LinearMap
+from edgelearn.ops.shapes import positions
 from edgelearn.ops.window import Window, pair
 
 from .pointwise import ACTIVATIONS, ARITHMETIC

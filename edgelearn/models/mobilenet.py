@@ -33,7 +33,7 @@ from edgelearn.ops import (
     Softmax,
     Stream,
 )
-from edgelearn.ops.coupling import STEP
+from edgelearn.ops.merge import STEP
 
 
 def add_squeeze_excite(network: Network, names: Sequence[str], filters: int, activation: Op, gate: Op) -> str:
@@ -189,7 +189,7 @@ def mobilenet_v2_reversible(
     softmax: bool = True,
     step: float = STEP,
 ) -> Network:
-    """`mobilenet_v2` with two streams of full width (see graph/reversible.py): layers, parameters and multiply-adds are
+    """`mobilenet_v2` with two streams of full width (see graph/rewrites.py): layers, parameters and multiply-adds are
     the same, and the seven blocks that change shape are unchanged. With step 0 the streams are not rounded."""
     return reversible(mobilenet_v2(input_shape, alpha, classes, softmax), step=step)
 

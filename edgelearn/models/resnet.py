@@ -27,7 +27,7 @@ from edgelearn.ops import (
     Softmax,
     Stream,
 )
-from edgelearn.ops.coupling import STEP
+from edgelearn.ops.merge import STEP
 
 VGG_STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # filters, convolutions
 
@@ -172,7 +172,7 @@ def revnet(
     - `units`: in each stage.
     - `filters`: of the stem and of each stage, both streams together.
     - `bottleneck`: F and G are bottlenecks of three layers instead of two layers.
-    - `step`: rounding step of the streams (see ops/coupling.py); 0 doesn't round.
+    - `step`: rounding step of the streams (see ops/merge.py); 0 doesn't round.
     """
     builder = _RevNetBuilder(Network(name, input_shape), bottleneck, step)
     network = builder.network

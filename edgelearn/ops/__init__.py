@@ -1,53 +1,85 @@
-"""One file per op: shapes, forward, backward, a float64 reference, and the launches that compute it."""
+"""Ops, a file for each kind: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
-from .activation import ELU, SELU, Activation, Clip, HardSigmoid, LeakyReLU, ReLU, Sigmoid, Softplus, Softsign, Tanh
-from .arithmetic import Divide, Greater, Less, Maximum, Minimum, Multiply, Subtract, Where
+from edgelearn.tuned.store import Traits
+
+from .arithmetic import (
+    Bias,
+    BroadcastTo,
+    Constant,
+    Divide,
+    Greater,
+    Less,
+    Maximum,
+    Minimum,
+    Multiply,
+    PReLU,
+    Scale,
+    Subtract,
+    Where,
+)
 from .base import LinearOp, Op, Weight
-from .batchnorm import BatchNormalization
-from .binary_cross_entropy import BinaryCrossentropy, BinaryFocalCrossentropy
-from .broadcast import BroadcastTo
-from .categorical_cross_entropy import CategoricalCrossentropy, CategoricalFocalCrossentropy
-from .channels import PadChannels, SliceChannels
-from .compute import Compute
-from .convolution import Conv2D
-from .convolution_transpose import Conv2DTranspose
-from .cosine import CodewordHinge, PositiveHinge
-from .coupling import Coupling, Stream
-from .dense import Dense
+from .batchnorm import BatchNormalization, SubSpectralNormalization
+from .convolution import Conv2D, Conv2DTranspose
+from .dense import Dense, MatMul
 from .depthwise import DepthwiseConv2D
-from .dropout import Dropout, SpatialDropout2D
-from .emit import Emitter, Epilogue, Traits
+from .elementwise import (
+    ELU,
+    GELU,
+    SELU,
+    Abs,
+    Activation,
+    Clip,
+    Exp,
+    HardSigmoid,
+    HardSwish,
+    LeakyReLU,
+    Log,
+    Mish,
+    Reciprocal,
+    ReLU,
+    Rescaling,
+    Rsqrt,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Softsign,
+    Sqrt,
+    Square,
+    Tanh,
+)
+from .emit import Compute, Emitter, Epilogue
 from .formats import Format, NumberFormat
-from .function import Function
-from .gated import GELU, HardSwish, Mish, SiLU
-from .half import BFloat16, Float16
-from .local_response import LocalResponseNormalization
-from .loss import Loss, Losses
-from .losses import LOSSES
-from .matmul import MatMul
-from .merge import Add, Concatenate
-from .minimum_entropy import MinimumEntropy
-from .normalization import GroupNormalization, LayerNormalization
+from .losses import (
+    LOSSES,
+    BinaryCrossentropy,
+    BinaryFocalCrossentropy,
+    CategoricalCrossentropy,
+    CategoricalFocalCrossentropy,
+    CodewordHinge,
+    Huber,
+    LogSoftmax,
+    Loss,
+    Losses,
+    MeanAbsoluteError,
+    MeanSquaredError,
+    MinimumEntropy,
+    PositiveHinge,
+    Prototypical,
+    Softmax,
+    SoftmaxCrossEntropy,
+)
+from .merge import Add, Concatenate, Coupling, Stream
+from .normalization import GroupNormalization, LayerNormalization, LocalResponseNormalization
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
 from .optimizers import LAMB, SGD, Adam, AdamW, Lion, Optimizer, RMSprop
-from .pad import Pad
-from .permute import Transpose
-from .pooling import AveragePooling2D, GlobalAveragePooling2D, MaxPooling2D
-from .prototypical import Prototypical
-from .reductions import GlobalMaxPooling2D, Max, Mean, Sum
-from .regression import Huber, MeanAbsoluteError, MeanSquaredError
-from .reshape import Flatten, Reshape
+from .pooling import AveragePooling2D, GlobalAveragePooling2D, GlobalMaxPooling2D, Max, MaxPooling2D, Mean, Sum
+from .quantize import BFloat16, Float16
+from .random import Dropout, SpatialDropout2D
 from .resize import AdaptiveAveragePooling2D, Resize, UpSampling2D
-from .scale import Bias, Constant, PReLU, Scale
-from .slice import Slice
-from .softmax_cross_entropy import LogSoftmax, Softmax, SoftmaxCrossEntropy
-from .space_to_depth import SpaceToDepth
-from .sub_spectral_normalization import SubSpectralNormalization
+from .shapes import Flatten, Pad, PadChannels, Reshape, Slice, SliceChannels, SpaceToDepth, Transpose, ZeroPadding2D
 from .take import Embedding, Take
 from .target import Target
-from .tensor import Tensor, pack, unpack
-from .unary import Abs, Exp, Log, Reciprocal, Rescaling, Rsqrt, Sqrt, Square
-from .zero_padding import ZeroPadding2D
+from .tensor import Function, Tensor, pack, unpack
 
 __all__ = [
     "DSGC",

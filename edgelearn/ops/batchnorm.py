@@ -1,4 +1,5 @@
-"""BatchNormalization with moving statistics (fine-tuning) and with batch statistics (training from scratch)."""
+"""BatchNormalization with moving statistics (fine-tuning) and with batch statistics (training from scratch), by channel
+or by sub-band of frequencies."""
 
 from __future__ import annotations
 
@@ -13,11 +14,10 @@ from edgelearn.tuned.store import KernelConfig
 
 from .base import Arrays, Gradients, LinearOp, Op, Weight
 from .emit import Emitter
-from .function import Function
-from .quantized_tensor import Stored, reads, stored_macros, tensor_of
-from .rows import group_size
+from .formats import Stored, reads, stored_macros, tensor_of
+from .quantize import group_size
 from .target import Target
-from .tensor import BLOCK, Shape, Tensor
+from .tensor import BLOCK, Function, Shape, Tensor
 
 WHOLE_ROWS = 1024  # that a work-group of a GPU goes through three times while three launches begin
 SLICES_GPU = 8  # work-groups that normalize, a compute unit of a GPU
@@ -337,3 +337,38 @@ def _variants(e: Emitter, sets: Sets, target: Target | None) -> list[KernelConfi
     units = e.traits.compute_units
     enough = sets.rows <= WHOLE_ROWS if e.traits.gpu else sets.count % units == 0 or sets.count >= 4 * units
     return [{"whole": int(enough)}, {"whole": int(not enough)}]
+
+
+@dataclass(frozen=True)
+class SubSpectralNormalization(BatchNormalization):
+    """BatchNormalization with statistics, scales and shifts for each sub-band of (frequency, time, channels): Chang et
+    al. 2021, "SubSpectral normalization for neural audio data processing" (arXiv 2103.13620).
+
+    Arguments:
+    - `sub_bands`: number of equal parts of the first axis (default 5).
+
+    Weights: (sub_bands, channels). Raises ShapeError if `sub_bands` doesn't divide the first axis.
+    """
+
+    sub_bands: int = 5
+
+    per_channel = False
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if len(shape) != 3 or self.sub_bands < 1 or shape[0] % self.sub_bands:
+            raise ShapeError(
+                f"SubSpectralNormalization takes (frequency, time, channels) with a frequency of equal parts, not "
+                f"{shape} in {self.sub_bands}: choose a number of sub_bands that divides the first size."
+            )
+        return shape
+
+    def _parts(self, shape: Shape) -> Shape:
+        return (self.sub_bands, shape[-1])
+
+    def _to_rows(self, x: np.ndarray) -> np.ndarray:
+        images, height, width, channels = x.shape
+        parts = x.reshape(images, self.sub_bands, height // self.sub_bands * width, channels)
+        return parts.swapaxes(1, 2).reshape(-1, self.sub_bands, channels)
+
+    def _from_rows(self, rows: np.ndarray, shape: Shape) -> np.ndarray:
+        return rows.reshape(shape[0], -1, *rows.shape[1:]).swapaxes(1, 2).reshape(shape)

@@ -1,4 +1,5 @@
-"""Conv2D: any kernel, stride, padding, dilation and number of groups."""
+"""Conv2D, with any kernel, stride, padding, dilation and number of groups; and Conv2DTranspose, its gradient to the
+input as a layer."""
 
 from __future__ import annotations
 
@@ -13,12 +14,10 @@ from edgelearn.tuned.store import KernelConfig
 
 from . import convolution_local, convolution_units, grouped, pointwise, tiles, winograd
 from .base import Arrays, Gradients, LinearOp, Weight, is_count
-from .emit import Emitter, Epilogue
-from .reduce import emit_channel_sums
-from .sums import LONGEST_SUM, Sum, start_sum
-from .target import Target
+from .emit import LONGEST_SUM, Emitter, Epilogue, Sum, emit_channel_sums, start_sum
+from .formats import KernelView
+from .target import Target, emit_copy
 from .tensor import Shape, Tensor, ceil_div
-from .transpose import KernelView
 from .window import Padding, Pair, Window, pair
 
 
@@ -232,3 +231,193 @@ def _by_group(x: np.ndarray, groups: int) -> np.ndarray:
 
 def _kernel_by_group(kernel: np.ndarray, groups: int) -> np.ndarray:
     return kernel.reshape(kernel.shape[0], groups, -1)
+
+
+DEPTH_CPU, DEPTH_GPU = 8, 2  # channels of a tile of the weights' gradient
+
+
+@dataclass(frozen=True)
+class Conv2DTranspose(LinearOp):
+    """Transposed convolution over (height, width, channels), as in Keras and PyTorch: each input pixel adds the kernel,
+    times its value, to the output.
+
+    Arguments:
+    - `filters`: output channels.
+    - `kernel_size`, `strides`, `dilation_rate`: int or (y, x).
+    - `padding`: `"valid"` (default); `"same"`, for an output of input size x strides; or ((top, bottom), (left,
+      right)), the pixels cut off the output's sides, as in PyTorch.
+    - `output_padding`: rows and columns added at the bottom and the right: int or (y, x), below the strides (default
+      None: as in Keras, what makes the output of "same" input size x strides, and else as large as strides reach).
+    - `use_bias`: add a bias to each filter (default True).
+    - `kernel_initializer`: one of edgelearn.ops.initializers.INITIALIZERS.
+    - `groups`: divides input channels and filters (default 1, by far the fastest).
+
+    Kernel: (ky, kx, channels / groups, filters), as Conv2D's. Keras's arrays have filters before channels, PyTorch's
+    (channels, filters / groups, ky, kx). Raises ShapeError if arguments and input don't fit.
+    """
+
+    filters: int
+    kernel_size: int | Pair
+    strides: int | Pair = 1
+    padding: Padding = "valid"
+    output_padding: int | Pair | None = None
+    dilation_rate: int | Pair = 1
+    use_bias: bool = True
+    kernel_initializer: str = "glorot_uniform"
+    groups: int = 1
+
+    def window(self, shape: Shape) -> Window:
+        """The window of the convolution whose input has the size of this op's output for an input of `shape`."""
+        if len(shape) != 3:
+            raise ShapeError(f"Conv2DTranspose takes (height, width, channels), not {shape}.")
+        kernel, strides, dilation = pair(self.kernel_size), pair(self.strides), pair(self.dilation_rate)
+        if min(*kernel, *strides, *dilation) < 1:
+            raise ShapeError(f"Kernel {kernel}, strides {strides} and dilation {dilation} of a window are 1 or more.")
+        size = [self._size(axis, n, kernel, strides, dilation) for axis, n in enumerate(shape[:2])]
+        window = Window.of((*size, 1), kernel, strides, self.padding, dilation) if min(size) > 0 else None
+        if window is None or window.output != shape[:2]:
+            raise ShapeError(
+                f"An output of {size} doesn't lead back to {shape[:2]} by strides {strides} and padding "
+                f"{self.padding}: output_padding {self.output_padding} is too large or too small."
+            )
+        return window
+
+    def _size(self, axis: int, n: int, kernel: Pair, strides: Pair, dilation: Pair) -> int:
+        """Size of the output along one axis."""
+        stride, reach = strides[axis], (kernel[axis] - 1) * dilation[axis] + 1
+        more = None if self.output_padding is None else pair(self.output_padding)[axis]
+        if self.padding == "same":
+            return n * stride if more is None else (n - 1) * stride + reach % 2 + more
+        if self.padding == "valid":
+            return (n - 1) * stride + reach + (max(stride - reach, 0) if more is None else more)
+        if not isinstance(self.padding, tuple | list) or len(self.padding) != 2:
+            raise ShapeError(f"padding is 'same', 'valid' or ((top, bottom), (left, right)), not {self.padding!r}.")
+        return (n - 1) * stride + reach + (more or 0) - sum(pair(self.padding[axis]))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        window = self.window(shape)
+        if not is_count(self.filters):
+            raise ShapeError(f"A convolution has 1 filter or more, not {self.filters}.")
+        if not is_count(self.groups) or shape[-1] % self.groups or self.filters % self.groups:
+            raise ShapeError(
+                f"groups={self.groups} must divide both the {shape[-1]} input channels and the {self.filters} filters."
+            )
+        return (window.height, window.width, self.filters)
+
+    def weights(self, shape: Shape) -> dict[str, Weight]:
+        kernel = (*pair(self.kernel_size), shape[-1] // self.groups, self.filters)
+        weights = {"kernel": Weight(kernel, self.kernel_initializer, decays=True)}
+        if self.use_bias:
+            weights["bias"] = Weight((self.filters,), "zeros")
+        return weights
+
+    def flops(self, shape: Shape) -> int:
+        return 2 * shape[0] * shape[1] * shape[2] // self.groups * self.filters * self.window(shape).taps
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        (x,), kernel = inputs, weights["kernel"]
+        window = self.window(x.shape[1:])
+        y = window.pad(np.zeros((len(x), window.height, window.width, self.filters), x.dtype))
+        by_group = self._by_group(x)
+        for ky, kx, region in window.slices():
+            product = np.einsum("nhwgi,igo->nhwgo", by_group, self._by_group(kernel[ky, kx]))
+            y[region] += product.reshape(*product.shape[:3], -1)
+        y = window.crop(y)
+        return y + weights["bias"] if self.use_bias else y
+
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        (x,), kernel = inputs, weights["kernel"]
+        window = self.window(x.shape[1:])
+        padded, by_group = self._by_group(window.pad(dy)), self._by_group(x)
+        dx, dkernel = np.zeros_like(by_group), np.zeros_like(kernel)
+        for ky, kx, region in window.slices():
+            dx += np.einsum("nhwgo,igo->nhwgi", padded[region], self._by_group(kernel[ky, kx]))
+            dkernel[ky, kx] = np.einsum("nhwgi,nhwgo->igo", by_group, padded[region]).reshape(dkernel.shape[2:])
+        gradients = {"kernel": dkernel}
+        if self.use_bias:
+            gradients["bias"] = dy.sum((0, 1, 2))
+        return [dx.reshape(x.shape)], gradients
+
+    def _by_group(self, x: np.ndarray) -> np.ndarray:
+        return x.reshape(*x.shape[:-1], self.groups, -1)
+
+    def _convolution(self, x: Tensor) -> Conv2D:
+        """The convolution from tensors like the output to tensors like `x`, whose transposed kernel is this op's."""
+        window = self.window(x.shape[1:])
+        return Conv2D(x.channels, window.kernel, window.strides, window.padding, window.dilation)
+
+    def _geometry(self, x: Tensor, y: Tensor) -> tuple[int, ...]:
+        """GROUPS_ARGUMENTS in kernels/convolution_transpose.cl."""
+        sizes = x.images, x.height, x.width, x.channels, y.height, y.width, y.channels, self.groups
+        return *sizes, *self._taps(x)
+
+    def _taps(self, x: Tensor) -> tuple[int, ...]:
+        window = self.window(x.shape[1:])
+        (top, _), (left, _) = window.padding
+        return window.taps, window.kernel[1], *window.strides, *window.dilation, top, left
+
+    def emit_linear(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+        if self.groups > 1:
+            e.launch(
+                "convolution_transpose.cl", "transposed_groups_forward", (y.rows, y.blocks), x.read, kernel.read,
+                y.write, *self._geometry(x, y), *epilogue.arguments, flops=self.flops(x.shape[1:]) * x.images, depth=1,
+                **epilogue.macros,
+            )  # fmt: skip
+            return
+        self._convolution(x).emit_backward_data(e, y, kernel, x, Target(y))
+        if epilogue == Epilogue():
+            return
+        groups, count = e.bands(y.rows, y.blocks, 64)
+        e.launch(
+            "convolution_transpose.cl", "finish_outputs", (groups, y.blocks), y.update, y.rows, count,
+            *epilogue.arguments, depth=1, **epilogue.macros,
+        )  # fmt: skip
+
+    def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
+        return KernelView(kernel, 0 if self.groups > 1 else self.window(x.shape[1:]).taps, scale)
+
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
+        if self.groups > 1:
+            e.launch(
+                "convolution_transpose.cl", "transposed_groups_backward_data", (x.rows, x.blocks), dy.read,
+                prepared.read, *self._geometry(x, dy), *target.arguments, flops=self.flops(x.shape[1:]) * x.images,
+                depth=1, **target.macros,
+            )  # fmt: skip
+            return
+        direct = target.mask is None and not target.accumulate
+        dx = target.tensor if direct else e.tensor("input gradient", x.shape)
+        self._convolution(x).emit_linear(e, dy, prepared, dx, Epilogue())
+        if not direct:
+            emit_copy(e, dx, target)
+
+    def emit_backward_weights(
+        self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
+    ) -> tuple[Sum, Sum | None]:
+        if self.groups > 1:
+            dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
+            return self._emit_groups_backward_weights(e, x, dy, gradient, add), dy_sum
+        taps, members, image_rows = self._taps(x), e.traits.members, x.images * x.height
+        depth = DEPTH_GPU if e.traits.gpu else DEPTH_CPU
+        work = taps[0] * ceil_div(x.channels, depth)
+        _, rows = e.split_rows(image_rows, work * dy.blocks, least=1 if e.traits.gpu else 4)
+        groups = ceil_div(image_rows, members * min(rows, ceil_div(LONGEST_SUM, x.width)))
+        kernel_sum, rows = start_sum(e, gradient, image_rows, groups, members)
+        e.launch(
+            "convolution_transpose.cl", "transposed_backward_weights",
+            (work * members, dy.blocks, kernel_sum.groups), x.read, dy.read,
+            kernel_sum.target.update if add else kernel_sum.target.write,
+            x.images, x.height, x.width, x.channels, dy.height, dy.width, *taps, rows, dy.blocks, int(add),
+            flops=self.flops(x.shape[1:]) * x.images, depth=depth,
+        )  # fmt: skip
+        return kernel_sum, emit_channel_sums(e, dy, sums, add) if sums else None
+
+    def _emit_groups_backward_weights(self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> Sum:
+        image_rows = x.images * x.height
+        parts, _ = e.split_rows(image_rows, gradient.rows * dy.blocks, least=1)
+        total, rows = start_sum(e, gradient, image_rows, parts)
+        e.launch(
+            "convolution_transpose.cl", "transposed_groups_backward_weights", (gradient.rows, dy.blocks, total.groups),
+            x.read, dy.read, total.target.update if add else total.target.write, *self._geometry(x, dy), rows, int(add),
+            flops=self.flops(x.shape[1:]) * x.images, depth=1,
+        )  # fmt: skip
+        return total

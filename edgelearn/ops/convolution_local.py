@@ -3,10 +3,9 @@ kernels/convolution_local.cl."""
 
 from __future__ import annotations
 
-from edgelearn.tuned.store import KernelConfig
+from edgelearn.tuned.store import KernelConfig, Traits
 
-from .emit import Emitter, Epilogue, Traits
-from .sums import LONGEST_SUM, Sum, start_sum
+from .emit import LONGEST_SUM, Emitter, Epilogue, Sum, start_sum
 from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 from .window import Window

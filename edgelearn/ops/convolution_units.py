@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgelearn.device import WARPGROUPS, with_probe
 from edgelearn.tuned.store import KernelConfig
 
-from .emit import Emitter, Epilogue
+from .emit import Emitter, Epilogue, Sum, emit_channel_sums, start_sum
 from .formats import StoredType
 from .matrix_tiles import (
     HALVES,
@@ -19,8 +19,6 @@ from .matrix_tiles import (
     tiles,
     weight_tiles,
 )
-from .reduce import emit_channel_sums
-from .sums import Sum, start_sum
 from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 from .window import Window

@@ -1,20 +1,21 @@
-"""Dense: a matrix product over the last axis of a flat input."""
+"""Matrix products: Dense, by a trained matrix, and MatMul, of two computed ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from edgelearn.errors import ShapeError
 
 from . import pointwise
-from .base import Arrays, Gradients, LinearOp, Weight, is_count
-from .emit import Emitter, Epilogue
-from .sums import Sum
+from .base import Arrays, Gradients, LinearOp, Op, Targets, Weight, is_count
+from .emit import Emitter, Epilogue, Sum
+from .formats import KernelView
+from .shapes import Axis, emit_gather
 from .target import Target
-from .tensor import Shape, Tensor
-from .transpose import KernelView
+from .tensor import Shape, Tensor, ceil_div
 
 
 @dataclass(frozen=True)
@@ -84,3 +85,65 @@ class Dense(LinearOp):
         self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
     ) -> tuple[Sum, Sum | None]:
         return pointwise.emit_backward_weights(e, x, dy, gradient, sums, add)
+
+
+TILE = 4  # as in kernels/matmul.cl
+
+
+@dataclass(frozen=True)
+class MatMul(Op):
+    """The product of the last two axes of two inputs, (..., m, k) and (..., k, n), as keras.ops.matmul: of attention's
+    queries and keys. Other axes have the same sizes. With a trained matrix it is a Dense, or a Conv2D of size 1.
+
+    Raises ShapeError for other shapes.
+    """
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        fits = len(shapes) == 2 and len(shapes[0]) == len(shapes[1]) >= 2
+        if not fits or shapes[0][:-2] != shapes[1][:-2] or shapes[0][-1] != shapes[1][-2]:
+            given = " and ".join(map(str, shapes))
+            raise ShapeError(
+                f"MatMul takes matrices (..., m, k) and (..., k, n) with the same axes before, not {given}."
+            )
+        return (*shapes[0][:-1], shapes[1][-1])
+
+    def flops(self, *shapes: Shape) -> int:
+        return 2 * prod(shapes[0]) * shapes[1][-1]
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        return inputs[0] @ inputs[1]
+
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        a, b = inputs
+        return [dy @ b.swapaxes(-1, -2), a.swapaxes(-1, -2) @ dy], {}
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        a, b = inputs
+        _emit(e, a, b, Target(y))
+
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        (a, b), (da, db) = inputs, targets
+        if da is not None:
+            _emit(e, dy, _transposed(e, b), da)
+        if db is not None:
+            _emit(e, a, dy, db, across=True)
+
+
+def _emit(e: Emitter, a: Tensor, b: Tensor, target: Target, across: bool = False) -> None:
+    """Emit target = a b, or, `across`, the transposed a times b."""
+    y, k = target.tensor, b.shape[-2]
+    m = y.shape[-2]
+    images = y.rows // m
+    e.launch(
+        "matmul.cl", "multiply", (images * ceil_div(m, TILE), y.blocks), a.read, b.read, images, m, k,
+        *target.arguments, flops=2 * y.rows * y.channels * k, across=across, **target.macros,
+    )  # fmt: skip
+
+
+def _transposed(e: Emitter, x: Tensor) -> Tensor:
+    """`x` with its last two axes swapped."""
+    *outer, m, k = x.shape
+    turned = e.tensor("transposed", (*outer, k, m))
+    order = [*range(len(outer) - 1), len(outer), len(outer) - 1]
+    emit_gather(e, x, [Axis.whole(x.shape[1 + axis], axis) for axis in order], Target(turned))
+    return turned

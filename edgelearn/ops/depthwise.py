@@ -8,16 +8,14 @@ from functools import reduce
 import numpy as np
 
 from edgelearn.errors import ShapeError
-from edgelearn.tuned.store import KernelConfig
+from edgelearn.tuned.store import KernelConfig, Traits
 
 from . import grouped, tiles
 from .base import Arrays, Gradients, LinearOp, Weight, is_count
-from .emit import Emitter, Epilogue, Traits
-from .reduce import emit_channel_sums
-from .sums import LONGEST_SUM, Sum, start_sum
+from .emit import LONGEST_SUM, Emitter, Epilogue, Sum, emit_channel_sums, start_sum
+from .formats import KernelView
 from .target import Target
 from .tensor import Shape, Tensor, ceil_div
-from .transpose import KernelView
 from .window import Padding, Pair, Window, pair
 
 

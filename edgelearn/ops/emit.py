@@ -1,23 +1,215 @@
-"""The emitter, which collects the launches of a program."""
+"""The emitter, which collects the launches of a program, and what it works with: the compute type, numbers that host
+and device share, jobs of many layers that share a launch (kernels/include/jobs.h), and partial sums of gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate
 from math import prod
 from typing import Any
+from zlib import crc32
 
+from edgelearn.errors import PlanError
 from edgelearn.launch import Access, Buffer, Decision, In, Launch, Many, Role
 from edgelearn.tuned import Traits
 from edgelearn.tuned.store import KernelConfig
 
-from .compute import Compute
-from .control import Control
-from .function import LINEAR, Function
-from .jobs import Job, Row, arguments, batches, layer, rows
-from .pieces import Pieces
-from .tensor import BLOCK, Shape, Tensor, blocked_bytes
+from .tensor import BLOCK, LINEAR, Function, Shape, Tensor, blocked_bytes, ceil_div
+
+STORED = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+LOSS_SCALE = 65536.0  # of fp16, at the start
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The type that convolutions and dense layers multiply in. Sums and master weights are float32.
+
+    Arguments:
+    - `type`: `"fp32"` (default); `"tf32"`, float32 tensors whose values are rounded to 11 bits as they are multiplied,
+      or cut to them by the unit WGMMA;
+      `"bf16"` or `"fp16"`, which also store activations and their gradients as halves. `"fp16"` scales the loss.
+    - `plain`: compute without matrix units, on any device: as exact, and slow (default False).
+
+    Raises PlanError for another type.
+    """
+
+    type: str = "fp32"
+    plain: bool = False
+
+    def __post_init__(self) -> None:
+        if self.type not in STORED:
+            raise PlanError(
+                f"compute is {', '.join(map(repr, STORED))}, or a Compute of one of them, not {self.type!r}."
+            )
+
+    def __str__(self) -> str:
+        return f"{self.type}, plain code" if self.plain else self.type
+
+    @classmethod
+    def of(cls, compute: Compute | str) -> Compute:
+        """`compute` itself, or that of a type."""
+        return compute if isinstance(compute, Compute) else cls(compute)
+
+    @property
+    def stored(self) -> str:
+        """The dtype of activations and their gradients."""
+        return STORED[self.type]
+
+    @property
+    def stores_halves(self) -> bool:
+        return self.stored != "float32"
+
+    @property
+    def scales_loss(self) -> bool:
+        return self.type == "fp16"
+
+    @property
+    def uses_units(self) -> bool:
+        """True if products are made by a device's matrix units."""
+        return self.type != "fp32" and not self.plain
+
+    @property
+    def depth_rows(self) -> bool:
+        """True if both factors of a product are read in rows along the depth (DEPTH_ROWS in
+        kernels/include/matrix_units.h): forward products read transposed kernels, those for the gradient of the input
+        kernels as they are."""
+        return self.uses_units and self.type == "tf32"
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """TF32 in kernels/include/values.h."""
+        return {"tf32": 1} if self.type == "tf32" else {}
+
+
+# places in `scalars`, which the host writes
+INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP, SECOND_CORRECTION, UNSCALE = range(8)
+LOSS, CORRECT, SEEN, NONFINITE, OUTPUTS = range(5)  # places in `counters`, which the device counts
+
+
+@dataclass(frozen=True)
+class Control:
+    """Tensors of these numbers, and what the loss compares the outputs of a micro-batch with.
+
+    Arguments:
+    - `scalars`, `counters`: 16 words each, or more counters for many outputs.
+    - `targets`: int32 class numbers (1, rows), or float32 values in the shape of the outputs.
+    - `weights`: float32 (1, rows), or None if every row counts alike (default).
+    """
+
+    scalars: Tensor
+    counters: Tensor
+    targets: Tensor
+    weights: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Results of a micro-batch to be counted: `losses` and `right` (from 0 to 1) of each row."""
+
+    losses: Tensor
+    right: Tensor
+
+
+Row = tuple[Buffer | int, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Work of one layer.
+
+    Arguments:
+    - `source`, `kernel`, `macros`: see `Emitter.launch`.
+    - `items`: number of work-items.
+    - `accesses`: buffers.
+    - `numbers`: ints of this job, in the table.
+    - `settings`: arguments of the launch; jobs with different settings need different launches.
+    """
+
+    source: str
+    kernel: str
+    items: int
+    accesses: tuple[Access, ...]
+    numbers: tuple[int, ...] = ()
+    settings: tuple[int | float, ...] = ()
+    whole: bool = False
+    macros: tuple[tuple[str, int | str], ...] = ()
+    layer: str = ""
+
+    @property
+    def kind(self) -> tuple:
+        """Jobs of equal kind can share a launch, whose arguments are the memory of each role."""
+        places = tuple((type(a), a.buffer.role) for a in self.accesses)
+        return self.source, self.kernel, self.whole, self.macros, self.settings, places
+
+    @cached_property
+    def touches(self) -> set[Buffer]:
+        return {a.buffer for a in self.accesses}
+
+    @cached_property
+    def writes(self) -> set[Buffer]:
+        return {a.buffer for a in self.accesses if a.writes}
+
+
+def job_batches(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Jobs grouped by launch, in an order with the same result as one by one."""
+    groups: list[list[Job]] = []
+    while jobs:
+        ready: dict[tuple, list[Job]] = {}
+        waiting: list[Job] = []
+        touched: set[Buffer] = set()
+        written: set[Buffer] = set()
+        for job in jobs:
+            if written.isdisjoint(job.touches) and touched.isdisjoint(job.writes):
+                ready.setdefault(job.kind, []).append(job)
+            else:
+                waiting.append(job)
+            touched |= job.touches
+            written |= job.writes
+        groups += ready.values()
+        jobs = waiting
+    return groups
+
+
+def job_arguments(batch: Sequence[Job]) -> list[Many]:
+    """The buffer arguments of a batch, by position."""
+    return [Many(accesses) for accesses in zip(*(job.accesses for job in batch), strict=True)]
+
+
+def job_layer(batch: Sequence[Job]) -> str:
+    """A name for the layers of a batch."""
+    names = {job.layer for job in batch}
+    return batch[0].layer if len(names) == 1 else f"{len(names)} layers"
+
+
+def job_rows(batch: Sequence[Job]) -> tuple[Row, ...]:
+    """The table of a batch: for each job its first work-item, its buffers and its numbers."""
+    first = accumulate((job.items for job in batch[:-1]), initial=0)
+    return tuple(
+        (start, *(a.buffer for a in job.accesses), *job.numbers) for start, job in zip(first, batch, strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Division of the parameters into pieces: each work-item of an update takes one.
+
+    Arguments:
+    - `count`: number of pieces.
+    - `table`: for each its first block of 16 values, one behind the last, and where its extremes go, in blocks, or -1.
+    - `extremes`: the tensors that hold these; see `emit_quantized_weights`.
+    """
+
+    count: int
+    table: Buffer
+    extremes: tuple[Tensor, ...]
+
+    @property
+    def arguments(self) -> tuple[Access | Many, ...]:
+        """PIECES_ARGUMENTS in kernels/optimizer.cl."""
+        return In(self.table), Many(tuple(x.write for x in self.extremes))
 
 
 @dataclass
@@ -41,7 +233,7 @@ class Emitter:
     training: Control | None = None
     decision: Decision | None = None
     jobs: list[Job] = field(default_factory=list)
-    compute: Compute = Compute()  # noqa: RUF009
+    compute: Compute = Compute()
     pieces: Pieces | None = None
 
     @contextmanager
@@ -120,13 +312,13 @@ class Emitter:
 
     def emit_jobs(self) -> None:
         """Launch the jobs collected so far, in as few launches as their order allows."""
-        for batch in batches(self.jobs):
+        for batch in job_batches(self.jobs):
             items, first, before = sum(job.items for job in batch), batch[0], self.layer
             macros: dict[str, Any] = dict(first.macros)
-            table = In(self.table(rows(batch)))
-            self.layer = layer(batch)
+            table = In(self.table(job_rows(batch)))
+            self.layer = job_layer(batch)
             self.launch(
-                first.source, first.kernel, (items,), *arguments(batch), table, len(batch), items, *first.settings,
+                first.source, first.kernel, (items,), *job_arguments(batch), table, len(batch), items, *first.settings,
                 whole=first.whole, **macros,
             )  # fmt: skip
             self.layer = before
@@ -180,3 +372,57 @@ class Epilogue:
     @property
     def arguments(self) -> list[In]:
         return [t.read for t in (self.scale, self.shift) if t is not None]
+
+
+def layer_code(layer: str) -> int:
+    """A hash of 31 bits of a layer's name."""
+    return crc32(layer.encode()) & 0x7FFFFFFF
+
+
+LONGEST_SUM = 1 << 15  # terms added one after the other: a float32 sum of a million has an error of 2e-4
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A gradient that the micro-batches of a mini-batch add to.
+
+    Arguments:
+    - `total`: the gradient.
+    - `partials`: `groups` partial sums, (groups, rows, channels), which `finish` adds up; None if kernels write to
+      `total`.
+    - `checked`: kernels check what they write to `total` for NaN and infinity (default False: `finish` does).
+    """
+
+    total: Tensor
+    partials: Tensor | None = None
+    groups: int = 1
+    checked: bool = False
+
+    @property
+    def target(self) -> Tensor:
+        return self.partials or self.total
+
+
+def start_sum(e: Emitter, total: Tensor, rows: int, groups: int, members: int = 1) -> tuple[Sum, int]:
+    """(Sum, rows a member) for a kernel that adds up `rows` in `groups` of work-items with `members` each.
+
+    All micro-batches of a plan share the partial sums, so the first one sets the number of groups; in smaller ones the
+    last groups may have no rows.
+    """
+    partials = e.partials(f"{total.buffer.name} partial sums", groups, total)
+    groups = partials.shape[0] if partials else 1
+    return Sum(total, partials, groups), ceil_div(rows, groups * members)
+
+
+def emit_channel_sums(e: Emitter, x: Tensor, total: Tensor, add: bool) -> Sum:
+    """Emit the sum of x over its rows; `add`: add it to that of earlier micro-batches."""
+    members = e.traits.members
+    items, _ = e.split_rows(x.rows, x.blocks, least=16 if e.traits.gpu else 64)
+    channel_sum, count = start_sum(e, total, x.rows, ceil_div(items, members), members)
+    target = channel_sum.target
+    e.launch(
+        "reduce.cl", "channel_sums", (channel_sum.groups * members, x.blocks), x.read,
+        target.update if add else target.write, x.rows, x.blocks, count, int(add),
+        **x.value_macros,
+    )  # fmt: skip
+    return channel_sum

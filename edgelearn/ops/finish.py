@@ -5,10 +5,8 @@ from __future__ import annotations
 from edgelearn.launch import Buffer, InOut, Role
 
 from .batchnorm import Statistics
-from .control import Control
-from .emit import Emitter
-from .quantized_tensor import Stored, reads, stored_macros
-from .sums import Sum
+from .emit import Control, Emitter, Sum
+from .formats import Stored, reads, stored_macros
 from .tensor import BLOCK, Tensor, ceil_div
 
 ROWS_CPU, ROWS_GPU = 256, 8  # of a kernel's gradient that a work-item completes

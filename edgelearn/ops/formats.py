@@ -1,24 +1,112 @@
-"""Number formats of tensors: what a format is, and integers that stand for real numbers.
+"""Number formats, tensors that are stored in them, and views of kernels.
 
 Integers q stand for scale * (q - zero), by a range that always contains 0, so that 0 (padding, a ReLU's floor) is
-exact. Kernels: kernels/include/stored.h, kernels/include/range.h. Half precision: half.py.
-"""
+exact. Kernels: kernels/include/stored.h, kernels/include/range.h. Half precision: quantize.py."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
+from math import prod
 from typing import Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 
 from edgelearn.errors import PlanError
 from edgelearn.extensions import enter
+from edgelearn.launch import In, Role
 
 from .emit import Emitter
-from .range_statistics import RangeStatistics
-from .tensor import Tensor
-from .transpose import KernelView, emit_prepared
+from .tensor import Shape, Tensor, ceil_div
+
+
+@dataclass(frozen=True)
+class RangeStatistics:
+    """Records of a tensor's values in one mini-batch, one for each work-group.
+
+    Arguments:
+    - `parts`: (records, 16), fields as in kernels/include/range.h.
+    - `traced`: also sum up signal, noise and product, for signal to noise and cosine.
+    - `add`: add to the records of earlier micro-batches.
+    """
+
+    parts: Tensor
+    traced: bool = False
+    add: bool = False
+
+
+ROWS_TOGETHER = 256  # work-items of a GPU for a block of channels that is scaled
+
+
+@dataclass(frozen=True)
+class KernelView:
+    """A kernel as a product reads it.
+
+    Arguments:
+    - `kernel`: the weights.
+    - `taps`: transpose in each of this number of taps; 0 for no transposition.
+    - `scale`: multiply each output channel by its scale; None for no scale.
+    """
+
+    kernel: Tensor
+    taps: int = 0
+    scale: Tensor | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """(input channels, output channels) of a tap."""
+        return self.kernel.rows // max(self.taps, 1), self.kernel.channels
+
+    @property
+    def changes(self) -> bool:
+        """True if it isn't the kernel itself."""
+        return self.taps > 0 or self.scale is not None
+
+    @property
+    def shape(self) -> Shape:
+        inputs, outputs = self.sizes
+        return (self.taps, outputs, inputs) if self.taps else self.kernel.shape
+
+    @property
+    def read(self) -> tuple[In, ...]:
+        return (self.kernel.read,) if self.scale is None else (self.kernel.read, self.scale.read)
+
+    @property
+    def macros(self) -> dict[str, Any]:
+        """SCALE and TRANSPOSED in kernels/include/weights.h."""
+        return {"scale": self.scale is not None, "transposed": self.taps > 0}
+
+
+def emit_prepared(e: Emitter, view: KernelView) -> Tensor:
+    """Emit the jobs that write the tensor that `view` describes, unless that is the kernel itself."""
+    if view.taps:
+        return emit_transposed(e, view.kernel, view.taps, view.scale)
+    return view.kernel if view.scale is None else emit_scaled_taps(e, view.kernel, view.scale)
+
+
+def emit_transposed(e: Emitter, kernel: Tensor, taps: int, scale: Tensor | None) -> Tensor:
+    """Emit the job [out/16][taps][in][16] -> [in/16][taps][out][16], each output channel times its scale."""
+    inputs, outputs = kernel.rows // taps, kernel.channels
+    transposed = e.tensor("kernel transposed", (taps, outputs, inputs), Role.PREPARED)
+    rows, blocks = ("rows", ceil_div(inputs, 16) * taps * outputs), ("blocks", taps * ceil_div(outputs, 16))
+    kernel_name, items = rows if e.traits.gpu else blocks
+    e.job(
+        "transpose.cl", f"transpose_{kernel_name}", items, kernel.read, transposed.write,
+        *([scale.read] if scale else []), numbers=(taps, inputs, outputs), whole=True, scale=scale is not None,
+    )  # fmt: skip
+    return transposed
+
+
+def emit_scaled_taps(e: Emitter, kernel: Tensor, scale: Tensor) -> Tensor:
+    """Emit the job that multiplies a kernel by its output channels' scales."""
+    scaled = e.tensor("kernel scaled", kernel.shape, Role.PREPARED)
+    together = min(kernel.rows, ROWS_TOGETHER) if e.traits.gpu else 1
+    e.job(
+        "transpose.cl", "scale_taps", kernel.blocks * together, kernel.read, scaled.write, scale.read,
+        numbers=(kernel.rows, together),
+    )  # fmt: skip
+    return scaled
+
 
 LEAST_SCALE = 2.0**-100  # of a range of nothing but 0: its values are 0 to any purpose, and 1 / scale is finite
 ROUNDINGS = ("nearest", "stochastic")
@@ -212,3 +300,84 @@ def format_from(data: dict | str) -> NumberFormat:
         if name.lower() == known.lower():
             return fmt(**settings)
     raise ValueError(f"'{name}' is no number format; known are {', '.join(NumberFormat.registry)}")
+
+
+LARGEST = (1 << 31) - 1  # what an accumulator holds
+
+
+@dataclass(frozen=True)
+class QuantizedTensor:
+    """A tensor in a number format.
+
+    Arguments:
+    - `tensor`: the encoded values; for integers also, simulated, the floats that they stand for.
+    - `record`: the range (fields in kernels/include/range.h): (1, 16), or (16, channels) for a format with a range
+      for each channel; None for formats that need none.
+    - `format`: the number format.
+    - `name`: selects the random numbers of stochastic rounding.
+    """
+
+    tensor: Tensor
+    record: Tensor | None
+    format: NumberFormat
+    name: str = ""
+
+    @property
+    def shape(self) -> Shape:
+        return self.tensor.shape
+
+    @property
+    def read(self) -> tuple[In, ...]:
+        return self.tensor.read, *self.record_read
+
+    @property
+    def record_read(self) -> tuple[In, ...]:
+        return (self.record.read,) if self.record else ()
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """The lowest and the highest integer of a format of integers."""
+        return (float(self.format.least), float(self.format.most)) if isinstance(self.format, Format) else ()
+
+    @property
+    def is_stochastic(self) -> bool:
+        return isinstance(self.format, Format) and self.format.rounding == "stochastic"
+
+
+Stored = Tensor | QuantizedTensor
+
+
+def tensor_of(x: Stored) -> Tensor:
+    return x.tensor if isinstance(x, QuantizedTensor) else x
+
+
+def is_integers(x: Stored) -> bool:
+    """True for a tensor that integer kernels can multiply."""
+    return tensor_of(x).dtype == "int8"
+
+
+def reads(x: Stored) -> tuple[In, ...]:
+    """INPUT_STORED in kernels/include/stored.h."""
+    return x.read if isinstance(x, QuantizedTensor) else (x.read,)
+
+
+def stored_macros(x: Stored) -> dict[str, Any]:
+    """STORED, and with it PER_CHANNEL, of kernels/include/stored.h."""
+    code = StoredType.of(tensor_of(x).dtype)
+    return {"stored": code, "per_channel": isinstance(x, QuantizedTensor) and x.format.per_channel} if code else {}
+
+
+def largest_sum(terms: int, *formats: NumberFormat) -> int:
+    """The largest sum of `terms` products of two formats' integers, less their zero points."""
+    return terms * prod(f.largest for f in formats if isinstance(f, Format))
+
+
+def check_accumulators(layer: str, terms: int, *formats: NumberFormat) -> None:
+    """Raises PlanError if a sum of `terms` products of two formats' integers, less their zero points, may overflow 32
+    bits."""
+    largest = largest_sum(terms, *formats)
+    if largest > LARGEST:
+        raise PlanError(
+            f"'{layer}' adds up {terms:,} products of {' x '.join(str(f.bits) for f in formats)} bits, which can reach "
+            f"{largest:,}, but accumulators hold {LARGEST:,}: use fewer bits or symmetric ranges, or keep it in fp32."
+        )

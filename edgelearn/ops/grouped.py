@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .emit import Emitter, Epilogue
-from .sums import Sum, start_sum
+from .emit import Emitter, Epilogue, Sum, start_sum
 from .target import Target
 from .tensor import Tensor
 from .window import Window

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from edgelearn.tuned.store import KernelConfig
+from edgelearn.tuned.store import KernelConfig, Traits
 
-from .emit import Traits
-from .sums import LONGEST_SUM
+from .emit import LONGEST_SUM
 from .tensor import ceil_div
 
 # Rows and channels of a work-group's tile, and of a warp's; steps of the depth that are copied at a time

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from edgelearn.tuned.store import KernelConfig
+from edgelearn.tuned.store import KernelConfig, Traits
 
 from . import convolution_local, convolution_units, tiles
-from .emit import Emitter, Epilogue, Traits
-from .sums import Sum, start_sum
+from .emit import Emitter, Epilogue, Sum, start_sum
 from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 from .window import Window

@@ -9,14 +9,13 @@ from edgelearn.errors import PlanError
 
 from . import quantized_convolution as quantized_convolution
 from . import quantized_depthwise as quantized_depthwise
-from .activation import Activation
 from .base import LinearOp, Op
 from .convolution import Conv2D
 from .dense import Dense
 from .depthwise import DepthwiseConv2D
-from .function import LINEAR, Function
+from .elementwise import Activation
 from .merge import Add
-from .tensor import Shape
+from .tensor import LINEAR, Function, Shape
 
 FAMILIES: dict[type[LinearOp], ModuleType] = {
     Conv2D: quantized_convolution,

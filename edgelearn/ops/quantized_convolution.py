@@ -6,16 +6,14 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from edgelearn.launch import Role
-from edgelearn.tuned.store import KernelConfig
+from edgelearn.tuned.store import KernelConfig, Traits
 
-from . import quads, quantized_units, tiles
-from . import quantized_copy as quantized_copy
+from . import quantize, quantized_units, tiles
 from .convolution import Conv2D
 from .dense import Dense
-from .emit import Emitter, Epilogue, Traits
-from .quantized_tensor import QuantizedTensor, check_accumulators
-from .residual import Residual
-from .sums import LONGEST_SUM, Sum, start_sum
+from .emit import LONGEST_SUM, Emitter, Epilogue, Sum, start_sum
+from .formats import QuantizedTensor, check_accumulators
+from .quantize import Residual
 from .target import Target
 from .tensor import Tensor, ceil_div
 from .window import Window
@@ -79,7 +77,7 @@ def emit_forward(
             *x.read, *kernel.read, *target.result_arguments(e), *geometry.sizes, channels, out_height, out_width,
             out.blocks, *epilogue.arguments, *(residual.arguments if residual else []),
             whole=True, flops=flops, in_block=x.tensor.block, depth=1,
-            per_channel=kernel.format.per_channel, **quads.macros(e.traits), **choice, **window.macros,
+            per_channel=kernel.format.per_channel, **quantize.quad_macros(e.traits), **choice, **window.macros,
             **epilogue.macros, **(residual.macros if residual else {}), **target.result_macros(e),
         )  # fmt: skip
 
@@ -115,7 +113,7 @@ def emit_backward_data(
             *dy.read, *prepared.read, *target.result_arguments(e), *geometry.sizes, out, out_height, out_width,
             x.blocks, *target.mask_arguments,
             whole=True, flops=flops, in_block=16, depth=1,
-            per_channel=prepared.format.per_channel, **quads.macros(e.traits), **choice, **window.macros,
+            per_channel=prepared.format.per_channel, **quantize.quad_macros(e.traits), **choice, **window.macros,
             **target.mask_macros, **target.result_macros(e),
         )  # fmt: skip
 
@@ -140,7 +138,7 @@ def emit_backward_weights(
     wide = _wide_taps(e.traits, value, window)
     candidates = _depths(e.traits, value.block, given.blocks, wide)
     problem = geometry.problem(value.channels, given.channels)
-    dy_sum = quantized_copy.emit_channel_sums(e, dy, sums, add) if sums else None
+    dy_sum = quantize.emit_integer_channel_sums(e, dy, sums, add) if sums else None
     with e.choose("quantized_convolution_backward_weights", problem, candidates) as choice:
         depth, panels = choice["depth"], choice["panels"]
         across, down = window.taps // wide * ceil_div(value.channels * wide, depth), given.blocks // panels
@@ -158,7 +156,7 @@ def emit_backward_weights(
             *x.read, *dy.read, kernel_sum.target.update if add else kernel_sum.target.write,
             *geometry.sizes, value.channels, out_height, out_width, rows, given.blocks, work[0], int(add),
             *([flags.write] if flags else []), checked=checked, whole=True, flops=flops,
-            in_block=value.block, tile=1, panels=panels, depth=depth, **quads.macros(e.traits),
+            in_block=value.block, tile=1, panels=panels, depth=depth, **quantize.quad_macros(e.traits),
             **window.macros,
         )  # fmt: skip
         return replace(kernel_sum, checked=checked), dy_sum

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgelearn.tuned.store import KernelConfig
+from edgelearn.tuned.store import KernelConfig, Traits
 
-from . import quads, tiles
+from . import quantize, tiles
 from .depthwise import DepthwiseConv2D
-from .emit import Emitter, Epilogue, Traits
-from .formats import NumberFormat
-from .quantized_copy import emit_channel_sums
-from .quantized_tensor import QuantizedTensor, check_accumulators, largest_sum
-from .sums import LONGEST_SUM, Sum, start_sum
+from .emit import LONGEST_SUM, Emitter, Epilogue, Sum, start_sum
+from .formats import NumberFormat, QuantizedTensor, check_accumulators, largest_sum
+from .quantize import emit_integer_channel_sums
 from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 
@@ -85,7 +83,7 @@ def emit_backward_weights(
     """As LinearOp.emit_backward_weights; sums of integers are added to floats."""
     value, given, window = x.tensor, dy.tensor, op.window(x.tensor.shape[1:])
     image_rows, problem = value.images * given.height, window.problem(value.images, value.channels)
-    dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
+    dy_sum = emit_integer_channel_sums(e, dy, sums, add) if sums else None
     with e.choose("quantized_depthwise_backward_weights", problem, _tiles(e.traits, given.width)) as choice:
         _, rows = e.split_rows(image_rows, value.blocks, 1 if e.traits.gpu else 7)
         rows = min(rows, max(1, LONGEST_SUM // given.width))
@@ -113,7 +111,7 @@ def _products(traits: Traits, terms: int, *formats: NumberFormat) -> dict[str, A
 
 def _unit(traits: Traits, otherwise: dict[str, Any]) -> dict[str, Any]:
     """Macros of a unit that makes and multiplies quads, or these `otherwise`."""
-    return quads.macros(traits) if traits.quads in UNITS else otherwise
+    return quantize.quad_macros(traits) if traits.quads in UNITS else otherwise
 
 
 def _group(e: Emitter) -> int:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from edgelearn.tuned.store import KernelConfig
 
-from . import quantized_copy as quantized_copy
-from .emit import Emitter, Epilogue
-from .formats import StoredType
+from . import quantize
+from .emit import Emitter, Epilogue, Sum, start_sum
+from .formats import QuantizedTensor, StoredType, check_accumulators
 from .matrix_tiles import INTEGERS, NAMES, group_size, split, tiles, weight_tiles
-from .quantized_tensor import QuantizedTensor, check_accumulators
-from .sums import Sum, start_sum
 from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 from .window import Window
@@ -58,7 +56,7 @@ def emit_backward_weights(
     given = dy.tensor
     rows = window.taps * x.tensor.blocks * BLOCK
     problem = rows, given.rows, given.channels
-    dy_sum = quantized_copy.emit_channel_sums(e, dy, sums, add) if sums else None
+    dy_sum = quantize.emit_integer_channel_sums(e, dy, sums, add) if sums else None
     candidates = weight_tiles(e.traits, *problem, INTEGERS)
     with e.choose("quantized_units_backward_weights", (*problem, *window.kernel), candidates) as tile:
         kernel_sum, span = start_sum(e, gradient, given.rows, split(e.traits, tile, *problem))

@@ -10,9 +10,8 @@ import numpy as np
 from edgelearn.errors import ShapeError
 
 from .base import Arrays, Gradients, Op, Targets, Weight, is_count
-from .emit import Emitter
-from .gather import emit_zeros
-from .sums import Sum, start_sum
+from .emit import Emitter, Sum, start_sum
+from .shapes import emit_zeros
 from .target import Target
 from .tensor import BLOCK, Shape, Tensor
 

@@ -1,4 +1,4 @@
-"""The sink of a kernel: mask, accumulate, quantize and write its result."""
+"""The sink of a kernel: mask, accumulate, quantize and write its result; and copies into one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from typing import Any
 from edgelearn.errors import PlanError
 from edgelearn.launch import Access, In
 
-from .emit import Emitter
-from .formats import StoredType
-from .function import LINEAR, Function
-from .philox import layer_code
-from .quantized_tensor import QuantizedTensor, Stored, reads, tensor_of
-from .range_statistics import RangeStatistics
-from .tensor import Tensor
+from .emit import Emitter, layer_code
+from .formats import QuantizedTensor, RangeStatistics, Stored, StoredType, reads, stored_macros, tensor_of
+from .tensor import BLOCK, LINEAR, Function, Tensor
 
 
 @dataclass(frozen=True)
@@ -106,3 +102,24 @@ class Target:
 
     def _draws(self, e: Emitter) -> bool:
         return isinstance(self.y, QuantizedTensor) and self.y.is_stochastic and e.training is not None
+
+
+def emit_copy(e: Emitter, x: Tensor, target: Target) -> None:
+    """Emit target = x, in the target's type, masked or accumulated by the target."""
+    groups, count = e.bands(x.rows, x.blocks, 64)
+    e.launch(
+        "elementwise.cl", "copy", (groups, x.blocks), x.read, x.rows, count, *target.arguments,
+        **stored_macros(x), **target.macros,
+    )  # fmt: skip
+
+
+def emit_padded(e: Emitter, x: Tensor, y: Tensor) -> None:
+    """Emit y = x, in y's type and in blocks of 16 channels: a network's input may have fewer."""
+    if x.block == BLOCK:
+        emit_copy(e, x, Target(y))
+        return
+    groups, count = e.bands(x.rows, y.blocks, 64)
+    e.launch(
+        "elementwise.cl", "pad_channels", (groups, y.blocks), x.read, x.rows, count, x.channels, y.write,
+        **y.value_macros,
+    )  # fmt: skip

@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product
 
-from edgelearn.tuned.store import KernelConfig
-
-from .emit import Traits
+from edgelearn.tuned.store import KernelConfig, Traits
 
 PRODUCT_ROWS = (14, 12, 8, 7, 6, 4, 2, 1)  # candidates for the rows of a matrix-product tile
 PANELS = (3, 2, 1)  # candidates for the blocks of 16 channels of a tile

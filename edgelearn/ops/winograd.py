@@ -9,11 +9,10 @@ from math import prod
 from typing import Any
 
 from edgelearn.launch import Access
-from edgelearn.tuned.store import KernelConfig
+from edgelearn.tuned.store import KernelConfig, Traits
 
 from . import tiles
-from .emit import Emitter, Epilogue, Traits
-from .sums import LONGEST_SUM, Sum, start_sum
+from .emit import LONGEST_SUM, Emitter, Epilogue, Sum, start_sum
 from .target import Target
 from .tensor import BLOCK, Tensor, ceil_div
 from .window import Pair, Window

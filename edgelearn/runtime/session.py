@@ -17,10 +17,9 @@ from edgelearn.compile.storage import Weights
 from edgelearn.errors import DeviceError, FormatError, PlanError
 from edgelearn.launch import Buffer, Launch, Role, Traffic, words_of
 from edgelearn.ops import Tensor, pack, unpack
-from edgelearn.ops import control as places
-from edgelearn.ops.compute import LOSS_SCALE
-from edgelearn.ops.control import CORRECT, LOSS, NONFINITE, OUTPUTS
-from edgelearn.ops.loss import rows_of
+from edgelearn.ops import emit as places
+from edgelearn.ops.emit import CORRECT, LOSS, LOSS_SCALE, NONFINITE, OUTPUTS
+from edgelearn.ops.losses import rows_of
 from edgelearn.ops.quantize import FIELDS, Quantizer, moved
 from edgelearn.ops.tensor import Empty
 

@@ -16,7 +16,7 @@ from edgelearn.compile import Invert, Plan
 from edgelearn.display import Displayed, escaped
 from edgelearn.errors import PlanError, ReconstructionError, RunError
 from edgelearn.interop.weights import Weights
-from edgelearn.ops.settings import number, whole
+from edgelearn.ops.base import number, whole
 
 from .state import Logs, SavedModel, TrainedModel, check_own_suffix, check_weights_suffix
 

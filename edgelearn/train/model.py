@@ -25,8 +25,8 @@ from edgelearn.graph import Network, Split, split_frozen
 from edgelearn.interop import ModelFile
 from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights, copied
 from edgelearn.ops import SGD, Compute, Loss, Losses, Optimizer, SoftmaxCrossEntropy
-from edgelearn.ops.optimizers.names import as_optimizer
-from edgelearn.ops.settings import number, whole
+from edgelearn.ops.base import number, whole
+from edgelearn.ops.optimizers import as_optimizer
 from edgelearn.runtime import Context, DeviceChoice, Kernels, Session, choose_device, launch_times
 from edgelearn.runtime.pages import DTYPES
 

@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 from edgelearn.errors import PlanError
-from edgelearn.ops.settings import is_number, number
+from edgelearn.ops.base import is_number, number
 
 
 @dataclass(frozen=True)

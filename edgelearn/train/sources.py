@@ -16,7 +16,7 @@ from edgelearn.compile.lowering import check_heads
 from edgelearn.errors import DataError, PlanError, ShapeError
 from edgelearn.graph import Network
 from edgelearn.ops import LOSSES, Loss, Losses, SoftmaxCrossEntropy, pack
-from edgelearn.ops.loss import rows_of
+from edgelearn.ops.losses import rows_of
 from edgelearn.ops.tensor import Shape
 from edgelearn.runtime.session import OutputTargets
 

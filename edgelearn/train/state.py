@@ -19,12 +19,12 @@ from edgelearn.interop import ModelFile, read_model, safetensors, write_model
 from edgelearn.interop.formats import Written
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer, Tensor
-from edgelearn.ops.compute import LOSS_SCALE
+from edgelearn.ops.base import number
+from edgelearn.ops.emit import LOSS_SCALE
 from edgelearn.ops.formats import Format
 from edgelearn.ops.observers import InHindsightMinMax
-from edgelearn.ops.optimizers.base import AVERAGE, REFERENCE
+from edgelearn.ops.optimizers import AVERAGE, REFERENCE
 from edgelearn.ops.quantize import FIELDS, first_record
-from edgelearn.ops.settings import number
 from edgelearn.ops.tensor import Shape
 
 from .schedules import rate_at

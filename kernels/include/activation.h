@@ -1,4 +1,4 @@
-// Functions of single values, in pairs by the names of edgelearn/ops/activation.py, with two parameters a and b:
+// Functions of single values, in pairs by the names of edgelearn/ops/elementwise.py, with two parameters a and b:
 //   NAME_forward(v, a, b)        the value
 //   NAME_backward(z, g, a, b)    g times the derivative, taken from the output z
 // ACTIVATION is the function that a kernel applies as it writes, or by whose derivative it multiplies a gradient. Those

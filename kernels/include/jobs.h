@@ -1,4 +1,4 @@
-// One launch for many layers (edgelearn/ops/jobs.py). Row j of `table` is a job: its first work-item, where its tensors
+// One launch for many layers (edgelearn/ops/emit.py). Row j of `table` is a job: its first work-item, where its tensors
 // start (in units of 64 bytes), then its numbers, `words` words in all. `items` work-items have a job.
 #define JOBS INPUT_OF(int, table), const int jobs, const int items
 

@@ -1,4 +1,4 @@
-// Numbers that host and device share during a mini-batch; the same places as in edgelearn/ops/control.py.
+// Numbers that host and device share during a mini-batch; the same places as in edgelearn/ops/emit.py.
 // `scalars`, written by the host:
 #define INVERSE_BATCH 0   // factor of a row's gradient: 1 / examples of the mini-batch, 1 / rows of one, the loss's weight
 #define LEARNING_RATE 1   // of this update

@@ -46,7 +46,7 @@ INLINE void store_half(__global ushort *pointer, const Ints half_bits) {
   *(__global Halves *)pointer = VECTOR(convert_ushort)(half_bits);
 }
 
-// Activations, their gradients and the kernels of linear layers are VALUES (edgelearn/ops/compute.py): floats, or
+// Activations, their gradients and the kernels of linear layers are VALUES (edgelearn/ops/emit.py): floats, or
 // halves that are read and written as floats. INPUT_VALUES(x) and OUTPUT_VALUES(x) declare such arguments.
 #ifndef VALUES
 #define VALUES FLOAT32

@@ -11,7 +11,7 @@ from edgelearn.compile import Precision, Request
 from edgelearn.graph import INPUT, Network
 from edgelearn.graph.fuse import Stage, fuse
 from edgelearn.ops import Float16, ReLU, Softmax
-from edgelearn.ops.philox import rounding_numbers
+from edgelearn.ops.random import rounding_numbers
 
 Arrays = dict[str, np.ndarray]
 

@@ -7,10 +7,9 @@ from edgelearn.errors import PlanError
 from edgelearn.launch import Traffic
 from edgelearn.models import mobilenet_v2, resnet18, vgg16
 from edgelearn.ops import Conv2D, Emitter, Epilogue, Format, Target, Traits
+from edgelearn.ops import quantize as quantized_copy
 from edgelearn.ops import quantized as quantized
-from edgelearn.ops import quantized_copy as quantized_copy
-from edgelearn.ops.quantized_tensor import QuantizedTensor
-from edgelearn.ops.range_statistics import RangeStatistics
+from edgelearn.ops.formats import QuantizedTensor, RangeStatistics
 
 KIB = 1024
 

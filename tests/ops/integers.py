@@ -7,12 +7,10 @@ from math import prod
 import numpy as np
 
 from edgelearn.ops import Epilogue, Format, LinearOp, Target, Tensor, finish
-from edgelearn.ops.control import SEED, SEED_HIGH, STEP, Control
-from edgelearn.ops.function import RELU, RELU6
-from edgelearn.ops.philox import layer_code, philox
-from edgelearn.ops.quantized_tensor import QuantizedTensor
-from edgelearn.ops.range_statistics import RangeStatistics
-from edgelearn.ops.tensor import ceil_div
+from edgelearn.ops.emit import SEED, SEED_HIGH, STEP, Control, layer_code
+from edgelearn.ops.formats import QuantizedTensor, RangeStatistics
+from edgelearn.ops.random import philox
+from edgelearn.ops.tensor import RELU, RELU6, ceil_div
 from edgelearn.runtime import Kernels
 
 from .harness import Workbench, every_choice

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from edgelearn.errors import ShapeError
 from edgelearn.ops import Conv2D, Epilogue, LinearOp, Target, finish
-from edgelearn.ops.function import RELU, RELU6
-from edgelearn.ops.transpose import emit_prepared
+from edgelearn.ops.formats import emit_prepared
+from edgelearn.ops.tensor import RELU, RELU6
 from edgelearn.runtime import Kernels
 
 from .harness import KernelConfig, Workbench, close, every_choice

@@ -7,8 +7,8 @@ import pytest
 
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Loss, Tensor
-from edgelearn.ops.control import CORRECT, INVERSE_BATCH, LOSS, SEEN, Control
-from edgelearn.ops.loss import emit_count
+from edgelearn.ops.emit import CORRECT, INVERSE_BATCH, LOSS, SEEN, Control
+from edgelearn.ops.losses import emit_count
 
 from .harness import close
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgelearn.ops import Op, Target
-from edgelearn.ops.function import RELU6
+from edgelearn.ops.tensor import RELU6
 
 from .harness import Workbench, close
 

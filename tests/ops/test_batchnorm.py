@@ -4,12 +4,10 @@ import pytest
 from edgelearn.errors import ShapeError
 from edgelearn.launch import Role
 from edgelearn.ops import BatchNormalization, Format, Target, Tensor, Traits, batchnorm
-from edgelearn.ops.function import LINEAR, RELU, RELU6
+from edgelearn.ops.formats import QuantizedTensor, RangeStatistics
 from edgelearn.ops.observers import InHindsightMinMax
-from edgelearn.ops.quantize import emit_next_range, emit_quantize
-from edgelearn.ops.quantized_tensor import QuantizedTensor
-from edgelearn.ops.range_statistics import RangeStatistics
-from edgelearn.ops.rows import parts
+from edgelearn.ops.quantize import emit_next_range, emit_quantize, record_parts
+from edgelearn.ops.tensor import LINEAR, RELU, RELU6
 
 from .harness import SIZES, close, every_choice
 from .integers import Drawn
@@ -191,7 +189,7 @@ def check_quantized(bench, rng, *shape, dtype, rounding, op=OP):
         q = quantizer(bench, fmt, InHindsightMinMax(), next_low=-1.1, next_high=1.7)
         emit_next_range(bench, q)
         plain, noted, after, written = (bench.empty(shape, dtype=d) for d in ("float32", "float32", dtype, dtype))
-        found, replay = (bench.empty((parts(bench, plain), 16)) for _ in range(2))
+        found, replay = (bench.empty((record_parts(bench, plain), 16)) for _ in range(2))
         emit(Target(plain))
         emit_quantize(bench, q, plain, after)
         emit(Target(noted, statistics=RangeStatistics(found)))

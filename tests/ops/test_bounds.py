@@ -5,8 +5,8 @@ import pytest
 
 from edgelearn.ops import Conv2D, DepthwiseConv2D, Epilogue, Target, quantized_depthwise
 from edgelearn.ops import quantized_convolution as convolution
-from edgelearn.ops.function import RELU, RELU6, Function
-from edgelearn.ops.quantized_tensor import QuantizedTensor
+from edgelearn.ops.formats import QuantizedTensor
+from edgelearn.ops.tensor import RELU, RELU6, Function
 
 from .integers import PLAIN, WEIGHTS, Drawn, F, exactly, record_of
 

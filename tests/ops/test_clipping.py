@@ -3,13 +3,9 @@ import pytest
 
 from edgelearn.errors import PlanError
 from edgelearn.ops import SGD, Adam
-from edgelearn.ops.control import NONFINITE, STEP, Control
+from edgelearn.ops.emit import NONFINITE, STEP, Control, Sum
 from edgelearn.ops.finish import emit_finite_check, emit_sum
-from edgelearn.ops.optimizers.average import emit_average
-from edgelearn.ops.optimizers.base import CHUNK
-from edgelearn.ops.optimizers.norms import Clipping
-from edgelearn.ops.optimizers.proximal import emit_proximal
-from edgelearn.ops.sums import Sum
+from edgelearn.ops.optimizers import CHUNK, Clipping, emit_average, emit_proximal
 
 SIZE = CHUNK * 16 + 48
 

@@ -22,11 +22,10 @@ from edgelearn.ops import (
     finish,
 )
 from edgelearn.ops.batchnorm import BatchNormalization, emit_backward, emit_batch
-from edgelearn.ops.copy import emit_copy, emit_padded
-from edgelearn.ops.function import LINEAR, RELU6
-from edgelearn.ops.reduce import emit_channel_sums
-from edgelearn.ops.tensor import pack
-from edgelearn.ops.transpose import emit_prepared
+from edgelearn.ops.emit import emit_channel_sums
+from edgelearn.ops.formats import emit_prepared
+from edgelearn.ops.target import emit_copy, emit_padded
+from edgelearn.ops.tensor import LINEAR, RELU6, pack
 from edgelearn.tuned import Traits
 
 from .harness import Workbench, close

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from edgelearn.ops import Compute, Conv2D, Dense, Epilogue, Target, Traits, finish
-from edgelearn.ops.function import RELU6
-from edgelearn.ops.transpose import emit_prepared
+from edgelearn.ops.formats import emit_prepared
+from edgelearn.ops.tensor import RELU6
 
 from .harness import Workbench, close, every_choice
 from .test_compute import Halves, check_linear_halves, rounded

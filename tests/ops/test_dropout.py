@@ -3,9 +3,9 @@ import pytest
 
 from edgelearn.errors import ShapeError
 from edgelearn.ops import Dropout, SpatialDropout2D, Target
-from edgelearn.ops.control import SEED, SEED_HIGH, SEEN, STEP, Control
-from edgelearn.ops.function import RELU6
-from edgelearn.ops.philox import philox
+from edgelearn.ops.emit import SEED, SEED_HIGH, SEEN, STEP, Control
+from edgelearn.ops.random import philox
+from edgelearn.ops.tensor import RELU6
 
 from .harness import SIZES, close
 

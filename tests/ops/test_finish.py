@@ -3,9 +3,8 @@ import pytest
 
 from edgelearn.launch import Role
 from edgelearn.ops import Conv2D, Format, Traits, batchnorm, finish, pack
-from edgelearn.ops.control import NONFINITE, UNSCALE, Control
-from edgelearn.ops.optimizers.commit import emit_commit
-from edgelearn.ops.sums import Sum, start_sum
+from edgelearn.ops.emit import NONFINITE, UNSCALE, Control, Sum, start_sum
+from edgelearn.ops.optimizers import emit_commit
 
 from .harness import close
 from .integers import Drawn, F

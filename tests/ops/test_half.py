@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from edgelearn.ops import Float16, Traits
+from edgelearn.ops.formats import KernelView, RangeStatistics
 from edgelearn.ops.quantize import weight_parts
-from edgelearn.ops.range_statistics import RangeStatistics
-from edgelearn.ops.transpose import KernelView
 
 from .harness import SIZES
 from .integers import CLIPPED, COUNT, LEAST, MOST, transposed

@@ -3,11 +3,9 @@ import pytest
 
 from edgelearn.errors import PlanError
 from edgelearn.ops import LAMB, SGD, Adam, AdamW, Lion, RMSprop
-from edgelearn.ops.control import CORRECTION, LEARNING_RATE, LOSS, NONFINITE, SECOND_CORRECTION, STEP, Control
+from edgelearn.ops.emit import CORRECTION, LEARNING_RATE, LOSS, NONFINITE, SECOND_CORRECTION, STEP, Control, Pieces, Sum
 from edgelearn.ops.finish import emit_finite_check, emit_sum
-from edgelearn.ops.optimizers.base import CHUNK
-from edgelearn.ops.pieces import Pieces
-from edgelearn.ops.sums import Sum
+from edgelearn.ops.optimizers import CHUNK
 
 RULES = {
     "SGD": SGD(),

@@ -9,8 +9,7 @@ import pytest
 from edgelearn.compile import Compress, Precision, Request, make_plan
 from edgelearn.graph import Network
 from edgelearn.ops import SGD, Conv2D, Dense, GlobalAveragePooling2D, ReLU, SoftmaxCrossEntropy, pack
-from edgelearn.ops.formats import format_from
-from edgelearn.ops.range_statistics import RangeStatistics
+from edgelearn.ops.formats import RangeStatistics, format_from
 from edgelearn.runtime import Session
 
 FORMAT = '''

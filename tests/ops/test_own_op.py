@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgelearn.ops import Op, Weight
-from edgelearn.ops.sums import start_sum
+from edgelearn.ops.emit import start_sum
 
 SOURCE = str(Path(__file__).with_suffix(".cl"))
 

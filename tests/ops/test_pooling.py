@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from edgelearn.errors import ShapeError
 from edgelearn.ops import AveragePooling2D, Format, GlobalAveragePooling2D, MaxPooling2D, Target
-from edgelearn.ops.function import RELU6
+from edgelearn.ops.tensor import RELU6
 
 from .harness import SIZES, Workbench, close
 from .integers import Drawn, exactly

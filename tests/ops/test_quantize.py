@@ -2,25 +2,24 @@ import numpy as np
 import pytest
 
 from edgelearn.ops import Format
-from edgelearn.ops.control import NONFINITE, SEED, SEEN, STEP, Control
+from edgelearn.ops.emit import NONFINITE, SEED, SEEN, STEP, Control
+from edgelearn.ops.formats import KernelView, RangeStatistics
 from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Percentile, RunningMinMax
-from edgelearn.ops.philox import rounding_numbers
 from edgelearn.ops.quantize import (
     BLEND,
     FIELDS,
     OWN,
     Quantizer,
-    RangeStatistics,
     emit_learn_range,
     emit_measured_range,
     emit_next_range,
     emit_quantize,
     emit_quantized_weights,
+    record_parts,
     rule_of,
     weight_parts,
 )
-from edgelearn.ops.rows import parts
-from edgelearn.ops.transpose import KernelView
+from edgelearn.ops.random import rounding_numbers
 
 from .harness import SIZES, close
 
@@ -65,7 +64,7 @@ def test_static_range(bench, rng, channels, symmetric):
     q = quantizer(bench, fmt, InHindsightMinMax(), next_low=-0.9, next_high=1.6)
     emit_next_range(bench, q)
     x = bench.put(v)
-    found = bench.empty((parts(bench, x), 16))
+    found = bench.empty((record_parts(bench, x), 16))
     emit_quantize(bench, q, x, x, RangeStatistics(found, traced=True))
     emit_learn_range(bench, q, found, control_of(bench), rule_of(q.observer))
     bench.run()
@@ -117,7 +116,7 @@ def test_stochastic_rounding(bench, rng, channels, block, dtype):
         bench.training = control_of(bench, seen=7 + first)
         x = bench.put(v[first:last], block)
         y = x if dtype == "float32" else bench.empty(x.shape, block, dtype)
-        found = bench.empty((parts(bench, x), 16))
+        found = bench.empty((record_parts(bench, x), 16))
         emit_next_range(bench, q)
         emit_quantize(bench, q, x, y, RangeStatistics(found))
         bench.run()
@@ -133,7 +132,7 @@ def test_micro_batches_add_up(bench, rng):
     v = np.float32(rng.normal(0, 1, (7, 11, 32)))
     q = quantizer(bench, Format(8), InHindsightMinMax(0.75), next_low=-1, next_high=2, updates=3)
     emit_next_range(bench, q)
-    found = bench.empty((parts(bench, bench.empty((4, 11, 32))), 16))
+    found = bench.empty((record_parts(bench, bench.empty((4, 11, 32))), 16))
     for index, part in enumerate((v[:4], v[4:])):
         x = bench.put(part)
         emit_quantize(bench, q, x, x, RangeStatistics(found, add=index > 0))

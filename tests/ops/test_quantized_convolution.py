@@ -11,8 +11,7 @@ from edgelearn.errors import PlanError
 from edgelearn.launch import Role
 from edgelearn.ops import Conv2D, Dense, Epilogue, Target, Traits, finish
 from edgelearn.ops import quantized_convolution as family
-from edgelearn.ops.quantized_tensor import QuantizedTensor
-from edgelearn.ops.range_statistics import RangeStatistics
+from edgelearn.ops.formats import QuantizedTensor, RangeStatistics
 
 from .integers import (
     CLIPPED,

@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 
 from edgelearn.ops import Format, ReLU, Target, Traits, finish
-from edgelearn.ops import quantized_copy as copy
-from edgelearn.ops.control import SEED, STEP, Control
-from edgelearn.ops.function import RELU
+from edgelearn.ops import quantize as copy
+from edgelearn.ops.emit import SEED, STEP, Control
+from edgelearn.ops.formats import KernelView, QuantizedTensor, RangeStatistics
 from edgelearn.ops.observers import CurrentMinMax
 from edgelearn.ops.quantize import Quantizer, emit_quantized_weights
-from edgelearn.ops.quantized_tensor import QuantizedTensor
-from edgelearn.ops.range_statistics import RangeStatistics
-from edgelearn.ops.transpose import KernelView
+from edgelearn.ops.tensor import RELU
 
 from .harness import SIZES
 from .integers import PLAIN, WEIGHTS, Drawn, F, check_found, draw, exactly, record_of, result_of, transposed
@@ -72,7 +70,7 @@ def test_padded_input(bench, rng, channels):
     assert zero
     x = QuantizedTensor(bench.empty(v.shape, channels, "int8"), record, PLAIN)
     copy.emit_to_integers(bench, bench.put(v, channels), x)
-    y = copy.emit_padded(bench, x)
+    y = copy.emit_padded_integers(bench, x)
     bench.run()
     exactly(bench.get(y.tensor, zero), PLAIN.encode(v, scale, zero))
 
@@ -144,7 +142,7 @@ def quantizer(bench, fmt: Format, channels: int = 0) -> Quantizer:
 @pytest.mark.parametrize("shape", ((9, 7, 33), (1, 33, 7), (4, 16, 16)))
 def test_transposed(bench, rng, shape):
     kernel = Drawn(bench, rng, shape, WEIGHTS)
-    found = copy.emit_transposed(bench, kernel.ranged, shape[0])
+    found = copy.emit_transposed_integers(bench, kernel.ranged, shape[0])
     bench.emit_jobs()
     bench.run()
     exactly(bench.get(found.tensor), transposed(kernel.q))
@@ -160,8 +158,8 @@ def test_sums_and_activations_of_integers(bench, rng, channels, added):
     y, scale, zero = result_of(bench, v.shape, PLAIN, v)
     found, floats = RangeStatistics(bench.empty((3, 16))), bench.empty(v.shape)
     activation = ReLU(1.5).epilogue
-    copy.emit_forward(bench, [x.ranged for x in inputs], Target(y, statistics=found), activation)
-    copy.emit_forward(bench, [x.ranged for x in inputs], Target(floats), activation)
+    copy.emit_integer_sum(bench, [x.ranged for x in inputs], Target(y, statistics=found), activation)
+    copy.emit_integer_sum(bench, [x.ranged for x in inputs], Target(floats), activation)
     bench.run()
     exactly(bench.get(floats), v)
     exactly(bench.get(y.tensor, zero), PLAIN.encode(v, scale, zero))
@@ -173,6 +171,6 @@ def test_channel_sums(bench, rng, rows):
     x = Drawn(bench, rng, (rows, 17), WEIGHTS)
     total = bench.empty((17,))
     for turn in (1, 2):
-        finish.emit_sum(bench, copy.emit_channel_sums(bench, x.ranged, total, add=turn > 1))
+        finish.emit_sum(bench, copy.emit_integer_channel_sums(bench, x.ranged, total, add=turn > 1))
         bench.run()
         assert bench.get(total) == pytest.approx(turn * x.values.sum(0), rel=1e-5, abs=1e-3)

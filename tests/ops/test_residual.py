@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from edgelearn.ops import Conv2D, Epilogue, Target, Traits
+from edgelearn.ops import quantize as copy
 from edgelearn.ops import quantized_convolution as convolution
-from edgelearn.ops import quantized_copy as copy
-from edgelearn.ops.function import LINEAR, RELU
+from edgelearn.ops.formats import QuantizedTensor
 from edgelearn.ops.observers import CurrentMinMax
-from edgelearn.ops.quantize import Quantizer
-from edgelearn.ops.quantized_tensor import QuantizedTensor
-from edgelearn.ops.residual import Residual
+from edgelearn.ops.quantize import Quantizer, Residual
+from edgelearn.ops.tensor import LINEAR, RELU
 
 from .integers import PLAIN, WEIGHTS, Drawn, F, exactly, record_of
 
@@ -48,9 +47,9 @@ def test_sums_have_the_bits_of_launches_of_their_own(bench, rng, activated, gpu)
     own, added, end, fused = (Place(bench, limits) for limits in (*RANGES, END))
     convolution.emit_forward(bench, OP, x.ranged, kernel.ranged, Target(own.ranged), epilogue)
     operands = [own.ranged, other.ranged]
-    copy.emit_forward(bench, operands, Target((added if activated else end).ranged), LINEAR)
+    copy.emit_integer_sum(bench, operands, Target((added if activated else end).ranged), LINEAR)
     if activated:
-        copy.emit_forward(bench, [added.ranged], Target(end.ranged), RELU)
+        copy.emit_integer_sum(bench, [added.ranged], Target(end.ranged), RELU)
     residual = Residual(own.quantizer, other.ranged, *((added.quantizer, RELU) if activated else ()))
     convolution.emit_forward(bench, OP, x.ranged, kernel.ranged, Target(fused.ranged), epilogue, residual)
     bench.run()

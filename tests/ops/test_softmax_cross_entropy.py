@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from edgelearn.ops import LogSoftmax, Softmax, SoftmaxCrossEntropy, Target
-from edgelearn.ops.control import CORRECT, LOSS, SEEN
-from edgelearn.ops.loss import emit_count
+from edgelearn.ops.emit import CORRECT, LOSS, SEEN
+from edgelearn.ops.losses import emit_count
 
 from .harness import SIZES, close
 from .losses import check_loss, make_control

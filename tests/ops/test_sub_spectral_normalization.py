@@ -3,7 +3,7 @@ import pytest
 
 from edgelearn.errors import ShapeError
 from edgelearn.ops import SubSpectralNormalization, Target, Traits, batchnorm
-from edgelearn.ops.function import RELU
+from edgelearn.ops.tensor import RELU
 
 from .harness import SIZES, close
 from .test_batchnorm import check_backward, check_forward, check_quantized, draw_weights, put_all

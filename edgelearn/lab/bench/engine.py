@@ -32,12 +32,10 @@ from edgelearn.ops import (
     pack,
     unpack,
 )
-from edgelearn.ops.control import INVERSE_BATCH, LEARNING_RATE, LOSS, SEEN, Control
-from edgelearn.ops.function import LINEAR
-from edgelearn.ops.jobs import Row
-from edgelearn.ops.loss import emit_count
-from edgelearn.ops.tensor import BLOCK
-from edgelearn.ops.transpose import emit_prepared
+from edgelearn.ops.emit import INVERSE_BATCH, LEARNING_RATE, LOSS, SEEN, Control, Row
+from edgelearn.ops.formats import emit_prepared
+from edgelearn.ops.losses import emit_count
+from edgelearn.ops.tensor import BLOCK, LINEAR
 from edgelearn.runtime import Context, Kernels, Runner, Session, choose_device
 from edgelearn.runtime.session import Examples
 

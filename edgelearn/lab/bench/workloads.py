@@ -33,7 +33,7 @@ from edgelearn.ops import (
     Optimizer,
     SoftmaxCrossEntropy,
 )
-from edgelearn.ops.compute import STORED
+from edgelearn.ops.emit import STORED
 from edgelearn.ops.tensor import Shape
 
 NAME = "op"  # of the layer in a network of one op

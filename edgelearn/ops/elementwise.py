@@ -1,14 +1,13 @@
-"""Activations: functions applied to each value.
+"""Functions applied to each value: activations, powers, and a scale and an offset that are constants.
 
-An activation is a class and two inline functions in OpenCL C, by the name that its `function` gives: NAME_forward and
+A function is a class and two inline functions in OpenCL C, by the name that its `function` gives: NAME_forward and
 NAME_backward (kernels/include/activation.h and functions.h). Functions that keep 0 and whose derivative follows from
-the output are fused into the layer before.
-"""
+the output are fused into the layer before. Those that multiply x by a gate aren't monotonic: their input is stored."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from math import erf, inf, pi, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -18,8 +17,7 @@ from edgelearn.launch import In
 
 from .base import Arrays, Gradients, Op, Targets, only
 from .emit import Emitter
-from .function import LINEAR, RELU, RELU6, Function
-from .tensor import Shape, Tensor
+from .tensor import BLOCK, LINEAR, RELU, RELU6, Function, Shape, Tensor, ceil_div
 
 
 @dataclass(frozen=True)
@@ -326,3 +324,268 @@ class Softplus(Activation):
 def sigmoid(x: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-x)) without overflow."""
     return (1 + np.tanh(x / 2)) / 2
+
+
+@dataclass(frozen=True)
+class SiLU(Activation):
+    """x * sigmoid(x), also known as swish (Elfwing et al. 2018; Ramachandran et al. 2017)."""
+
+    needs_input = True
+
+    @property
+    def function(self) -> Function:
+        return Function("silu")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return x * sigmoid(x)
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        s = sigmoid(x)
+        return s * (1 + x * (1 - s))
+
+
+@dataclass(frozen=True)
+class HardSwish(Activation):
+    """x * min(max(x / 6 + 0.5, 0), 1), also known as hard SiLU (Howard et al. 2019, "Searching for MobileNetV3")."""
+
+    needs_input = True
+
+    @property
+    def function(self) -> Function:
+        return Function("hard_swish", (1 / 6, 0.5))
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return x * np.clip(x / 6 + 0.5, 0, 1)
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return np.where(x <= -3, 0.0, np.where(x >= 3, 1.0, x / 3 + 0.5))
+
+
+@dataclass(frozen=True)
+class GELU(Activation):
+    """x times the share of a standard normal distribution below x (Hendrycks and Gimpel 2016).
+
+    Arguments:
+    - `approximate`: compute it by tanh, as the first publications did (default False, as in Keras and PyTorch).
+    """
+
+    approximate: bool = False
+
+    needs_input = True
+
+    @property
+    def function(self) -> Function:
+        return Function("gelu_tanh" if self.approximate else "gelu")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return x * (sigmoid(_bent(x)) if self.approximate else _normal_integral(x))
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        if self.approximate:
+            s = sigmoid(_bent(x))
+            return s + x * s * (1 - s) * 2 * sqrt(2 / pi) * (1 + 3 * 0.044715 * x**2)
+        return _normal_integral(x) + x * np.exp(-(x**2) / 2) / sqrt(2 * pi)
+
+
+@dataclass(frozen=True)
+class Mish(Activation):
+    """x * tanh(softplus(x)) (Misra 2019)."""
+
+    needs_input = True
+
+    @property
+    def function(self) -> Function:
+        return Function("mish")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return x * np.tanh(np.logaddexp(0, x))
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        t = np.tanh(np.logaddexp(0, x))
+        return t + x * (1 - t**2) * sigmoid(x)
+
+
+def _normal_integral(x: np.ndarray) -> np.ndarray:
+    """The standard normal distribution's integral up to each of `x`."""
+    values = [0.5 * (1 + erf(v / sqrt(2))) for v in np.ravel(x)]
+    return np.reshape(np.array(values, x.dtype), x.shape)
+
+
+def _bent(x: np.ndarray) -> np.ndarray:
+    """The argument of the sigmoid that approximates the integral."""
+    return 2 * sqrt(2 / pi) * (x + 0.044715 * x**3)
+
+
+@dataclass(frozen=True)
+class Rescaling(Activation):
+    """scale * x + offset, with constants, as in Keras. For trained ones, or one for each channel, there are Scale and
+    Bias.
+
+    Arguments:
+    - `scale`: factor.
+    - `offset`: added to the product (default 0).
+    """
+
+    scale: float = 1.0
+    offset: float = 0.0
+
+    @property
+    def function(self) -> Function:
+        return Function("affine", (self.scale, self.offset))
+
+    @property
+    def keeps_zero(self) -> bool:  # type: ignore[override]
+        return self.offset == 0
+
+    @property
+    def _fuses(self) -> bool:
+        return False
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return self.scale * x + self.offset
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return np.full_like(x, self.scale)
+
+    def _derived_from(self, x: Tensor, y: Tensor, dy: Tensor) -> In:
+        return dy.read  # any tensor: the derivative is constant
+
+
+@dataclass(frozen=True)
+class Abs(Activation):
+    """The absolute value. The derivative at 0 is 0."""
+
+    needs_input = True
+
+    @property
+    def function(self) -> Function:
+        return Function("abs")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return np.abs(x)
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return np.sign(x)
+
+
+@dataclass(frozen=True)
+class Square(Activation):
+    """x * x."""
+
+    needs_input = True
+
+    @property
+    def function(self) -> Function:
+        return Function("square")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return x * x
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return 2 * x
+
+
+@dataclass(frozen=True)
+class Log(Activation):
+    """The natural logarithm."""
+
+    needs_input = True
+    keeps_zero = False
+
+    @property
+    def function(self) -> Function:
+        return Function("log")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return np.log(x)
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return 1 / x
+
+
+@dataclass(frozen=True)
+class Exp(Activation):
+    """The exponential function."""
+
+    keeps_zero = False
+
+    @property
+    def function(self) -> Function:
+        return Function("exp")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return np.exp(x)
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return np.exp(x)
+
+
+@dataclass(frozen=True)
+class Sqrt(Activation):
+    """The square root."""
+
+    keeps_zero = False
+
+    @property
+    def function(self) -> Function:
+        return Function("sqrt")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return np.sqrt(x)
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return 0.5 / np.sqrt(x)
+
+
+@dataclass(frozen=True)
+class Rsqrt(Activation):
+    """1 / the square root."""
+
+    keeps_zero = False
+
+    @property
+    def function(self) -> Function:
+        return Function("rsqrt")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return x**-0.5
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return -0.5 * x**-1.5
+
+
+@dataclass(frozen=True)
+class Reciprocal(Activation):
+    """1 / x."""
+
+    keeps_zero = False
+
+    @property
+    def function(self) -> Function:
+        return Function("reciprocal")
+
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return 1 / x
+
+    def derivative(self, x: np.ndarray) -> np.ndarray:
+        return -(x**-2.0)
+
+
+def new_bits(e: Emitter, x: Tensor) -> Tensor:
+    """A new tensor for the bits of `x`: a word of 16 bits for each row and block of channels."""
+    return e.tensor("bits", (ceil_div(x.rows * x.blocks, BLOCK), BLOCK), dtype="uint16")
+
+
+def emit_packed_bits(e: Emitter, x: Tensor, y: Tensor, function: Function) -> None:
+    """Emit y = the bits of `x`, the output of a function of two slopes."""
+    groups, count = e.bands(x.rows, x.blocks, 64)
+    e.launch(
+        "bits.cl", "pack_bits", (groups, x.blocks), x.read_output_of(function), y.write, x.rows, count, whole=True,
+        **function.macros(),
+    )  # fmt: skip
+
+
+def emit_unpacked_bits(e: Emitter, y: Tensor, x: Tensor) -> None:
+    """Emit x = 1 for bits that are set, 0 for others: these have the same derivatives under such functions."""
+    groups, count = e.bands(x.rows, x.blocks, 64)
+    e.launch("bits.cl", "unpack_bits", (groups, x.blocks), y.read, x.write, x.rows, count)
