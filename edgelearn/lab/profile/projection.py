@@ -1,12 +1,10 @@
-"""Measurements on a device as data: times of steps, and how close to the roof each kind of launch came.
-
-Devices that are not here, as data: published figures with their sources.
-
-Prediction of a step's time on a device that is not here; table.py shows it.
+"""Prediction of a step's time on a device that is not here, from measurements on others; show.py shows it.
 
 The plan is made for the device. Each launch takes as long as the roofline says, the longer of FLOPs at the published
 peak and bytes at the published bandwidth of memory; divided by the share of the roof that launches of its kind reached
 on measured devices, which the bound leaves out; plus the cost of a launch. See `ASSUMPTIONS` for the rest.
+
+Devices are data: `devices/` has published figures with their sources, `measured/` the records of measurements.
 """
 
 from __future__ import annotations
@@ -30,7 +28,16 @@ from edgelearn.ops import Traits
 from .peaks import Peaks
 from .roofline import Point, Roofline, bounds, kind
 
-MEASURED = Path(__file__).with_name("measured")
+MEASURED, DESCRIBED = Path(__file__).with_name("measured"), Path(__file__).with_name("devices")
+WIDTHS = {"fp32": 1.0, "fp16": 0.5}  # size of a number against float32
+ASSUMPTIONS = (
+    "kernels come as close to the roof as on the devices measured of the same kind, or on all of them if there is none",
+    "every byte comes from memory, none from a cache",
+    "published peaks are held, without throttling",
+    "in fp16 every number is half as large, gradients and sums too, and the launches are the same",
+    "the host never keeps the device waiting",
+    "all of the memory is free",
+)
 
 
 class Facts(TypedDict):
@@ -43,59 +50,21 @@ class Facts(TypedDict):
 
 
 @dataclass(frozen=True)
-class _Limits:
-    """Peaks in a file."""
-
-    flops: float
-    bandwidth: dict[int, float]
-    launch: float
-    units: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Step:
-    """A step in a file."""
-
-    name: str
-    wall: float
-    kinds: tuple[Point, ...]
-
-
-@dataclass(frozen=True)
-class _File:
-    """A record in a file."""
-
-    device: Facts
-    date: str
-    peaks: _Limits
-    steps: tuple[_Step, ...]
-
-    def __post_init__(self) -> None:
-        points = [point for step in self.steps for point in step.kinds]
-        if not points or not self.peaks.bandwidth:
-            raise ValueError("it has no steps, or no bandwidth")
-        figures = [number for point in points for number in (point.seconds, point.bound)]
-        figures += [self.peaks.flops, self.peaks.launch, *self.peaks.bandwidth.values(), *self.peaks.units.values()]
-        if not all(0 < figure < math.inf for figure in figures):
-            raise ValueError("times and peaks are numbers above 0")
-
-
-@dataclass(frozen=True)
 class StepRecord:
     """A measured step: `wall` seconds of the host's clock, and its launches by kind."""
 
     name: str
     wall: float
-    points: tuple[Point, ...]
+    kinds: tuple[Point, ...]
 
     @property
     def launches(self) -> int:
-        return sum(point.launches for point in self.points)
+        return sum(point.launches for point in self.kinds)
 
 
 @dataclass(frozen=True)
 class DeviceRecord:
-    """Steps measured on one device.
+    """Steps measured on one device: times, and how close to the roof each kind of launch came.
 
     Arguments:
     - `device`: its facts, as a run records them.
@@ -108,6 +77,15 @@ class DeviceRecord:
     date: str
     peaks: Peaks
     steps: tuple[StepRecord, ...]
+
+    def __post_init__(self) -> None:
+        points = [point for step in self.steps for point in step.kinds]
+        if not points or not self.peaks.bandwidth:
+            raise ValueError("it has no steps, or no bandwidth")
+        figures = [number for point in points for number in (point.seconds, point.bound)]
+        figures += [self.peaks.flops, self.peaks.launch, *self.peaks.bandwidth.values(), *self.peaks.units.values()]
+        if not all(0 < figure < math.inf for figure in figures):
+            raise ValueError("times and peaks are numbers above 0")
 
     @classmethod
     def of(cls, rooflines: Sequence[Roofline]) -> DeviceRecord:
@@ -122,18 +100,16 @@ class DeviceRecord:
         return f"{self.device['platform']} / {self.device['name']}, {units} compute unit{'s' * (units > 1)}"
 
     def to_dict(self) -> dict:
-        steps = [{"name": s.name, "wall": s.wall, "kinds": [asdict(point) for point in s.points]} for s in self.steps]
-        return {"device": dict(self.device), "date": self.date, "peaks": self.peaks.to_dict(), "steps": steps}
+        """The record as values that `load` reads from JSON."""
+        return asdict(self)
 
     @classmethod
     def load(cls, path: Path) -> DeviceRecord:
         """Raises FormatError for a file that `edgelearn profile --save` did not write."""
         try:
-            file = records.read(path, _File)
+            return records.read(path, cls)
         except (OSError, records.RecordError) as error:
             raise FormatError(f"{path} is no record of `edgelearn profile --save`: {error}. Write it anew.") from None
-        steps = tuple(StepRecord(step.name, step.wall, step.kinds) for step in file.steps)
-        return cls(file.device, file.date, Peaks(**vars(file.peaks)), steps)
 
 
 @cache
@@ -148,7 +124,7 @@ def efficiencies(records: Iterable[DeviceRecord]) -> dict[str, float]:
     taken: dict[str, float] = {}
     for record in records:
         for step in record.steps:
-            for point in step.points:
+            for point in step.kinds:
                 for name in (point.name, ""):
                     bound[name] = bound.get(name, 0.0) + point.bound
                     taken[name] = taken.get(name, 0.0) + point.seconds
@@ -168,7 +144,7 @@ def leave_one_out(records: Sequence[DeviceRecord]) -> list[tuple[DeviceRecord, S
     for record in records:
         others = efficiencies(like(record.device["kind"], [r for r in records if r is not record]))
         for step in record.steps:
-            launches = [(point.name, point.bound, point.launches) for point in step.points]
+            launches = [(point.name, point.bound, point.launches) for point in step.kinds]
             predictions.append((record, step, expected(launches, others, record.peaks.launch)))
     return predictions
 
@@ -176,10 +152,6 @@ def leave_one_out(records: Sequence[DeviceRecord]) -> list[tuple[DeviceRecord, S
 def expected(launches: Iterable[tuple[str, float, int]], efficiency: Mapping[str, float], launch: float) -> float:
     """Predicted seconds of (kind, seconds at the roof, number) of launches, each costing `launch` seconds as well."""
     return sum(bound / efficiency.get(name, efficiency[""]) + count * launch for name, bound, count in launches)
-
-
-DESCRIBED = Path(__file__).with_name("devices")
-WIDTHS = {"fp32": 1.0, "fp16": 0.5}  # size of a number against float32
 
 
 @dataclass(frozen=True)
@@ -259,14 +231,7 @@ def edge_devices() -> list[str]:
     return sorted(path.stem for path in DESCRIBED.glob("*.json"))
 
 
-ASSUMPTIONS = (
-    "kernels come as close to the roof as on the devices measured of the same kind, or on all of them if there is none",
-    "every byte comes from memory, none from a cache",
-    "published peaks are held, without throttling",
-    "in fp16 every number is half as large, gradients and sums too, and the launches are the same",
-    "the host never keeps the device waiting",
-    "all of the memory is free",
-)
+_ESTIMATED = ("precision", "launches", "bound", "expected", "basis", "nbytes", "fits")
 
 
 @dataclass(frozen=True)
@@ -365,11 +330,9 @@ class Projection(Displayed):
         return {
             "name": self.name,
             "estimates": [
-                {
-                    "device": e.device.name, "kind": e.device.kind, "precision": e.precision, "launches": e.launches,
-                    "bound": e.bound, "expected": e.expected, "basis": e.basis, "nbytes": e.nbytes, "fits": e.fits,
-                    "error": asdict(error) if (error := self.error_of(e)) else None,
-                }
+                {"device": e.device.name, "kind": e.device.kind}
+                | {name: getattr(e, name) for name in _ESTIMATED}
+                | {"error": asdict(error) if (error := self.error_of(e)) else None}
                 for e in self.estimates
             ],
             "errors": self.errors,

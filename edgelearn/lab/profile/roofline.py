@@ -1,24 +1,18 @@
-"""Reuse distances of a launch's bytes: how many other bytes were touched since they were touched last.
-
-A cache of a given size holds the data touched last, so data whose reuse distance (R. Mattson et al., "Evaluation
-techniques for storage hierarchies", IBM Systems Journal 9, 1970) is below its size comes out of it. Distances are
-counted in pages of the plan's memory, for programs that repeat, as those of a training run do. Left out: data
-that a kernel reads more than once, and that a cache is divided into sets and between cores.
-
-Time every launch of a step.
-
-The roofline of a step: the time of each launch, and the least it could take on the device (S. Williams, A. Waterman,
+"""The roofline of a step: the time of each launch, and the least it could take on the device (S. Williams, A. Waterman,
 D. Patterson, "Roofline", Communications of the ACM 52, 2009).
 
 FLOPs are those of linear layers, a multiply-add as two, of integers as of floats. Bytes are those that a launch must
 move: every buffer that it accesses, once. The bound of a launch is the longer of its FLOPs at the measured peak of the
-type that its kernel multiplies in, and its bytes at the measured bandwidth of the place where they lie: each level of
-cache holds the data touched last (see traffic.py). Left out: repeated reads because registers hold only a tile,
-arithmetic outside linear layers, latency.
+type that its kernel multiplies in, and its bytes at the measured bandwidth of the place where they lie. Left out:
+repeated reads because registers hold only a tile, arithmetic outside linear layers, latency.
 
-table.py, plot.py and trace.py show rooflines.
+A cache of a given size holds the data touched last, so data whose reuse distance, the number of other bytes touched
+since (R. Mattson et al., "Evaluation techniques for storage hierarchies", IBM Systems Journal 9, 1970), is below its
+size comes out of it. Distances are counted in pages of the plan's memory, for programs that repeat, as those of a
+training run do. Left out: data that a kernel reads more than once, and that a cache is divided into sets and between
+cores.
 
-Measure how long launches take on a device, and store it for the planner.
+show.py shows rooflines.
 """
 
 from __future__ import annotations
@@ -26,19 +20,20 @@ from __future__ import annotations
 import datetime
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from edgelearn import statistics
 from edgelearn.compile import Plan
 from edgelearn.compile.search import launch_key
 from edgelearn.device import UNITS, Device
 from edgelearn.display import Displayed
 from edgelearn.errors import PlanError, RunError
-from edgelearn.lab import measure
 from edgelearn.lab.measure import Block, RoundsConfig, Sample, measure_in_turn, sample, usable_cores
 from edgelearn.launch import Access, Launch, Role
 from edgelearn.ops import Traits
@@ -49,54 +44,12 @@ from edgelearn.tuned import store
 from .peaks import STORED, Peaks, measure_peaks
 
 PAGE, MOST = 1 << 14, 1 << 14  # bytes of a page at least; pages that all launches touch together at most
-Place = Callable[[Access], tuple[Role, int]]
-
-
-def distances(launches: Sequence[Launch], place: Place) -> list[list[tuple[int, int]]]:
-    """(bytes moved, reuse distance in bytes) of each launch, in the steady state of a loop over `launches`. `place`
-    gives the memory that an access lies in, and its first byte."""
-    page = PAGE
-    while sum(launch.nbytes for launch in launches) > page * MOST:
-        page *= 2
-    recent = _Recent()
-    moves: list[list[tuple[int, int]]] = []
-    for turn in range(2):
-        for launch in launches:
-            moved: dict[int, int] = {}
-            for access in launch.accesses:
-                role, first = place(access)
-                times = access.reads + access.writes
-                for number in range(first // page, -(-(first + access.nbytes) // page)):
-                    start, end = max(first, number * page), min(first + access.nbytes, (number + 1) * page)
-                    distance = recent.touch((role, number)) * page
-                    moved[distance] = moved.get(distance, 0) + times * (end - start)
-            if turn:
-                moves.append([(nbytes, distance) for distance, nbytes in moved.items()])
-    return moves
-
-
-class _Recent:
-    """Pages by when they were touched last."""
-
-    def __init__(self) -> None:
-        self.now = 0
-        self.last: dict[Hashable, int] = {}  # when each page was touched
-        self.times: list[int] = []  # the same, ascending
-
-    def touch(self, page: Hashable) -> int:
-        """Number of pages touched since `page` was, itself included, or all of them; marks `page` as touched last."""
-        count = len(self.times)
-        if page in self.last:
-            at = bisect_left(self.times, self.last[page])
-            count -= at
-            del self.times[at]
-        self.now += 1
-        self.last[page] = self.now
-        self.times.append(self.now)
-        return count
-
-
-ATTEMPTS = 3
+ATTEMPTS = 3  # of a block of steps that other processes disturb
+ATTEMPTS_TO_STORE = 2  # how often all rounds are measured, while other programs disturb them
+# Shares of the roof that no step and no kind of launch reaches on a quiet machine; see `Roofline.problem`
+MOST_OF_STEPS, MOST_OF_KINDS = 1.1, 3.0
+TYPES_OF_UNITS = {unit.name: unit.types for unit in UNITS}
+STORED_TYPES: dict[object, str] = {int(stored): kind for kind, stored in STORED.items()}
 Times = list[tuple[Launch, int, int]]  # start and end of each launch by the device's clock, nanoseconds
 
 
@@ -126,11 +79,16 @@ class StepTiming:
     noisy: int = 0
     spread: float = 0.0
 
+    @property
+    def busy(self) -> float:
+        """Seconds of all launches together."""
+        return sum(timed.median for timed in self.launches)
+
 
 def disturbance(timings: Sequence[StepTiming]) -> str:
-    """Why nothing may be concluded from these times, as `lab.measure.disturbance` says; empty if nothing is wrong."""
+    """Why nothing may be concluded from these times, as `statistics.disturbance` says; empty if nothing is wrong."""
     noise = sum(timing.noisy for timing in timings) / max(1, sum(timing.rounds for timing in timings))
-    return measure.disturbance(noise, max((timing.spread for timing in timings), default=0.0))
+    return statistics.disturbance(noise, max((timing.spread for timing in timings), default=0.0))
 
 
 def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed: int = 0) -> list[StepTiming]:
@@ -151,85 +109,135 @@ def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed:
     if rounds < 1:
         raise PlanError(f"Measuring needs 1 round or more, not {rounds}.")
     plain, profiling = Kernels(Context(device)), Kernels(Context(device, profiling=True))
+    times: list[list[Times]] = [[] for _ in plans]
+
+    def take(step: Callable[[], None], profiled: Callable[[], None], into: list[Times]) -> Sample:
+        cpu = time.process_time()
+        wall = sample(step).times
+        profiled()
+        profiling.context.take_times()
+        profiled()
+        into.append(profiling.context.take_times())
+        return Sample(wall, time.process_time() - cpu)
+
     with ExitStack() as stack:
-
-        def steps(plan: Plan, kernels: Kernels) -> _Steps:
-            return stack.enter_context(_Steps(plan, kernels, seed))
-
-        timers = {i: _Timer(steps(plan, plain), steps(plan, profiling)) for i, plan in enumerate(plans)}
-        samplers: dict[int, Callable[[], Sample]] = dict(timers.items())
+        samplers: dict[int, Callable[[], Sample]] = {}
+        for i, plan in enumerate(plans):
+            steps = [stack.enter_context(_step(plan, kernels, seed)) for kernels in (plain, profiling)]
+            samplers[i] = partial(take, *steps, times[i])
         for sampler in samplers.values():
             sampler()
         blocks = measure_in_turn(samplers, usable_cores(), RoundsConfig(rounds, 0.0, attempts=ATTEMPTS))
-    return [_step_timing(timer.times[1:], blocks[i]) for i, timer in timers.items()]
+    return [_step_timing(times[i][1:], blocks[i]) for i in samplers]
 
 
-class _Steps:
-    """A session whose step can be called; closed at the end of the block."""
+@contextmanager
+def _step(plan: Plan, kernels: Kernels, seed: int) -> Iterator[Callable[[], None]]:
+    """The step of a plan, on random inputs, as a function."""
+    r, rng = plan.request, np.random.default_rng(seed)
+    with closing(Session(plan, kernels.context, kernels)) as session:
+        session.load(r.network.initialize(seed))
+        sizes = plan.micro_batches(r.batch_size)
+        parts = [random_batch(plan, n, rng) for n in sizes]
 
-    def __init__(self, plan: Plan, kernels: Kernels, seed: int) -> None:
-        r = plan.request
-        rng = np.random.default_rng(seed)
-        self.plan, self.context, self.session = plan, kernels.context, Session(plan, kernels.context, kernels)
-        self.session.load(r.network.initialize(seed))
-        self.sizes = plan.micro_batches(r.batch_size)
-        self.parts = [random_batch(plan, n, rng) for n in self.sizes]
+        def step() -> None:
+            if r.optimizer is not None:
+                session.train(parts, r.batch_size, 0.0, 1)
+            else:
+                for n, (x, _) in zip(sizes, parts, strict=True):
+                    session.predict(x, n)
 
-    def __enter__(self) -> _Steps:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.session.close()
-
-    def __call__(self) -> None:
-        """Run a step."""
-        if self.plan.request.optimizer is not None:
-            self.session.train(self.parts, self.plan.request.batch_size, 0.0, 1)
-        else:
-            for n, (x, _) in zip(self.sizes, self.parts, strict=True):
-                self.session.predict(x, n)
+        yield step
 
 
-@dataclass
-class _Timer:
-    """Samples steps of a plan by the host's clock, and collects the device's times of its launches."""
-
-    plain: _Steps
-    profiled: _Steps
-    times: list[Times] = field(default_factory=list)
-
-    def __call__(self) -> Sample:
-        cpu = time.process_time()
-        wall = sample(self.plain).times
-        self.profiled()
-        self.profiled.context.take_times()
-        self.profiled()
-        self.times.append(self.profiled.context.take_times())
-        return Sample(wall, time.process_time() - cpu)
-
-
-def _step_timing(launches: list[Times], blocks: Sequence[Block]) -> StepTiming:
-    low, wall, high = np.quantile([block.seconds for block in blocks], (0.25, 0.5, 0.75))
-    noisy = sum(block.noisy for block in blocks)
-    return StepTiming(_timed(launches), float(wall), len(blocks), noisy, float((high - low) / wall))
-
-
-def _timed(rounds: list[Times]) -> list[TimedLaunch]:
+def _step_timing(rounds: list[Times], blocks: Sequence[Block]) -> StepTiming:
     """Launches of the round of median length, with medians over all rounds."""
     lengths = np.array([times[-1][2] - times[0][1] for times in rounds])
     typical = rounds[int(np.argsort(lengths)[len(lengths) // 2])]
     medians: Any = np.median([[end - start for _, start, end in times] for times in rounds], axis=0)
     first = typical[0][1]
-    return [
+    launches = [
         TimedLaunch(launch, (start - first) / 1e9, (end - start) / 1e9, float(median) / 1e9)
         for (launch, start, end), median in zip(typical, medians, strict=True)
     ]
+    low, wall, high = statistics.quartiles([block.seconds for block in blocks])
+    return StepTiming(launches, wall, len(blocks), sum(block.noisy for block in blocks), (high - low) / wall)
 
 
-# Shares of the roof that no step and no kind of launch reaches on a quiet machine; see `measured`
-MOST_OF_STEPS, MOST_OF_KINDS = 1.1, 3.0
-TYPES_OF_UNITS = {unit.name: unit.types for unit in UNITS}
-STORED_TYPES: dict[object, str] = {int(stored): kind for kind, stored in STORED.items()}
+def measure_launches(
+    plans: Sequence[Plan], device: Device, rounds: int = 20, busy: bool = False
+) -> store.MeasuredTimes:
+    """Time steps of `plans` on the device in turn, and store the times of their launches (see `table_of`) in
+    EDGELEARN_TUNED or the user's folder, next to those of other launches. All plans to come are predicted by them.
+
+    Arguments:
+    - `plans`: steps that have the launches to be timed.
+    - `device`: where they run.
+    - `rounds`: of all plans (default 20).
+    - `busy`: store the times even if other programs disturbed them (default False).
+
+    Times that other programs disturbed (see `disturbance`) are measured again, once. Raises RunError if they disturbed
+    those as well, nothing stored; as `time_launches`; FormatError where the stored times are
+    damaged, before anything is measured, or nothing can be written.
+    """
+    store.load_times(device)
+    attempts = ATTEMPTS_TO_STORE
+    while (problem := disturbance(timings := time_launches(plans, device, rounds))) and not busy:
+        attempts -= 1
+        if not attempts:
+            raise RunError(
+                f"The machine is busy: {problem}. Such times would mislead all plans to come, so that they were not "
+                f"stored: end other programs, and measure again."
+            )
+    table = table_of(timings)
+    store.save_times(table, device)
+    return table
+
+
+def table_of(timings: Sequence[StepTiming]) -> store.MeasuredTimes:
+    """Seconds of each kind of launch (see `launch_key`): the mean over its places in steps, since
+    caches differ between them, of the median over rounds. The time of a step beyond its launches is divided between a
+    cost of each launch and one of the step by least squares: take plans of few launches and of many."""
+    from scipy.optimize import nnls
+
+    seconds: dict[str, list[float]] = {}
+    for timed in (timed for timing in timings for timed in timing.launches):
+        seconds.setdefault(launch_key(timed.launch), []).append(timed.median)
+    means = {name: float(np.mean(values)) for name, values in seconds.items()}
+    rests = [max(timing.wall - timing.busy, 0.0) for timing in timings]
+    (between, fixed), _ = nnls(np.array([(len(timing.launches), 1.0) for timing in timings]), np.array(rests))
+    return store.MeasuredTimes(datetime.date.today().isoformat(), float(between), float(fixed), means)
+
+
+def distances(launches: Sequence[Launch], place: Callable[[Access], tuple[Role, int]]) -> list[list[tuple[int, int]]]:
+    """(bytes moved, reuse distance in bytes) of each launch, in the steady state of a loop over `launches`. `place`
+    gives the memory that an access lies in, and its first byte."""
+    page = PAGE
+    while sum(launch.nbytes for launch in launches) > page * MOST:
+        page *= 2
+    moves: list[list[tuple[int, int]]] = []
+    last: dict[Hashable, int] = {}  # when each page was touched
+    times: list[int] = []  # the same, ascending
+    now = 0
+    for turn in range(2):
+        for launch in launches:
+            moved: dict[int, int] = {}
+            for access in launch.accesses:
+                role, first = place(access)
+                for number in range(first // page, -(-(first + access.nbytes) // page)):
+                    start, end = max(first, number * page), min(first + access.nbytes, (number + 1) * page)
+                    count = len(times)  # pages touched since this one was, itself included, or all of them
+                    if (role, number) in last:
+                        at = bisect_left(times, last[role, number])
+                        count -= at
+                        del times[at]
+                    now += 1
+                    last[role, number] = now
+                    times.append(now)
+                    moved[count * page] = moved.get(count * page, 0) + (access.reads + access.writes) * (end - start)
+            if turn:
+                moves.append([(nbytes, distance) for distance, nbytes in moved.items()])
+    return moves
 
 
 @dataclass(frozen=True)
@@ -322,7 +330,7 @@ class Roofline(Displayed):
     @property
     def busy(self) -> float:
         """Seconds of all launches together."""
-        return sum(timed.median for timed in self.timing.launches)
+        return self.timing.busy
 
     @property
     def problem(self) -> str:
@@ -383,60 +391,3 @@ def profile(
     launches = [timed.launch for timed in timing.launches]
     name = name or plan.request.network.name
     return Roofline(name, device, plan, peaks, timing, bounds(plan, launches, peaks))
-
-
-ATTEMPTS_TO_STORE = 2  # how often all rounds are measured, while other programs disturb them
-
-
-def measure_launches(
-    plans: Sequence[Plan], device: Device, rounds: int = 20, busy: bool = False
-) -> store.MeasuredTimes:
-    """Time steps of `plans` on the device in turn, and store the times of their launches (see `table_of`) in
-    EDGELEARN_TUNED or the user's folder, next to those of other launches. All plans to come are predicted by them.
-
-    Arguments:
-    - `plans`: steps that have the launches to be timed.
-    - `device`: where they run.
-    - `rounds`: of all plans (default 20).
-    - `busy`: store the times even if other programs disturbed them (default False).
-
-    Times that other programs disturbed (see `disturbance`) are measured again, once. Raises RunError if they disturbed
-    those as well, nothing stored; as `time_launches`; FormatError where the stored times are
-    damaged, before anything is measured, or nothing can be written.
-    """
-    store.load_times(device)
-    timings, problem = list[StepTiming](), ""
-    for _ in range(1 if busy else ATTEMPTS_TO_STORE):
-        timings = time_launches(plans, device, rounds)
-        problem = disturbance(timings)
-        if not problem:
-            break
-    if problem and not busy:
-        raise RunError(
-            f"The machine is busy: {problem}. Such times would mislead all plans to come, so that they were not "
-            f"stored: end other programs, and measure again."
-        )
-    table = table_of(timings)
-    store.save_times(table, device)
-    return table
-
-
-def table_of(timings: Sequence[StepTiming]) -> store.MeasuredTimes:
-    """Seconds of each kind of launch (see compile/memory/launch_times.py): the mean over its places in steps, since
-    caches differ between them, of the median over rounds. The time of a step beyond its launches is divided between a
-    cost of each launch and one of the step by least squares: take plans of few launches and of many."""
-    seconds: dict[str, list[float]] = {}
-    for timed in (timed for timing in timings for timed in timing.launches):
-        seconds.setdefault(launch_key(timed.launch), []).append(timed.median)
-    means = {name: float(np.mean(values)) for name, values in seconds.items()}
-    return store.MeasuredTimes(datetime.date.today().isoformat(), *_overheads(timings), means)
-
-
-def _overheads(timings: Sequence[StepTiming]) -> tuple[float, float]:
-    """(seconds for each launch, seconds for a step) beyond the launches' own, none below 0."""
-    from scipy.optimize import nnls
-
-    rests = [timing.wall - sum(timed.median for timed in timing.launches) for timing in timings]
-    counts = np.array([(len(timing.launches), 1.0) for timing in timings])
-    (between, fixed), _ = nnls(counts, np.maximum(rests, 0.0))
-    return float(between), float(fixed)

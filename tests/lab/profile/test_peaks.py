@@ -1,5 +1,9 @@
+import json
+from dataclasses import asdict
+
 import numpy as np
 
+from edgelearn import records
 from edgelearn.device import QUADS, UNITS
 from edgelearn.lab.profile import Peaks
 from edgelearn.lab.profile import peaks as module
@@ -12,7 +16,7 @@ def test_measured(peaks, device):
     assert min(peaks.bandwidth) == 1 << 20 and max(peaks.bandwidth) <= device.memory // 4
     assert all(1e8 < speed < 1e14 for speed in peaks.bandwidth.values())
     assert peaks.memory <= peaks.cache
-    assert Peaks.from_dict(peaks.to_dict()) == peaks
+    assert records.parse(json.dumps(asdict(peaks)), Peaks) == peaks
 
 
 def test_every_type_that_a_unit_multiplies_has_a_peak(peaks, device):

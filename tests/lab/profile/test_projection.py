@@ -24,7 +24,7 @@ def record(kind: str, share: float) -> DeviceRecord:
 
 def test_a_step_of_ones_own_is_what_was_measured(roofline):
     own = DeviceRecord.of([roofline])
-    launches = [(point.name, point.bound, point.launches) for point in own.steps[0].points]
+    launches = [(point.name, point.bound, point.launches) for point in own.steps[0].kinds]
     assert expected(launches, efficiencies([own]), 0.0) == pytest.approx(roofline.busy)
 
 
