@@ -21,7 +21,7 @@ from edgelearn.data.features import DS_CNN_MLPERF, load_features
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import RunError
 from edgelearn.experiments.keywords.episodes import hold_out
-from edgelearn.federated import IID, ByGroup, Clients, Examples, LocalGrid, Reply, Rounds, Settings, make_strategy
+from edgelearn.federated import IID, ByGroup, Clients, Examples, LocalGrid, Reply, Server, ServerSettings, make_strategy
 from edgelearn.ops import Dense, ReLU
 
 CLIENTS, WORDS = 10, 8
@@ -96,9 +96,9 @@ def measure(
                 if kind == "none" and 0 not in bad:
                     continue
                 liars = flipped if kind == "label flip" else clients
-                model.weights, settings = start, Settings(CLIENTS, rounds, seed=seed, validation_frequency=rounds)
+                model.weights, settings = start, ServerSettings(CLIENTS, rounds, seed=seed, validation_frequency=rounds)
                 grid = BadClients(clients, liars, kind, count, seed)
-                federation = Rounds(model, model.changing, settings, make_strategy(name, 0.0), grid, test)
+                federation = Server(model, model.changing, settings, make_strategy(name, 0.0), grid, test)
                 try:
                     federation.fit()
                     found[name, kind, count] = model.evaluate(*test)["accuracy"]

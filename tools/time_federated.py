@@ -23,7 +23,7 @@ import psutil
 
 import edgelearn as el
 from edgelearn.experiments.sweep import ENVIRONMENT
-from edgelearn.federated import IID, Clients, Examples, FedAvg, LocalGrid, Rounds, Settings
+from edgelearn.federated import IID, Clients, Examples, FedAvg, LocalGrid, Server, ServerSettings
 from edgelearn.lab.measure import Worker, WorkerError, resident_bytes, usable_cores
 from edgelearn.models import ds_cnn
 from edgelearn.runtime import choose_device
@@ -55,8 +55,8 @@ class Local:
     def __init__(self, count: int) -> None:
         self.imports = resident_bytes()
         model, clients = make_clients(count)
-        self.rounds = Rounds(
-            model, model.changing, Settings(count, 0), FedAvg(), LocalGrid(clients), test_examples(clients)
+        self.rounds = Server(
+            model, model.changing, ServerSettings(count, 0), FedAvg(), LocalGrid(clients), test_examples(clients)
         )
 
     def imported(self) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,10 +14,9 @@ from edgelearn.data.features import LogMel, load_features
 from edgelearn.data.speech_commands import load_named
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, PlanError
-from edgelearn.federated import LabelsPerClient, Partition, Rounds
+from edgelearn.federated import LabelsPerClient, Partition, Server
 from edgelearn.federated.verification import (
     VERIFICATION_STRATEGIES,
-    Users,
     VerificationStrategy,
     make_verification_strategy,
     scores,
@@ -259,8 +257,8 @@ def report(seen: np.ndarray, owners: np.ndarray, unseen: np.ndarray) -> Report:
 VOICES = "voices"  # the network, in the run's folder, for `verify enrol`
 
 
-class VerificationRounds(Rounds):
-    """Rounds whose test verifies users: its labels are their numbers, -1 for people who took no part."""
+class VerificationServer(Server):
+    """A server whose test verifies users: its labels are their numbers, -1 for people who took no part."""
 
     strategy: VerificationStrategy
 
@@ -288,8 +286,8 @@ class VerificationExperiment(FederatedExperiment):
     kind, command, config_type = "verification", "edgelearn federated verify train", VerificationConfig
     tasks = TASKS
     config: VerificationConfig
-    rounds: VerificationRounds
-    rounds_type, clients_type = VerificationRounds, Users
+    rounds: VerificationServer
+    rounds_type = VerificationServer
 
     def compile(self, optimizer: Optimizer) -> None:
         self.model.compile(optimizer, self.config.make_strategy().loss, batchnorm=self.task.batchnorm)
@@ -297,9 +295,6 @@ class VerificationExperiment(FederatedExperiment):
     @property
     def partition(self) -> Partition:
         return LabelsPerClient(self.config.clients or 0, self.config.seed)
-
-    def clients_settings(self) -> Mapping[str, Any]:
-        return {"strategy": self.config.make_strategy()}
 
     def results(self, correct, total, loss, seconds):
         seen = int(np.sum(self.task.test[1] >= 0))

@@ -4,8 +4,7 @@ from .client import ClientMemory, Clients, Examples
 from .compression import Compressor, NoCompression, Partly
 from .messages import Grid, Instruction, LocalGrid, Reply, Size, size_of
 from .partition import IID, ByGroup, Dirichlet, LabelsPerClient, Partition, counts
-from .screening import Update, screen
-from .server import RoundRecord, Rounds, Settings
+from .server import RoundRecord, Server, ServerSettings, Update, screen
 from .strategy import (
     STRATEGIES,
     FedAdam,
@@ -25,6 +24,6 @@ from .strategy import (
 __all__ = [
     "IID", "STRATEGIES", "ByGroup", "ClientMemory", "Clients", "Compressor", "Dirichlet", "Examples", "FedAdam",
     "FedAvg", "FedAvgM", "FedMedian", "FedTrimmedAvg", "FedYogi", "Grid", "Instruction", "Krum", "LabelsPerClient",
-    "LocalGrid", "MultiKrum", "NoCompression", "NormClipping", "Partition", "Partly", "Reply", "RoundRecord", "Rounds",
-    "Settings", "Size", "Strategy", "Update", "counts", "make_strategy", "mean", "screen", "size_of",
+    "LocalGrid", "MultiKrum", "NoCompression", "NormClipping", "Partition", "Partly", "Reply", "RoundRecord", "Server",
+    "ServerSettings", "Size", "Strategy", "Update", "counts", "make_strategy", "mean", "screen", "size_of",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from edgelearn.interop.weights import Weights
 from edgelearn.train import Subset, Trainer
 from edgelearn.train.sources import Source
 
-from .compression import Compressor, Copy, NoCompression, at_round, keeps_state, start_of
+from .compression import Compressor, NoCompression, at_round, keeps_state, receive, start_of
 from .messages import Instruction, Reply, split_own
 from .privacy import Masks
+from .strategy import FedAvg, Strategy
 
 _SUFFIX = ".safetensors"
 
@@ -94,8 +95,8 @@ class Clients:
     - `trainer`: the open session; its plan has programs for every client's number of examples.
     - `weights`: all weights of the network; what doesn't travel stays as it is.
     - `examples`: the data, by client.
-    - `epochs`: over a client's examples in each round.
-    - `seed`: of the order of examples and of lossy compression.
+    - `epochs`: number of passes over a client's examples in each round.
+    - `seed`: draws the order of examples and the rounding of lossy compression.
     - `compressor`: of the changes that are sent back (default none).
     - `memory`: what clients keep from round to round; a compressor with error feedback, such as "topk:0.01", and `down`
       need one (default: nothing is kept).
@@ -103,6 +104,10 @@ class Clients:
     - `steps`: updates of a client in a round, in place of epochs, each with a mini-batch of the trainer's size that is
       drawn from its examples (default None: epochs).
     - `masks`: hide changes from the server, in place of compression (default none).
+    - `strategy`: the server's, which may give a client targets of its own in place of labels, such as the vector that
+      verifies a user (default FedAvg: labels).
+
+    Raises PlanError for arguments that contradict each other.
     """
 
     trainer: Trainer
@@ -115,6 +120,7 @@ class Clients:
     down: Compressor | None = None
     steps: int | None = None
     masks: Masks | None = None
+    strategy: Strategy = field(default_factory=FedAvg)
 
     def __post_init__(self) -> None:
         if self.down is not None and self.memory is None:
@@ -124,31 +130,10 @@ class Clients:
                 "Clients that compress with error feedback, as topk does, keep what a message left out for the next "
                 "one: give memory=ClientMemory(folder)."
             )
+        if self.masks and self.strategy.own_size:
+            raise PlanError("Masks hide nothing where users send their vectors: choose a strategy that doesn't.")
         self.names = sorted(self.trainer.training.session.changing)
         self.shapes = [self.weights[name].shape for name in self.names]
-
-    @property
-    def own_size(self) -> int:
-        """Number of values that a client has of its own, as the server's strategy says."""
-        return 0
-
-    def targets(self, client: int, chosen: np.ndarray, own: np.ndarray) -> np.ndarray:
-        """Return the targets of the examples that a client trains with, (n, ...).
-
-        Arguments:
-        - `client`: its number.
-        - `chosen`: numbers of the examples, (n,).
-        - `own`: what the server sent of the client's own, (own_size,); zeros in its first round.
-        """
-        return self.examples.y[chosen]
-
-    def moved(self, x: Source, targets: np.ndarray) -> np.ndarray:
-        """Return what a client's own values become, float32 (own_size,).
-
-        It is called before the network is trained with `x` and `targets`: both follow the gradient at the weights that
-        the client received.
-        """
-        return np.empty(0, np.float32)
 
     def answer(self, data: bytes) -> bytes:
         """Carry out an instruction. What a client can't do is the `problem` of its reply.
@@ -171,15 +156,19 @@ class Clients:
             raise FormatError(f"there is no round {number} of a client {client}: {len(self.examples.parts)} are here")
         start = time.perf_counter()
         kept = self.memory.load(client, number) if self.memory else {}
-        payload, own = split_own(instruction.payload, self.own_size)
-        received = self._received(payload, kept)
+        payload, own = split_own(instruction.payload, self.strategy.own_size)
+        if self.down is None:
+            received = NoCompression().decode(payload, self.shapes)
+        else:
+            received = receive(self.down, payload, self.shapes, kept)
         chosen = self._chosen(number, client)
         epochs = self.epochs if self.steps is None else 1
-        x = _Round(self.examples.x, chosen, (number - 1) * epochs)
-        targets = self.targets(client, chosen, own)
+        x = _RoundExamples(self.examples.x, chosen, (number - 1) * epochs)
+        targets = self.strategy.targets(client, self.examples.y[chosen], own, self.seed)
         begun = start_of(self.compressor, received, kept)
         self.trainer.load(self.weights | dict(zip(self.names, begun, strict=True)))
-        moved = self.moved(x, targets)
+        if self.strategy.own_size:  # both follow the gradient at the weights that the client received
+            own = self.strategy.moved(targets[0], self.trainer.predict(x))
         history = self.trainer.fit(x, targets, epochs)
         trained = self.trainer.weights
         changes = [trained[name] - before for name, before in zip(self.names, begun, strict=True)]
@@ -188,10 +177,12 @@ class Clients:
         else:
             rng = np.random.default_rng([self.seed, _COMPRESSION, number, client])
             payload = at_round(self.compressor, number).encode(changes, rng, kept)
-        payload += moved.tobytes()
-        last = {name: values[-1] for name, values in history.history.items() if name != "seconds"}
-        metrics = last | {"seconds": round(time.perf_counter() - start, 4), **self._bytes()}
-        return Reply(number, client, payload, len(x), metrics), kept
+        metrics = {name: values[-1] for name, values in history.history.items() if name != "seconds"}
+        metrics |= {
+            "seconds": round(time.perf_counter() - start, 4), "planned": self.trainer.plan.peak_bytes,
+            "allocated": self.trainer.training.session.allocated_bytes,
+        }  # fmt: skip
+        return Reply(number, client, payload + own.tobytes(), len(x), metrics), kept
 
     def _chosen(self, number: int, client: int) -> np.ndarray:
         """Numbers of the examples of a round, in a random order."""
@@ -201,24 +192,13 @@ class Clients:
         count = self.steps * self.trainer.plan.request.batch_size
         return rng.choice(part, count, replace=len(part) < count)
 
-    def _received(self, payload: bytes, kept: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """The weights that a message leads to; with `down` they are kept, since the next one changes them."""
-        if self.down is None:
-            return NoCompression().decode(payload, self.shapes)
-        return Copy(self.down).receive(payload, self.shapes, kept)
 
-    def _bytes(self) -> Mapping[str, float]:
-        """Planned and allocated device memory."""
-        session = self.trainer.training.session
-        return {"planned": self.trainer.plan.peak_bytes, "allocated": session.allocated_bytes}
-
-
-class _Round(Subset):
+class _RoundExamples(Subset):
     """Examples of a round. Those that differ from epoch to epoch, do so from round to round.
 
     Arguments:
     - `source`, `indices`: see Subset.
-    - `before`: epochs before this round.
+    - `before`: number of epochs before this round.
     """
 
     def __init__(self, source: Source, indices: np.ndarray, before: int) -> None:

@@ -1,11 +1,4 @@
-"""How arrays become the bytes of a message: float32, int8, the largest entries or their signs, with error feedback.
-
-Places of the largest entries are ascending indices, packed to the bit by a Golomb-Rice code (Golomb 1966; Rice 1979):
-`pack` codes the number of places between an index and the one before. The lowest `low_bits(limit, count)` bits of all
-such gaps come first, as they are; after them the rest of each gap is so many zeros and a one. The number of low bits is
-the best one for indices drawn at random, which then take at most 3 % more than the entropy if they are up to a fifth of
-all. The size depends on the indices; `most` is the largest.
-"""
+"""How arrays become the bytes of a message: float32, int8, the largest entries or their signs, with error feedback."""
 
 from __future__ import annotations
 
@@ -19,13 +12,19 @@ import numpy as np
 
 from edgelearn.errors import FormatError, NonFiniteError, PlanError, UsageError
 
+Arrays = list[np.ndarray]
 Shapes = Sequence[tuple[int, ...]]
+State = dict[str, np.ndarray]
+
+_LARGEST = 127  # integer of int8
+_QUARTER = 0.25  # share of the entries of one stage of a warm-up that the next one sends
+_GOLDEN = (sqrt(5) - 1) / 2
 
 
 class Decoder(Protocol):
     """Turns the bytes of a message into arrays."""
 
-    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
+    def decode(self, data: bytes, shapes: Shapes) -> Arrays:
         """Return arrays of `shapes`, float32 unless the decoder says otherwise. Raises FormatError for bytes that can't
         be these."""
         ...
@@ -38,7 +37,7 @@ class Compressor(Decoder, Protocol):
     message to the next. One with an attribute `keeps_state` that is True can't do without.
     """
 
-    def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
+    def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: State) -> bytes:
         """Return the bytes of float32 `arrays`. `rng` draws what is random; `state` is changed in place."""
         ...
 
@@ -52,9 +51,7 @@ def at_round(compressor: D, number: int) -> D:
     return method(number) if method else compressor
 
 
-def start_of(
-    compressor: Compressor, arrays: Sequence[np.ndarray], state: Mapping[str, np.ndarray]
-) -> list[np.ndarray]:  # fmt: skip
+def start_of(compressor: Compressor, arrays: Sequence[np.ndarray], state: Mapping[str, np.ndarray]) -> Arrays:
     """Return the weights from which a client trains that received `arrays`: `compressor.start(arrays, state)` if it has
     that method, else `arrays` themselves."""
     method = getattr(compressor, "start", None)
@@ -64,67 +61,6 @@ def start_of(
 def keeps_state(compressor: Compressor) -> bool:
     """True for a compressor that loses something unless its `state` is kept from message to message."""
     return getattr(compressor, "keeps_state", False)
-
-
-class NoCompression:
-    """float32, little-endian, packed without gaps."""
-
-    def size(self, shapes: Shapes) -> int:
-        """Bytes of a message."""
-        return 4 * sum(map(prod, shapes))
-
-    def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
-        return b"".join(np.ascontiguousarray(array, "<f4").tobytes() for array in arrays)
-
-    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
-        sizes = [prod(shape) for shape in shapes]
-        if len(data) != (size := self.size(shapes)):
-            raise FormatError(f"{len(data):,} bytes are not the {size:,} of {sum(sizes):,} float32 values.")
-        flat = np.frombuffer(data, "<f4").astype(np.float32)
-        parts = np.split(flat, np.cumsum(sizes)[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
-@dataclass(frozen=True)
-class Partly:
-    """Compresses some arrays and sends the others as float32: a lossy change of a variance may make it negative, and
-    changes of statistics are large beside those of weights, so that top-k would send nothing else.
-
-    Arguments:
-    - `compressor`: of the arrays that are compressed.
-    - `exact`: for each array, whether it is sent as float32.
-    """
-
-    compressor: Compressor
-    exact: tuple[bool, ...]
-
-    @property
-    def keeps_state(self) -> bool:
-        return keeps_state(self.compressor)
-
-    def at_round(self, number: int) -> Partly:
-        return replace(self, compressor=at_round(self.compressor, number))
-
-    def start(self, arrays: Sequence[np.ndarray], state: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        lossy, exact = self._divided(arrays)
-        parts = iter(start_of(self.compressor, lossy, state)), iter(exact)
-        return [next(parts[whole]) for whole in self.exact]
-
-    def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
-        lossy, exact = self._divided(arrays)
-        return self.compressor.encode(lossy, rng, state) + NoCompression().encode(exact, rng, state)
-
-    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
-        lossy, exact = self._divided(shapes)
-        end = len(data) - NoCompression().size(exact)
-        if end < 0:
-            raise FormatError(f"{len(data):,} bytes are too few for {len(exact)} arrays of float32.")
-        parts = iter(self.compressor.decode(data[:end], lossy)), iter(NoCompression().decode(data[end:], exact))
-        return [next(parts[whole]) for whole in self.exact]
-
-    def _divided(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        lossy = [value for value, exact in zip(values, self.exact, strict=True) if not exact]
-        return lossy, [value for value, exact in zip(values, self.exact, strict=True) if exact]
 
 
 def flatten(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -138,7 +74,7 @@ def flatten(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.ravel(array) for array in arrays] or [np.empty(0)], dtype=np.float32, casting="same_kind")
 
 
-def split(flat: np.ndarray, shapes: Shapes) -> list[np.ndarray]:
+def split(flat: np.ndarray, shapes: Shapes) -> Arrays:
     """The inverse of `flatten`."""
     ends = np.cumsum([prod(shape) for shape in shapes])[:-1]
     return [part.reshape(shape) for part, shape in zip(np.split(flat, ends), shapes, strict=True)]
@@ -146,7 +82,7 @@ def split(flat: np.ndarray, shapes: Shapes) -> list[np.ndarray]:
 
 def count(shapes: Shapes) -> int:
     """Number of all values."""
-    return sum(prod(shape) for shape in shapes)
+    return sum(map(prod, shapes))
 
 
 def checked(array: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
@@ -159,102 +95,78 @@ def checked(array: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
     return array
 
 
-def check_size(data: bytes, size: int, what: str) -> None:
-    """Raises FormatError unless `data` has `size` bytes."""
-    if len(data) != size:
+def check_size(data: bytes, what: str, most: int, least: int | None = None) -> None:
+    """Raises FormatError unless `data` has `least` (default: `most`) to `most` bytes."""
+    if not (most if least is None else least) <= len(data) <= most:
         raise FormatError(
-            f"A message of {len(data):,} bytes can't be {what}, which takes {size:,}. Sender and receiver must use the "
+            f"A message of {len(data):,} bytes can't be {what}, which takes {most:,}. Sender and receiver must use the "
             "same compression and the same network."
         )
 
 
-_GOLDEN = (sqrt(5) - 1) / 2
+class _Values(Compressor):
+    """Base of the codes with the same number of bits for each value, after a float32 for each array, its scale."""
+
+    bits: ClassVar[int]
+    what: ClassVar[str]
+    scales: ClassVar[bool] = True
+
+    def size(self, values: int, arrays: int) -> int:
+        """Number of bytes of so many values of so many arrays."""
+        return 4 * arrays * self.scales - (-values * self.bits // 8)
+
+    def decode(self, data, shapes):
+        check_size(data, f"{count(shapes):,} {self.what}", self.size(count(shapes), len(shapes)))
+        scales = np.frombuffer(data, "<f4", len(shapes) * self.scales).astype(np.float32)
+        values = self._read(np.frombuffer(data, np.uint8, offset=4 * len(scales)), count(shapes))
+        if self.scales:
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = values * np.repeat(scales, [prod(shape) for shape in shapes])
+            if not (np.isfinite(scales) & (scales >= 0)).all() or not np.isfinite(values).all():
+                raise FormatError(f"A message of {self.what} has a scale below 0 or not finite: leave it out.")
+        return split(values, shapes)
+
+    def _read(self, data: np.ndarray, values: int) -> np.ndarray:
+        """The values before they are scaled, float32, from their bytes, uint8."""
+        raise NotImplementedError
 
 
-def low_bits(limit: int, count: int) -> int:
-    """Low bits of a gap: Kiely 2004, "Selecting the Golomb parameter in Rice coding", equation 14."""
-    if not 0 < count < limit:
-        return 0
-    return max(0, 1 + floor(log2(log(_GOLDEN) / log(1 - count / limit))))
+class NoCompression(_Values):
+    """float32, little-endian, packed without gaps."""
 
+    bits, what, scales = 32, "values in float32", False
 
-def most(limit: int, count: int) -> int:
-    """Bytes that `count` ascending indices below `limit` take at most."""
-    low = low_bits(limit, count)
-    return -(-(count * (low + 1) + ((limit - count) >> low)) // 8) if count else 0
+    def encode(self, arrays, rng, state):
+        return b"".join(np.ascontiguousarray(array, "<f4").tobytes() for array in arrays)
 
-
-def pack(indices: np.ndarray, limit: int) -> bytes:
-    """Return the bytes of ascending indices, int (count,), all below `limit`."""
-    count = len(indices)
-    low = low_bits(limit, count)
-    gaps = np.diff(indices, prepend=-1) - 1
-    ends = count * low + np.cumsum((gaps >> low) + 1)  # behind each one
-    bits = np.zeros(ends[-1] if count else 0, np.uint8)
-    bits[: count * low] = ((gaps[:, None] >> np.arange(low)) & 1).reshape(-1)
-    bits[ends - 1] = 1
-    return np.packbits(bits).tobytes()
-
-
-def unpack(data: bytes, limit: int, count: int) -> np.ndarray:
-    """Return indices, int64 (count,), of what `pack` returned. Raises FormatError if these aren't so many ascending
-    indices below `limit`, in as few bytes as they need."""
-    low = low_bits(limit, count)
-    bits = np.unpackbits(np.frombuffer(data, np.uint8))
-    ones = np.flatnonzero(bits[count * low :])
-    used = count * low + (int(ones[-1]) + 1 if len(ones) else 0)
-    if len(ones) != count or len(data) != -(-used // 8):
-        raise FormatError(f"A message has {len(ones):,} indices in {len(data):,} bytes, not {count:,}: leave it out.")
-    lows = (bits[: count * low].reshape(count, low).astype(np.int64) << np.arange(low)).sum(1)
-    indices = np.cumsum((np.diff(ones, prepend=-1) - 1 << low) + lows + 1) - 1
-    if count and indices[-1] >= limit:
-        raise FormatError(f"A message has indices that aren't below {limit:,}: leave it out.")
-    return indices
-
-
-LARGEST = 127
+    def _read(self, data, values):
+        return data.view("<f4").astype(np.float32)
 
 
 @dataclass(frozen=True)
-class Int8:
+class Int8(_Values):
     """Integers of 8 bits with a float32 scale for each array, rounded up or down at random so that the mean is exact
     (Alistarh et al. 2017, "QSGD").
 
     A message is the scales, then the integers. Scale times 127 is the largest absolute value of an array.
     """
 
-    def size(self, shapes: Shapes) -> int:
-        """Bytes of a message."""
-        return 4 * len(shapes) + count(shapes)
+    bits, what = 8, "values in int8"
 
-    def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
-        shapes = [array.shape for array in arrays]
-        flat = flatten(arrays)
-        scales = np.array([np.abs(part).max(initial=0) / LARGEST for part in split(flat, shapes)], "<f4")
-        scale = np.repeat(scales.astype(np.float64), _sizes(shapes))
+    def encode(self, arrays, rng, state):
+        flat, shapes = flatten(arrays), [array.shape for array in arrays]
+        scales = np.array([np.abs(part).max(initial=0) / _LARGEST for part in split(flat, shapes)], "<f4")
+        scale = np.repeat(scales.astype(np.float64), [array.size for array in arrays])
         scaled = np.divide(flat, scale, out=np.zeros(len(flat)), where=scale > 0)
         rounded = np.floor(scaled + rng.random(len(flat)))
-        return scales.tobytes() + np.clip(rounded, -LARGEST, LARGEST).astype(np.int8).tobytes()
+        return scales.tobytes() + np.clip(rounded, -_LARGEST, _LARGEST).astype(np.int8).tobytes()
 
-    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
-        check_size(data, self.size(shapes), f"{count(shapes):,} values in int8")
-        scales = np.frombuffer(data, "<f4", len(shapes)).astype(np.float32)
-        if not (np.isfinite(scales) & (scales >= 0)).all():
-            raise FormatError("A message in int8 has a scale that isn't a finite number of at least 0: leave it out.")
-        values = np.frombuffer(data, np.int8, offset=4 * len(shapes))
-        with np.errstate(over="ignore"):
-            flat = values.astype(np.float32) * np.repeat(scales, _sizes(shapes))
-        if not np.isfinite(flat).all():
-            raise FormatError("A message in int8 has a scale that makes infinities: leave it out.")
-        return split(flat, shapes)
-
-
-def _sizes(shapes: Shapes) -> list[int]:
-    return [prod(shape) for shape in shapes]
+    def _read(self, data, values):
+        return data.view(np.int8).astype(np.float32)
 
 
 @dataclass(frozen=True)
-class Signs:
+class Signs(_Values):
     """A bit for each entry, and the mean absolute value of each array, which all its entries get (Seide et al. 2014;
     with `TopK`, Sattler et al. 2019, "Robust and communication-efficient federated learning from non-IID data").
 
@@ -262,30 +174,21 @@ class Signs:
     `ErrorFeedback`.
     """
 
-    def size(self, shapes: Shapes) -> int:
-        """Bytes of a message."""
-        return 4 * len(shapes) + -(-count(shapes) // 8)
+    bits, what = 1, "signs"
 
-    def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
+    def encode(self, arrays, rng, state):
         means = [np.abs(array).mean(dtype=np.float64) if array.size else 0.0 for array in arrays]
         return np.array(means, "<f4").tobytes() + np.packbits(flatten(arrays) > 0).tobytes()
 
-    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
-        values = count(shapes)
-        check_size(data, self.size(shapes), f"{values:,} signs")
-        means = np.frombuffer(data, "<f4", len(shapes))
-        bits = np.unpackbits(np.frombuffer(data, np.uint8, offset=4 * len(shapes)))
-        if not (np.isfinite(means) & (means >= 0)).all() or bits[values:].any():
-            raise FormatError("A message of signs has a mean below 0 or not finite, or more bits: leave it out.")
-        signs = split(2 * bits[:values].astype(np.float32) - 1, shapes)
-        return [np.float32(mean) * part for mean, part in zip(means, signs, strict=True)]
-
-
-_QUARTER = 0.25  # share of the entries of one stage of a warm-up that the next one sends
+    def _read(self, data, values):
+        bits = np.unpackbits(data)
+        if bits[values:].any():
+            raise FormatError("A message of signs has more bits than values: leave it out.")
+        return 2 * bits[:values].astype(np.float32) - 1
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(Compressor):
     """The entries of largest absolute value, from all arrays together; the others count as 0 (Aji and Heafield 2017,
     "Sparse communication for distributed gradient descent").
 
@@ -317,28 +220,25 @@ class TopK:
         stage = (number - 1) // self.warm_up
         return TopK(max(self.fraction, _QUARTER ** (stage + 1)), self.values)
 
-    def largest_size(self, shapes: Shapes) -> int:
-        """Most bytes of a message; places that lie close together take fewer."""
-        n, k = self._counts(shapes)
-        return self._values_size(shapes) + most(n, k)
-
-    def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
+    def encode(self, arrays, rng, state):
         flat, shapes = flatten(arrays), [array.shape for array in arrays]
-        places = _largest(np.abs(flat), self._counts(shapes)[1])
-        values = split(flat[places], self._parts(places, shapes))
-        return self.values.encode(values, rng, state) + pack(places, len(flat))
+        sizes, k = np.abs(flat), self._sent(len(flat))
+        least = np.partition(sizes, len(sizes) - k)[len(sizes) - k] if k else np.inf
+        above = np.flatnonzero(sizes > least)
+        places = np.sort(np.concatenate([above, np.flatnonzero(sizes == least)[: k - len(above)]]))
+        return self.values.encode(split(flat[places], self._parts(places, shapes)), rng, state) + pack_indices(
+            places, len(flat)
+        )
 
-    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
-        n, k = self._counts(shapes)
-        start = self._values_size(shapes)
-        if not start <= len(data) <= self.largest_size(shapes):
-            raise FormatError(
-                f"A message of {len(data):,} bytes can't be the {k:,} largest of {n:,} values. Sender and receiver "
-                "must use the same compression and the same network."
-            )
-        places = unpack(data[start:], n, k)
+    def decode(self, data, shapes):
+        n = count(shapes)
+        k = self._sent(n)
+        # However many entries each array sends: the size depends on how many all send, and on the number of arrays.
+        end = self.values.size(k, len(shapes) if isinstance(self.values, Signs) else 1)
+        check_size(data, f"the {k:,} largest of {n:,} values", end + most_bytes(n, k), least=end)
+        places = unpack_indices(data[end:], n, k)
         flat = np.zeros(n, np.float32)
-        flat[places] = np.concatenate(self.values.decode(data[:start], self._parts(places, shapes)))
+        flat[places] = np.concatenate(self.values.decode(data[:end], self._parts(places, shapes)))
         return split(flat, shapes)
 
     def _parts(self, places: np.ndarray, shapes: Shapes) -> Shapes:
@@ -348,29 +248,60 @@ class TopK:
         ends = np.searchsorted(places, np.cumsum([0, *map(prod, shapes)]))
         return [(int(size),) for size in np.diff(ends)]
 
-    def _values_size(self, shapes: Shapes) -> int:
-        """Bytes of the values in a message."""
-        k, others = self._counts(shapes)[1], len(shapes) - 1
-        # However many entries each array sends: the size depends on how many all send, and on the number of arrays.
-        return self.values.size([(k,), *[(0,)] * (others if isinstance(self.values, Signs) else 0)])
-
-    def _counts(self, shapes: Shapes) -> tuple[int, int]:
-        """(all entries, those that are sent)."""
-        n = count(shapes)
-        return n, min(n, ceil(self.fraction * n))
+    def _sent(self, values: int) -> int:
+        """Number of entries that are sent of so many."""
+        return min(values, ceil(self.fraction * values))
 
 
-def _largest(sizes: np.ndarray, k: int) -> np.ndarray:
-    """Places of the `k` largest of `sizes`, ascending; of equal ones the first."""
-    if k == 0:
-        return np.empty(0, np.int64)
-    least = np.partition(sizes, len(sizes) - k)[len(sizes) - k]
-    above = np.flatnonzero(sizes > least)
-    return np.sort(np.concatenate([above, np.flatnonzero(sizes == least)[: k - len(above)]]))
+# Places of the largest entries are ascending indices in a Golomb-Rice code (Golomb 1966; Rice 1979) of the gaps between
+# them. The lowest `low_bits` bits of all gaps come first, as they are; after them the rest of each gap is so many zeros
+# and a one. The number of low bits is the best one for indices drawn at random, which then take at most 3 % more than
+# the entropy if they are up to a fifth of all.
+
+
+def low_bits(limit: int, count: int) -> int:
+    """Low bits of a gap: Kiely 2004, "Selecting the Golomb parameter in Rice coding", equation 14."""
+    if not 0 < count < limit:
+        return 0
+    return max(0, 1 + floor(log2(log(_GOLDEN) / log(1 - count / limit))))
+
+
+def most_bytes(limit: int, count: int) -> int:
+    """Bytes that `count` ascending indices below `limit` take at most; those that lie close together take fewer."""
+    low = low_bits(limit, count)
+    return -(-(count * (low + 1) + ((limit - count) >> low)) // 8) if count else 0
+
+
+def pack_indices(indices: np.ndarray, limit: int) -> bytes:
+    """Return the bytes of ascending indices, int (count,), all below `limit`."""
+    count = len(indices)
+    low = low_bits(limit, count)
+    gaps = np.diff(indices, prepend=-1) - 1
+    ends = count * low + np.cumsum((gaps >> low) + 1)  # after each one
+    bits = np.zeros(ends[-1] if count else 0, np.uint8)
+    bits[: count * low] = ((gaps[:, None] >> np.arange(low)) & 1).reshape(-1)
+    bits[ends - 1] = 1
+    return np.packbits(bits).tobytes()
+
+
+def unpack_indices(data: bytes, limit: int, count: int) -> np.ndarray:
+    """Return indices, int64 (count,), of what `pack_indices` returned. Raises FormatError if these aren't so many
+    ascending indices below `limit`, in as few bytes as they need."""
+    low = low_bits(limit, count)
+    bits = np.unpackbits(np.frombuffer(data, np.uint8))
+    ones = np.flatnonzero(bits[count * low :])
+    used = count * low + (int(ones[-1]) + 1 if len(ones) else 0)
+    if len(ones) != count or len(data) != -(-used // 8):
+        raise FormatError(f"A message has {len(ones):,} indices in {len(data):,} bytes, not {count:,}: leave it out.")
+    lows = (bits[: count * low].reshape(count, low).astype(np.int64) << np.arange(low)).sum(1)
+    indices = np.cumsum((np.diff(ones, prepend=-1) - 1 << low) + lows + 1) - 1
+    if count and indices[-1] >= limit:
+        raise FormatError(f"A message has indices that aren't below {limit:,}: leave it out.")
+    return indices
 
 
 @dataclass(frozen=True)
-class ErrorFeedback:
+class ErrorFeedback(Compressor):
     """Another compressor, whose errors are kept in the sender's state and added to what it sends next (Seide et al.
     2014, "1-bit stochastic gradient descent"; Karimireddy et al. 2019 on why it converges).
 
@@ -387,38 +318,77 @@ class ErrorFeedback:
     def at_round(self, number: int) -> ErrorFeedback:
         return replace(self, compressor=at_round(self.compressor, number))
 
-    def start(self, arrays: Sequence[np.ndarray], state: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    def start(self, arrays: Sequence[np.ndarray], state: Mapping[str, np.ndarray]) -> Arrays:
         """Return the weights from which a client trains that received `arrays`."""
-        if not self.ahead:
-            return list(arrays)
-        return [array + _kept(state, number, array.shape) for number, array in enumerate(arrays)]
+        return self._wanted(arrays, state) if self.ahead else list(arrays)
 
-    def encode(self, arrays: Sequence[np.ndarray], rng: np.random.Generator, state: dict[str, np.ndarray]) -> bytes:
-        wanted = [array + _kept(state, number, array.shape) for number, array in enumerate(arrays)]
+    def encode(self, arrays, rng, state):
+        wanted = self._wanted(arrays, state)
         data = self.compressor.encode(wanted, rng, state)
         sent = self.compressor.decode(data, [array.shape for array in arrays])
-        state |= {_left_out(number): w - s for number, (w, s) in enumerate(zip(wanted, sent, strict=True))}
+        state |= {f"left out/{number}": w - s for number, (w, s) in enumerate(zip(wanted, sent, strict=True))}
         return data
 
-    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
+    def decode(self, data, shapes):
         return self.compressor.decode(data, shapes)
 
-
-def _kept(state: Mapping[str, np.ndarray], number: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the part of an array that was left out of the last message."""
-    kept = state.get(_left_out(number), np.zeros(shape, np.float32))
-    return checked(kept, shape, f"What a client kept of array {number}")
-
-
-def _left_out(number: int) -> str:
-    """The key in the state of what was left out of an array."""
-    return f"left out/{number}"
+    def _wanted(self, arrays: Sequence[np.ndarray], state: Mapping[str, np.ndarray]) -> Arrays:
+        """Arrays and what was left out of them in the last message."""
+        late = [state.get(f"left out/{n}", np.zeros(array.shape, np.float32)) for n, array in enumerate(arrays)]
+        return [
+            array + checked(kept, array.shape, f"What a client kept of array {number}")
+            for number, (array, kept) in enumerate(zip(arrays, late, strict=True))
+        ]
 
 
-_VALUES = {None: NoCompression, "int8": Int8, "sign": Signs}
+@dataclass(frozen=True)
+class Partly(Compressor):
+    """Compresses some arrays and sends the others as float32: a lossy change of a variance may make it negative, and
+    changes of statistics are large beside those of weights, so that top-k would send nothing else.
+
+    Arguments:
+    - `compressor`: of the arrays that are compressed.
+    - `exact`: for each array, whether it is sent as float32.
+    """
+
+    compressor: Compressor
+    exact: tuple[bool, ...]
+
+    @property
+    def keeps_state(self) -> bool:
+        return keeps_state(self.compressor)
+
+    def at_round(self, number: int) -> Partly:
+        return replace(self, compressor=at_round(self.compressor, number))
+
+    def start(self, arrays: Sequence[np.ndarray], state: Mapping[str, np.ndarray]) -> Arrays:
+        lossy, exact = self._divided(arrays)
+        return self._joined(start_of(self.compressor, lossy, state), exact)
+
+    def encode(self, arrays, rng, state):
+        lossy, exact = self._divided(arrays)
+        return self.compressor.encode(lossy, rng, state) + NoCompression().encode(exact, rng, state)
+
+    def decode(self, data, shapes):
+        lossy, exact = self._divided(shapes)
+        end = len(data) - 4 * count(exact)
+        if end < 0:
+            raise FormatError(f"{len(data):,} bytes are too few for {len(exact)} arrays of float32.")
+        return self._joined(self.compressor.decode(data[:end], lossy), NoCompression().decode(data[end:], exact))
+
+    def _divided(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        pairs = list(zip(values, self.exact, strict=True))
+        return [value for value, exact in pairs if not exact], [value for value, exact in pairs if exact]
+
+    def _joined(self, lossy: Arrays, exact: Arrays) -> Arrays:
+        parts = iter(lossy), iter(exact)
+        return [next(parts[whole]) for whole in self.exact]
+
+
 _TOP_K = re.compile(
     r"topk:(?P<fraction>[\d.]*\d(e-\d+)?)(\+(?P<values>int8|sign))?(\+warmup:(?P<rounds>\d{1,9}))?(?P<ahead>\+ahead)?"
 )
+_VALUES = {None: NoCompression, "float32": NoCompression, "int8": Int8, "sign": Signs}
 
 
 def make_compressor(name: str) -> Compressor:
@@ -431,10 +401,8 @@ def make_compressor(name: str) -> Compressor:
 
     Raises UsageError for another name.
     """
-    if name == "float32":
-        return NoCompression()
-    if name == "int8":
-        return Int8()
+    if name in ("float32", "int8"):  # signs alone need error feedback
+        return _VALUES[name]()
     if found := _TOP_K.fullmatch(name):
         values = _VALUES[found["values"]]()
         return ErrorFeedback(TopK(float(found["fraction"]), values, int(found["rounds"] or 0)), bool(found["ahead"]))
@@ -444,12 +412,13 @@ def make_compressor(name: str) -> Compressor:
     )
 
 
-_WHOLE, _CHANGE = 0, 1
-_HEADER = 5  # bytes: kind, version
+# A message from the server begins with its kind, a byte, and the version of the weights, four bytes.
+_WHOLE, _CHANGE, _HEADER = b"\0", b"\1", 5
 
 
 class Downlink:
-    """The server's side. It keeps the weights that clients can compute from its messages, which are the same for all.
+    """The server's side of compressed weights. It keeps those that clients can compute from its messages, which are the
+    same for all.
 
     A message holds the change of these since the message before, or, for a client that doesn't have that one, all of
     them as float32. What a lossy compressor leaves out stays in the difference to the server's own weights, and is sent
@@ -468,96 +437,82 @@ class Downlink:
 
     def advance(self, weights: Sequence[np.ndarray], rng: np.random.Generator) -> None:
         """Make the messages of the next round. `weights`: the server's; `rng` draws what is random."""
-        shapes = [array.shape for array in self.arrays]
-        difference = [new - old for new, old in zip(weights, self.arrays, strict=True)]
         compressor = at_round(self.compressor, self.version + 1)
-        self._change = compressor.encode(difference, rng, {})
-        change = compressor.decode(self._change, shapes)
+        self._change = compressor.encode([new - old for new, old in zip(weights, self.arrays, strict=True)], rng, {})
+        change = compressor.decode(self._change, [array.shape for array in self.arrays])
         self.arrays = [old + d for old, d in zip(self.arrays, change, strict=True)]
         self.version += 1
 
     def message(self, client: int) -> bytes:
         """Return the message of this round for a client, and count it as received."""
-        has_last = self.version > 0 and self.versions.get(client) == self.version - 1
+        changes = self.version > 0 and self.versions.get(client) == self.version - 1
         self.versions[client] = self.version
-        kind, payload = (_CHANGE, self._change) if has_last else (_WHOLE, _encode_whole(self.arrays))
-        return bytes([kind]) + self.version.to_bytes(4, "little") + payload
+        payload = self._change if changes else NoCompression().encode(self.arrays, np.random.default_rng(0), {})
+        return (_CHANGE if changes else _WHOLE) + self.version.to_bytes(4, "little") + payload
 
     def forget(self, client: int) -> None:
         """Send all weights to a client next time, as after a failure."""
         self.versions.pop(client, None)
 
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> State:
         """Arrays for a checkpoint, by name."""
         clients = np.array(sorted(self.versions.items()), np.int64).reshape(-1, 2)
-        arrays = {_weights_name(number): array for number, array in enumerate(self.arrays)}
-        return arrays | {"version": np.array([self.version]), "clients": clients}
+        return _kept(self.arrays, self.version) | {"clients": clients}
 
-    def restore(self, state: dict[str, np.ndarray]) -> None:
+    def restore(self, state: State) -> None:
         """Return to where `state` was called. Raises KeyError or FormatError, and changes nothing, if that was another
         federation."""
         clients = state["clients"]
         if clients.shape[1:] != (2,) or clients.dtype.kind != "i":
             raise FormatError(f"The versions of clients have shape {clients.shape} and type {clients.dtype}.")
         arrays = [
-            np.array(checked(state[_weights_name(number)], array.shape, f"The weights {number} that clients have"))
+            np.array(checked(state[f"weights/{number}"], array.shape, f"The weights {number} that clients have"))
             for number, array in enumerate(self.arrays)
         ]
         self.version, self.arrays = _version(state), arrays
         self.versions = {int(client): int(version) for client, version in clients}
 
 
-class Copy:
-    """A client's side: the weights as the messages of a `Downlink` left them.
+def receive(compressor: Compressor, data: bytes, shapes: Shapes, state: State) -> Arrays:
+    """Return the weights that a client has after a message of a `Downlink`.
 
     Arguments:
     - `compressor`: the server's.
+    - `data`: the message.
+    - `shapes`: of the weights.
+    - `state`: what the client keeps, by name; it is changed in place.
+
+    Raises FormatError for bytes that can't be a message, and for a change of weights that the client doesn't have.
     """
-
-    def __init__(self, compressor: Compressor) -> None:
-        self.compressor = compressor
-
-    def receive(self, data: bytes, shapes: Shapes, state: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the weights after a message. `state`: what the client keeps, by name; it is changed in place.
-
-        Raises FormatError for bytes that can't be a message, and for a change of weights that the client doesn't have.
-        """
-        kind, version = data[:1], int.from_bytes(data[1:_HEADER], "little")
-        if len(data) < _HEADER or kind not in (bytes([_WHOLE]), bytes([_CHANGE])):
-            raise FormatError(f"{len(data):,} bytes are no weights from a server: leave the message out.")
-        if kind == bytes([_WHOLE]):
-            arrays = NoCompression().decode(data[_HEADER:], shapes)
-        else:
-            own = [state.get(_weights_name(number)) for number in range(len(shapes))]
-            has = _version(state) if "version" in state else None
-            if has != version - 1 or any(array is None for array in own):
-                raise FormatError(
-                    f"A message changes version {version - 1} of the weights, but this client has {has or 'none'}. "
-                    "Have the server send all of them."
-                )
-            change = at_round(self.compressor, version).decode(data[_HEADER:], shapes)
-            arrays = [
-                checked(old, d.shape, "What a client kept of the weights") + d
-                for old, d in zip(own, change, strict=True)
-                if old is not None
-            ]
-        state |= {_weights_name(number): array for number, array in enumerate(arrays)} | {
-            "version": np.array([version])
-        }
-        return arrays
+    kind, version = data[:1], int.from_bytes(data[1:_HEADER], "little")
+    if len(data) < _HEADER or kind not in (_WHOLE, _CHANGE):
+        raise FormatError(f"{len(data):,} bytes are no weights from a server: leave the message out.")
+    if kind == _WHOLE:
+        arrays = NoCompression().decode(data[_HEADER:], shapes)
+    else:
+        own = [state[name] for number in range(len(shapes)) if (name := f"weights/{number}") in state]
+        has = _version(state) if "version" in state else None
+        if has != version - 1 or len(own) < len(shapes):
+            raise FormatError(
+                f"A message changes version {version - 1} of the weights, but this client has {has or 'none'}. "
+                "Have the server send all of them."
+            )
+        change = at_round(compressor, version).decode(data[_HEADER:], shapes)
+        arrays = [
+            checked(old, d.shape, "What a client kept of the weights") + d for old, d in zip(own, change, strict=True)
+        ]
+    state |= _kept(arrays, version)
+    return arrays
 
 
-def _encode_whole(arrays: Sequence[np.ndarray]) -> bytes:
-    return NoCompression().encode(arrays, np.random.default_rng(0), {})
+def _kept(arrays: Sequence[np.ndarray], version: int) -> State:
+    """What both sides keep of the weights that a client has."""
+    return {f"weights/{number}": array for number, array in enumerate(arrays)} | {"version": np.array([version])}
 
 
-def _version(state: dict[str, np.ndarray]) -> int:
+def _version(state: State) -> int:
     """Return the number of the last message. Raises FormatError for what is none."""
     stored = state["version"]
     if stored.shape != (1,) or stored.dtype.kind != "i" or not 0 <= stored[0] < 1 << 32:
         raise FormatError(f"The version of the weights is {stored!r:.60}, not one whole number.")
     return int(stored[0])
-
-
-def _weights_name(number: int) -> str:
-    return f"weights/{number}"

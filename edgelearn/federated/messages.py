@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, Self
+from dataclasses import dataclass, field
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -24,39 +24,44 @@ _LARGEST_HEADER = 1 << 16
 
 
 @dataclass(frozen=True)
-class _Instruction:
-    round: int
-    client: int
-
-
-@dataclass(frozen=True)
-class _Reply:
-    round: int
-    client: int
-    examples: int
-    metrics: dict[str, float]
-    problem: str
-
-
-@dataclass(frozen=True)
 class Size:
     """Bytes of a message.
 
     Arguments:
-    - `payload`: of the arrays.
-    - `total`: of all that is sent.
+    - `payload`: bytes of the arrays.
+    - `total`: bytes of all that is sent.
     """
 
     payload: int
     total: int
 
 
+class _Message:
+    """Base of the messages: dataclasses whose fields but the payload are the header."""
+
+    payload: bytes
+
+    def to_bytes(self) -> bytes:
+        header = {k: dict(v) if isinstance(v, Mapping) else v for k, v in vars(self).items() if k != "payload"}
+        text = json.dumps(header, separators=(",", ":")).encode()
+        return len(text).to_bytes(_LENGTH, "little") + text + self.payload
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Raises FormatError for other bytes."""
+        start = _start(data)
+        try:
+            return records.convert({"payload": data[start:]} | records.parse(data[_LENGTH:start], dict), cls)
+        except records.RecordError as error:
+            raise FormatError(f"A message has a damaged header: {error}.") from None
+
+
 @dataclass(frozen=True)
-class Instruction:
+class Instruction(_Message):
     """From the server: train from these weights.
 
     Arguments:
-    - `round`: its number, from 1.
+    - `round`: number of the round, from 1.
     - `client`: number of the client.
     - `payload`: the weights, encoded.
     """
@@ -65,22 +70,13 @@ class Instruction:
     client: int
     payload: bytes = field(repr=False)
 
-    def to_bytes(self) -> bytes:
-        return _pack({"round": self.round, "client": self.client}, self.payload)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Raises FormatError for other bytes."""
-        header, payload = _unpack(data, _Instruction)
-        return cls(**asdict(header), payload=payload)
-
 
 @dataclass(frozen=True)
-class Reply:
+class Reply(_Message):
     """From a client: how the weights changed, or why it could not train.
 
     Arguments:
-    - `round`, `client`: of the instruction.
+    - `round`, `client`: numbers of the instruction.
     - `payload`: the change of the weights, encoded.
     - `examples`: number of examples it trained with.
     - `metrics`: numbers by name, such as "loss" and "seconds".
@@ -99,16 +95,6 @@ class Reply:
         """Return the reply of a client that could not train."""
         return cls(instruction.round, instruction.client, b"", 0, {}, f"{type(error).__name__}: {error}")
 
-    def to_bytes(self) -> bytes:
-        header = {k: v for k, v in vars(self).items() if k != "payload"} | {"metrics": dict(self.metrics)}
-        return _pack(header, self.payload)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Raises FormatError for other bytes."""
-        header, payload = _unpack(data, _Reply)
-        return cls(**vars(header), payload=payload)
-
 
 def size_of(data: bytes) -> Size:
     """The size of a message. Bytes that are none have no payload."""
@@ -125,19 +111,6 @@ def split_own(payload: bytes, size: int) -> tuple[bytes, np.ndarray]:
     """
     end = max(0, len(payload) - 4 * size)
     return payload[:end], NoCompression().decode(payload[end:], [(size,)])[0]
-
-
-def _pack(header: Mapping[str, Any], payload: bytes) -> bytes:
-    text = json.dumps(header, separators=(",", ":")).encode()
-    return len(text).to_bytes(_LENGTH, "little") + text + payload
-
-
-def _unpack(data: bytes, kind: type) -> tuple[Any, bytes]:
-    start = _start(data)
-    try:
-        return records.parse(data[_LENGTH:start], kind), data[start:]
-    except records.RecordError as error:
-        raise FormatError(f"A message has a damaged header: {error}.") from None
 
 
 def _start(data: bytes) -> int:
@@ -196,12 +169,7 @@ class LocalGrid:
             outcome: Outcome = self.work.answer(data)
             seconds = time.perf_counter() - start
             if deadline is not None and seconds > deadline:
-                outcome = late(seconds, deadline)
+                outcome = f"late: {seconds:.1f} s, and the deadline is {deadline:g} s"
             outcomes[client] = outcome
             arrived(client, outcome)
         return outcomes
-
-
-def late(seconds: float, deadline: float) -> str:
-    """The outcome of a client that took too long."""
-    return f"late: {seconds:.1f} s, and the deadline is {deadline:g} s"

@@ -16,7 +16,7 @@ import numpy as np
 from edgelearn.errors import FormatError, PlanError, RunError
 
 from .compression import Shapes, check_size, count, flatten, split
-from .screening import Update
+from .strategy import Arrays, norm
 
 _NOISE = 36  # separates this random stream from others of the same seed
 
@@ -52,18 +52,18 @@ class Privacy:
                 f"{self.noise} and {self.delta}."
             )
 
-    def mean(self, updates: Sequence[Update], drawn: int, number: int) -> list[np.ndarray]:
+    def mean(self, changes: Sequence[Arrays], drawn: int, number: int) -> Arrays:
         """Return the private mean of changes, float32; every client counts the same, whatever its number of examples.
 
         Arguments:
-        - `updates`: of the clients that are aggregated.
+        - `changes`: the change of each client that is aggregated, float32.
         - `drawn`: number of clients that were asked: a missing one counts as a change of 0.
-        - `number`: of the round.
+        - `number`: number of the round.
         """
-        sums = [np.zeros(array.shape, np.float64) for array in updates[0].arrays]
-        for update in updates:
-            factor = min(1.0, self.clip / max(update.norm, 1e-300))
-            for total, array in zip(sums, update.arrays, strict=True):
+        sums = [np.zeros(array.shape, np.float64) for array in changes[0]]
+        for change in changes:
+            factor = min(1.0, self.clip / max(norm(change), 1e-300))
+            for total, array in zip(sums, change, strict=True):
                 total += factor * array
         rng = np.random.default_rng([self.seed, _NOISE, number])
         deviation = self.noise * self.clip
@@ -122,80 +122,59 @@ _LIMIT = 2**31  # sums of 32 bits, in STEP
 _MASKS = 37  # separates this random stream from others of the same seed
 
 
-def mask(arrays: Sequence[np.ndarray], client: int, clients: Sequence[int], seed: int, number: int) -> bytes:
-    """Return a client's masked message: 32 bits an entry, which by themselves are uniformly random.
-
-    Arguments:
-    - `arrays`: to be added up, rounded to multiples of 2^-20.
-    - `client`, `clients`: numbers of this client and of all whose arrays are added up.
-    - `seed`: draws the masks of each pair; `number`: of the round.
-
-    Raises NonFiniteError for a NaN or infinity, FormatError for values whose sum might not fit.
-    """
-    flat = np.rint(flatten(arrays).astype(np.float64) / STEP)
-    if np.abs(flat).max(initial=0) * len(clients) >= _LIMIT:
-        raise FormatError(
-            f"Masked values must lie below {STEP * _LIMIT / len(clients):g} for {len(clients)} clients; the largest is "
-            f"{STEP * np.abs(flat).max():g}. Scale the change down."
-        )
-    total = flat.astype(np.int64).astype(np.uint32)
-    for other in clients:
-        if other != client:
-            pair = np.random.default_rng([seed, _MASKS, number, min(client, other), max(client, other)])
-            bits = pair.integers(0, 1 << 32, len(flat), np.uint32)
-            total = total + bits if client < other else total - bits
-    return total.astype("<u4").tobytes()
-
-
-def sum_of_masked(messages: Sequence[bytes], shapes: Shapes) -> list[np.ndarray]:
-    """Return the sum of all clients' arrays, float64, from the messages of all of them.
-
-    Raises FormatError for a message of another size. If one is missing, the result is noise: count them before.
-    """
-    return _sum([_decoded(message, shapes) for message in messages])
-
-
 @dataclass(frozen=True)
 class Masks:
     """Both sides of masked rounds: clients hide their changes, and the server sees their mean alone, to which every
     client counts the same.
 
     Arguments:
-    - `drawn`: returns the clients of a round by its number; everybody can compute them (`Settings.drawn`).
-    - `seed`: draws the masks (default 0).
+    - `drawn`: function from a round's number to its clients; everybody can compute them (`ServerSettings.drawn`).
+    - `seed`: draws the masks of each pair of clients (default 0).
     """
 
     drawn: Callable[[int], Sequence[int]]
     seed: int = 0
 
-    def hide(self, arrays: Sequence[np.ndarray], client: int, number: int) -> bytes:
-        """Return a client's message in round `number`. Errors as `mask`."""
-        return mask(arrays, client, self.drawn(number), self.seed, number)
+    def hide(self, arrays: Arrays, client: int, number: int) -> bytes:
+        """Return a client's message in a round: 32 bits an entry, which by themselves are uniformly random.
 
-    def decode(self, data: bytes, shapes: Shapes) -> list[np.ndarray]:
+        Arguments:
+        - `arrays`: to be added up, rounded to multiples of 2^-20.
+        - `client`: number of the client.
+        - `number`: number of the round.
+
+        Raises NonFiniteError for a NaN or infinity, FormatError for values whose sum might not fit.
+        """
+        clients, flat = self.drawn(number), np.rint(flatten(arrays).astype(np.float64) / STEP)
+        if np.abs(flat).max(initial=0) * len(clients) >= _LIMIT:
+            raise FormatError(
+                f"Masked values must lie below {STEP * _LIMIT / len(clients):g} for {len(clients)} clients; the "
+                f"largest is {STEP * np.abs(flat).max():g}. Scale the change down."
+            )
+        total = flat.astype(np.int64).astype(np.uint32)
+        for other in clients:
+            if other != client:
+                pair = np.random.default_rng([self.seed, _MASKS, number, min(client, other), max(client, other)])
+                bits = pair.integers(0, 1 << 32, len(flat), np.uint32)
+                total = total + bits if client < other else total - bits
+        return total.astype("<u4").tobytes()
+
+    def decode(self, data: bytes, shapes: Shapes) -> Arrays:
         """Return masked values as they came, uint32. Raises FormatError for bytes of another size."""
-        return _decoded(data, shapes)
+        check_size(data, f"{count(shapes):,} masked values", 4 * count(shapes))
+        return split(np.frombuffer(data, "<u4").astype(np.uint32), shapes)
 
-    def mean(self, updates: Sequence[Update], drawn: int, number: int) -> list[np.ndarray]:
-        """Return the mean change, float32. Raises RunError if an update is missing: masks cancel in the sum of all."""
-        if len(updates) != drawn:
+    def mean(self, changes: Sequence[Arrays], drawn: int, number: int) -> Arrays:
+        """Return the mean change, float32. Raises RunError if a change is missing: masks cancel in the sum of all."""
+        if len(changes) != drawn:
             raise RunError(
-                f"Round {number}: {drawn - len(updates)} of {drawn} clients are missing, so masks don't cancel. Resume "
+                f"Round {number}: {drawn - len(changes)} of {drawn} clients are missing, so masks don't cancel. Resume "
                 "the run when all are there, or train without masks."
             )
-        return [(sum_ / drawn).astype(np.float32) for sum_ in _sum([update.arrays for update in updates])]
+        sums = [np.sum(arrays, axis=0, dtype=np.uint32) for arrays in zip(*changes, strict=True)]  # modulo 2^32
+        totals = [np.atleast_1d(array).view(np.int32).reshape(array.shape) * STEP for array in sums]
+        return [(total / drawn).astype(np.float32) for total in totals]
 
     def logs(self, rounds: int) -> dict[str, float]:
         """Figures for the log of a round: none."""
         return {}
-
-
-def _decoded(data: bytes, shapes: Shapes) -> list[np.ndarray]:
-    check_size(data, 4 * count(shapes), f"{count(shapes):,} masked values")
-    return split(np.frombuffer(data, "<u4").astype(np.uint32), shapes)
-
-
-def _sum(messages: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
-    """The sum of masked arrays, modulo 2^32, as float64."""
-    sums = [np.sum(arrays, axis=0, dtype=np.uint32) for arrays in zip(*messages, strict=True)]
-    return [np.atleast_1d(array).view(np.int32).reshape(array.shape) * STEP for array in sums]

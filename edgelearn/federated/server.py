@@ -1,11 +1,12 @@
-"""The server of a federation: choose clients, send weights, aggregate what comes back, test."""
+"""The server of a federation: draw clients, send weights, screen what comes back, aggregate it, test."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import floor, nan
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import floor, inf, isfinite, nan
+from textwrap import shorten
 from typing import NotRequired, TypedDict, cast
 
 import numpy as np
@@ -19,18 +20,135 @@ from edgelearn.train import Callback, History, Model, Position, TrainedModel
 from edgelearn.train.callbacks import CallbackList
 from edgelearn.train.state import Logs, TrainingStatus
 
-from .compression import Compressor, Decoder, Downlink, NoCompression, at_round, checked
-from .messages import Grid, Instruction, Outcome, Reply, Size, size_of
+from .compression import Compressor, Decoder, Downlink, NoCompression, Shapes, at_round, checked
+from .messages import Grid, Instruction, Outcome, Reply, Size, size_of, split_own
 from .privacy import Masks, Privacy
-from .screening import Lengths, Update, screen
-from .strategy import Average, Strategy
+from .strategy import Average, Strategy, norm
 
+MOST_EXAMPLES = 10  # times the round's median that a client's number of examples counts for
+_EXAMPLES = 1_000_000_000  # no client has more
+_ROUNDS, _RUNNING = 50, 3  # whose median norms are kept, and of a running median
+_PROBLEM = 300  # characters of a client's reason that are kept
 _SAMPLING, _DOWN = 32, 38  # separate these random streams from others of the same seed
 _DOWNLINK, _AVERAGE = "downlink/", "average/"  # before their tensors in a checkpoint
 
 
 @dataclass(frozen=True)
-class Settings:
+class Update:
+    """A change of the weights that a client proposes.
+
+    Arguments:
+    - `client`: number of the client.
+    - `arrays`: the change, float32.
+    - `examples`: number of examples that it says it trained with, at most MOST_EXAMPLES times the round's median.
+    - `metrics`: numbers by name.
+    - `own`: values of the client's own (default: none).
+    """
+
+    client: int
+    arrays: list[np.ndarray] = field(repr=False)
+    examples: int
+    metrics: Mapping[str, float]
+    own: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32), repr=False)
+
+
+@dataclass
+class NormLimit:
+    """Limit of the norms of changes, from the median norms of earlier rounds.
+
+    The limit is `largest` times the longest running median over three rounds, of the last 50: a round in which most
+    clients lie doesn't raise it, and it falls once changes have become short. Most clients know their examples in the
+    end; one that has something left to learn is long beside them, and is believed as long as the last 50 rounds had
+    such changes. Changes of norm 0 don't count. Before there are three rounds the shortest median counts, in the
+    first round its own.
+
+    Arguments:
+    - `largest`: times that median; None: no limit.
+    - `medians`: of the last rounds with changes, the oldest first, each at most the limit at its time.
+    """
+
+    largest: float | None
+    medians: Sequence[float] = field(default_factory=list)
+
+    @property
+    def running(self) -> float:
+        """The running median over the last three rounds; 0 before there is a round."""
+        return _median(self.medians[-_RUNNING:]) if self.medians else 0.0
+
+    def too_long(self, norms: Mapping[int, float]) -> dict[int, str]:
+        """Return why some of a round's changes are too long, by client; then learn from them.
+
+        Arguments:
+        - `norms`: the changes' norms, by client.
+        """
+        if not (lengths := [length for length in norms.values() if length]):
+            return {}
+        median = _median(lengths)
+        known = self.medians or [median]
+        typical = max(_median(known[at : at + _RUNNING]) for at in range(max(1, len(known) - _RUNNING + 1)))
+        limit = inf if self.largest is None else self.largest * typical
+        self.medians = [*self.medians, min(median, limit)][-_ROUNDS:]
+        reason = f"more than {self.largest} times the median of earlier rounds, {typical:.3g}"
+        return {c: f"its change is {length:.3g} long, {reason}" for c, length in norms.items() if length > limit}
+
+
+def screen(
+    outcomes: Mapping[int, Outcome], number: int, shapes: Shapes, compressor: Decoder, limit: NormLimit,
+    own_size: int = 0,
+) -> tuple[list[Update], dict[int, str]]:  # fmt: skip
+    """Return (updates to aggregate, by ascending client; why the others are left out, by client).
+
+    Arguments:
+    - `outcomes`: reply of each client, or why there is none.
+    - `number`: number of the round.
+    - `shapes`: of the arrays that travel.
+    - `compressor`: reads the replies.
+    - `limit`: limit of the changes' norms, which learns from the round's.
+    - `own_size`: number of values of a client's own, which follow the change (default 0).
+    """
+    updates, left_out = [], {}
+    for client, outcome in sorted(outcomes.items()):
+        try:
+            updates.append(_update(outcome, number, client, shapes, compressor, own_size))
+        except FormatError as error:
+            left_out[client] = str(error)
+    left_out |= limit.too_long({update.client: norm(update.arrays) for update in updates})
+    updates = [update for update in updates if update.client not in left_out]
+    # The server can't count a client's examples, so none counts as much more than the others.
+    most = MOST_EXAMPLES * int(_median(update.examples for update in updates)) if updates else 0
+    return [replace(update, examples=min(update.examples, most)) for update in updates], left_out
+
+
+def _update(
+    outcome: Outcome, number: int, client: int, shapes: Shapes, compressor: Decoder, own_size: int
+) -> Update:  # fmt: skip
+    """Raises FormatError, with the reason, for what can't be aggregated."""
+    if isinstance(outcome, str):
+        raise FormatError(outcome)
+    reply = Reply.from_bytes(outcome)
+    if (reply.round, reply.client) != (number, client):
+        raise FormatError(f"the reply is for round {reply.round} of client {reply.client}")
+    if reply.problem:
+        raise FormatError(shorten(reply.problem, _PROBLEM, placeholder=" …"))  # in one line, whatever it says
+    if not 1 <= reply.examples <= _EXAMPLES:
+        raise FormatError(f"it trained with {reply.examples} examples")
+    payload, own = split_own(reply.payload, own_size)
+    arrays = compressor.decode(payload, shapes)
+    if not all(np.isfinite(array).all() for array in (*arrays, own)):
+        raise FormatError("its change holds a NaN or an infinity")
+    if bad := [name for name, value in reply.metrics.items() if not isfinite(value)]:
+        raise FormatError(f"its {bad[0]} is {reply.metrics[bad[0]]}")
+    return Update(client, arrays, reply.examples, reply.metrics, own)
+
+
+def _median(values: Iterable[float]) -> float:
+    """The middle one; of two in the middle, the lower."""
+    ascending = sorted(values)
+    return ascending[(len(ascending) - 1) // 2]
+
+
+@dataclass(frozen=True)
+class ServerSettings:
     """Settings of a federation's rounds.
 
     Arguments:
@@ -40,7 +158,7 @@ class Settings:
     - `seed`: draws the clients of each round (default 0).
     - `deadline`: seconds after which a round goes on without those that are missing (default None: it waits).
     - `largest`: an update longer than so many times the median of earlier rounds is left out (default 10; None: none
-      is); see `screening.Lengths`.
+      is); see `NormLimit`.
     - `validation_frequency`: test after every so many rounds, and after the last (default 1).
     - `average`: decay of the exponential mean of the rounds' weights that is tested and left in the model; clients get
       the weights themselves (default 0: none, what is tested are the weights themselves).
@@ -85,7 +203,7 @@ class RoundRecord:
     """Record of a round.
 
     Arguments:
-    - `round`: its number.
+    - `round`: number of the round.
     - `clients`: a dictionary for each client that was aggregated: its number, examples, metrics, and bytes.
     - `left_out`: why other clients were not, by number.
     - `down`, `up`: bytes of all messages to and from clients: `payload` and `total`.
@@ -101,8 +219,8 @@ class RoundRecord:
         return asdict(self)
 
 
-class Rounds(TrainedModel):
-    """The server's side of a federation. For callbacks a round is an epoch, and a client a step of it.
+class Server(TrainedModel):
+    """The server of a federation. For callbacks a round is an epoch, and a client a step of it.
 
     Arguments:
     - `model`: the network, its initial weights, and what tests it. It has the averaged weights where there are any.
@@ -111,11 +229,11 @@ class Rounds(TrainedModel):
     - `strategy`: makes a change of the weights of the clients' updates.
     - `grid`: reaches the clients.
     - `test`: (source of examples, int labels).
-    - `compressor`: of the replies (default none).
+    - `compressor`: reads the replies (default: float32).
     - `record`: called after each round with what happened (default: nothing is done with it).
     - `privacy`: clips changes and adds noise to their mean, or takes the mean of masked ones, which its `decode` reads
       (default None: their mean by examples). Whether another client is aggregated must then not depend on a change's
-      length, so none is left out for it.
+      norm, so none is left out for it.
     - `down`: compressor of the weights that are sent, which clients must use too (default None: all as float32).
 
     Raises PlanError for an `average` of the settings that isn't 0 or between 0 and 1, and for privacy with a strategy
@@ -123,7 +241,7 @@ class Rounds(TrainedModel):
     """
 
     def __init__(
-        self, model: Model, names: Sequence[str], settings: Settings, strategy: Strategy, grid: Grid, test: tuple,
+        self, model: Model, names: Sequence[str], settings: ServerSettings, strategy: Strategy, grid: Grid, test: tuple,
         compressor: Decoder | None = None, record: Callable[[RoundRecord], None] = lambda record: None,
         privacy: Privacy | Masks | None = None, down: Compressor | None = None,
     ) -> None:  # fmt: skip
@@ -134,12 +252,11 @@ class Rounds(TrainedModel):
                 f"{type(strategy).__name__} must see each client's change, which privacy and masks don't allow: "
                 "choose FedAvg or another strategy that follows the mean."
             )
-        self.privacy, self._lengths = privacy, Lengths(None if privacy else settings.largest)
+        self.privacy, self._limit = privacy, NormLimit(None if privacy else settings.largest)
         self.status = TrainingStatus(epochs=settings.rounds, steps_per_epoch=len(settings.drawn(1)))
         self._weights = dict(model.weights)
         self.shapes = [self._weights[name].shape for name in self.names]
-        trained = model.network.trainable
-        self._trained = [index for index, name in enumerate(self.names) if name in trained]
+        self._trained = [index for index, name in enumerate(self.names) if name in model.network.trainable]
         self._server = strategy.initial_state([self.shapes[index] for index in self._trained])
         self.own = np.zeros((settings.clients, strategy.own_size), np.float32)
         self._downlink = Downlink(down, [self._weights[name] for name in self.names]) if down else None
@@ -162,53 +279,10 @@ class Rounds(TrainedModel):
     @weights.setter
     def weights(self, weights: Weights) -> None:
         self._weights = dict(weights)
-        self._test_these()
+        self.model.weights, self.tested_own = self._weights, self.own
 
     def swap_averages(self) -> None:
         raise RunError("A federation's model has the averaged weights by itself: see `average` of its settings.")
-
-    def state(self) -> tuple[Weights, dict]:
-        tensors = {f"weights/{name}": self._weights[name] for name in self.names}
-        for slot, arrays in self._server.items():
-            tensors |= {f"server/{slot}/{self.names[i]}": a for i, a in zip(self._trained, arrays, strict=True)}
-        if self.strategy.own_size:
-            tensors["own"] = self.own.copy()
-        if self._downlink:
-            tensors |= {f"{_DOWNLINK}{name}": array for name, array in self._downlink.state().items()}
-        if self._average and self._average.arrays:
-            tensors |= {f"{_AVERAGE}{n}": a for n, a in zip(self._to_average(), self._average.arrays, strict=True)}
-        return tensors, {"round": self.position.epoch, "medians": self._lengths.medians}
-
-    def restore(self, tensors: Weights, position: dict) -> None:
-        """Return to where `state` was called. Raises FormatError, and changes nothing, if it was called on another
-        federation."""
-        try:
-            weights = {n: _stored(tensors, f"weights/{n}", s) for n, s in zip(self.names, self.shapes, strict=True)}
-            trained = [(self.names[index], self.shapes[index]) for index in self._trained]
-            server = {
-                slot: [_stored(tensors, f"server/{slot}/{name}", shape) for name, shape in trained]
-                for slot in self.strategy.slots
-            }
-            number = records.convert(position["round"], int)
-            medians = records.convert(position["medians"], list[Finite])
-            own = _stored(tensors, "own", self.own.shape) if self.strategy.own_size else self.own
-            averaged = self._to_average() if self._average and number else {}
-            averages = [_stored(tensors, f"{_AVERAGE}{n}", a.shape) for n, a in averaged.items()]
-            if not 0 <= number <= self.settings.rounds:
-                raise FormatError(f"The checkpoint is of round {number}, and there are {self.settings.rounds}.")
-            if self._downlink:  # the last that may fail: from here on everything changes
-                kept = {k.removeprefix(_DOWNLINK): a for k, a in tensors.items() if k.startswith(_DOWNLINK)}
-                self._downlink.restore(kept)
-        except KeyError as error:
-            raise FormatError(f"The checkpoint is of another federation: it lacks {error}. Start a new run.") from None
-        except records.RecordError as error:
-            raise FormatError(f"The checkpoint's rounds are damaged: {error}.") from None
-        if self._average:
-            self._average.arrays = averages
-        self._lengths.medians = medians
-        self._server, self.own, self.status.position = server, np.array(own), Position(epoch=number)
-        self.weights = self._weights | weights
-        self._test_averages()
 
     def evaluate(self, x, y) -> Logs:
         return self.model.evaluate(x, y)
@@ -221,6 +295,52 @@ class Rounds(TrainedModel):
 
     def reconstruction_errors(self) -> dict[str, float]:
         return {}
+
+    def _travelling(self) -> Weights:
+        """The weights that travel, and what clients have of their own, by name: what is averaged and checkpointed."""
+        own = {"own": self.own.copy()} if self.strategy.own_size else {}
+        return {name: self._weights[name] for name in self.names} | own
+
+    def _tensors(self, averages: Sequence[np.ndarray]) -> Weights:
+        """Tensors of a checkpoint, without those of the downlink. `averages`: those of `_travelling`, or none."""
+        travelling = self._travelling()
+        tensors = {name if name == "own" else f"weights/{name}": array for name, array in travelling.items()}
+        for slot, arrays in self._server.items():
+            tensors |= {f"server/{slot}/{self.names[i]}": a for i, a in zip(self._trained, arrays, strict=True)}
+        return tensors | {f"{_AVERAGE}{name}": array for name, array in zip(travelling, averages, strict=False)}
+
+    def state(self) -> tuple[Weights, dict]:
+        tensors = self._tensors(self._average.arrays if self._average else ())
+        if self._downlink:
+            tensors |= {f"{_DOWNLINK}{name}": array for name, array in self._downlink.state().items()}
+        return tensors, {"round": self.position.epoch, "medians": self._limit.medians}
+
+    def restore(self, tensors: Weights, position: dict) -> None:
+        """Return to where `state` was called. Raises FormatError, and changes nothing, if it was called on another
+        federation."""
+        try:
+            number = records.convert(position["round"], int)
+            medians = records.convert(position["medians"], list[Finite])
+            expected = self._tensors(list(self._travelling().values()) if self._average and number else ())
+            found = {n: checked(tensors[n], a.shape, f"The checkpoint's '{n}'") for n, a in expected.items()}
+            if not 0 <= number <= self.settings.rounds:
+                raise FormatError(f"The checkpoint is of round {number}, and there are {self.settings.rounds}.")
+            if self._downlink:  # the last that may fail: from here on everything changes
+                kept = {k.removeprefix(_DOWNLINK): a for k, a in tensors.items() if k.startswith(_DOWNLINK)}
+                self._downlink.restore(kept)
+        except KeyError as error:
+            raise FormatError(f"The checkpoint is of another federation: it lacks {error}. Start a new run.") from None
+        except records.RecordError as error:
+            raise FormatError(f"The checkpoint's rounds are damaged: {error}.") from None
+        if self._average:
+            self._average.arrays = [array for name, array in found.items() if name.startswith(_AVERAGE)]
+        self._limit.medians, self.status.position = medians, Position(epoch=number)
+        self._server = {
+            slot: [found[f"server/{slot}/{self.names[index]}"] for index in self._trained] for slot in self._server
+        }
+        self.own = np.array(found.get("own", self.own))
+        self.weights = self._weights | {name: found[f"weights/{name}"] for name in self.names}
+        self._use_averages()
 
     def fit(self, callbacks: Sequence[Callback] = ()) -> History:
         """Run the rounds that are left and return their figures, one of each a round. Raises RunError for a round of
@@ -240,14 +360,12 @@ class Rounds(TrainedModel):
         return history
 
     def _round(self, number: int) -> None:
-        start = time.perf_counter()
+        start, drawn = time.perf_counter(), self.settings.drawn(number)
         self._notify("on_epoch_begin", number - 1, {})
-        drawn = self.settings.drawn(number)
         sent = self._instructions(drawn, number)
         outcomes = self.grid.exchange(sent, self.settings.deadline, self._arrived)
-        updates, left_out = screen(
-            outcomes, number, self.shapes, at_round(self.compressor, number), self._lengths, self.strategy.own_size
-        )  # fmt: skip
+        compressor, own_size = at_round(self.compressor, number), self.strategy.own_size
+        updates, left_out = screen(outcomes, number, self.shapes, compressor, self._limit, own_size)
         if self._downlink:
             for client in left_out:  # whatever it has: next time it gets all weights
                 self._downlink.forget(client)
@@ -257,19 +375,17 @@ class Rounds(TrainedModel):
             raise RunError(
                 f"Round {number}: no update of {len(drawn)} clients could be aggregated. Client {client}: {reason}."
             )
-        self._apply(self._combined(updates, len(drawn), number), number)
-        self._arrange(updates)
-        if self._average:
-            self._average.add(list(self._to_average().values()), number)
-        logs = self._logs(updates)
+        self._aggregate(updates, len(drawn), number)
+        total = sum(update.examples for update in updates)
+        names = [name for name in ("loss", "accuracy") if all(name in update.metrics for update in updates)]
+        logs = {name: sum(u.metrics[name] * u.examples for u in updates) / total for name in names}
         if number % self.settings.validation_frequency == 0 or number == self.settings.rounds:
             logs |= self._evaluate()
         else:
-            self._test_averages()
+            self._use_averages()
         logs |= {"clients": len(updates), "left_out": len(left_out)}
         logs |= {"up_bytes": record.up["total"], "down_bytes": record.down["total"]}
-        if self.privacy:
-            logs |= self.privacy.logs(number)
+        logs |= self.privacy.logs(number) if self.privacy else {}
         logs["seconds"] = time.perf_counter() - start
         self.record(record)
         self.status.position = Position(epoch=number)
@@ -290,81 +406,56 @@ class Rounds(TrainedModel):
         }
 
     def _arrived(self, client: int, outcome: Outcome) -> None:
+        try:
+            loss = Reply.from_bytes(outcome).metrics["loss"] if isinstance(outcome, bytes) else nan
+        except (FormatError, KeyError):
+            loss = nan
         self.position.step += 1
-        self._notify("on_train_batch_end", self.position.step - 1, {"loss": _loss(outcome)})
+        self._notify("on_train_batch_end", self.position.step - 1, {"loss": loss})
         if self.stop_training and self.position.step < self.status.steps_per_epoch:
             raise _Stopped
 
-    def _combined(self, updates: Sequence[Update], drawn: int, number: int) -> list[np.ndarray]:
-        """One change made of those of all clients."""
+    def _aggregate(self, updates: Sequence[Update], drawn: int, number: int) -> None:
+        """Trained parameters follow the strategy; statistics of BatchNorm are averaged. What clients sent of their own
+        is kept, and the strategy may change it."""
+        changes = [update.arrays for update in updates]
         if self.privacy:
-            return self.privacy.mean(updates, drawn, number)
-        changes, examples = zip(*((update.arrays, update.examples) for update in updates), strict=True)
-        return self.strategy.combined(changes, examples, self._lengths.running)
-
-    def _apply(self, changes: list[np.ndarray], number: int) -> None:
-        """Trained parameters follow the strategy; statistics of BatchNorm are averaged."""
-        trained, self._server = self.strategy.step([changes[i] for i in self._trained], self._server, number)
+            change = self.privacy.mean(changes, drawn, number)
+        else:
+            change = self.strategy.combined(changes, [update.examples for update in updates], self._limit.running)
+        trained, self._server = self.strategy.step([change[i] for i in self._trained], self._server, number)
         scale = np.float32(self.strategy.scale(number))
-        for index, change in zip(self._trained, trained, strict=True):
-            changes[index] = scale * change
-        changed = {name: self._weights[name] + change for name, change in zip(self.names, changes, strict=True)}
-        self.weights = self._weights | changed
-
-    def _arrange(self, updates: Sequence[Update]) -> None:
-        """Keep what clients sent of their own, and let the strategy change it. Those that never did have zeros."""
+        for index, step in zip(self._trained, trained, strict=True):
+            change[index] = scale * step
+        self.weights = self._weights | {n: self._weights[n] + c for n, c in zip(self.names, change, strict=True)}
         for update in updates:
             self.own[update.client] = update.own
         if self.strategy.own_size:
-            known = self.own.any(1)
+            known = self.own.any(1)  # clients that never sent theirs have zeros
             self.own[known] = self.strategy.arranged(self.own[known])
+        if self._average:
+            self._average.add(list(self._travelling().values()), number)
 
     def _evaluate(self) -> Logs:
         """Test the weights themselves and, if there are any, the averages, which stay in the model."""
         raw = self.evaluate(*self.test)
-        if not self._average or not self._average.arrays:
+        if not self._use_averages():
             return {f"val_{name}": value for name, value in raw.items()}
-        self._test_averages()
         averaged = {f"val_{name}": value for name, value in self.evaluate(*self.test).items()}
         return averaged | {f"val_raw_{name}": value for name, value in raw.items()}
 
-    def _to_average(self) -> dict[str, np.ndarray]:
-        """The arrays that are averaged, as the server has them now, by name."""
-        own = {"own": self.own} if self.strategy.own_size else {}
-        return {name: self._weights[name] for name in self.names} | own
-
-    def _test_these(self) -> None:
-        """Put the server's own weights into the model."""
-        self.model.weights, self.tested_own = self._weights, self.own
-
-    def _test_averages(self) -> None:
-        """Put the averages into the model, if there are any."""
-        if self._average and self._average.arrays:
-            averages = dict(zip(self._to_average(), self._average.arrays, strict=True))
-            self.tested_own = averages.pop("own", self.own)
-            self.model.weights = self._weights | averages
-
-    def _logs(self, updates: Sequence[Update]) -> Logs:
-        """The clients' metrics, by number of examples."""
-        total = sum(update.examples for update in updates)
-        names = [name for name in ("loss", "accuracy") if all(name in update.metrics for update in updates)]
-        return {name: sum(u.metrics[name] * u.examples for u in updates) / total for name in names}
-
-
-def _stored(tensors: Weights, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    return checked(tensors[name], shape, f"The checkpoint's '{name}'")
+    def _use_averages(self) -> bool:
+        """Put the averages into the model. Returns False if there are none."""
+        if not self._average or not self._average.arrays:
+            return False
+        averages = dict(zip(self._travelling(), self._average.arrays, strict=True))
+        self.tested_own = averages.pop("own", self.own)
+        self.model.weights = self._weights | averages
+        return True
 
 
 class _Stopped(Exception):
     """Raised where `stop_training` ends a round."""
-
-
-def _loss(outcome: Outcome) -> float:
-    """The loss that a client reports; NaN if there is none."""
-    try:
-        return Reply.from_bytes(outcome).metrics["loss"] if isinstance(outcome, bytes) else nan
-    except (FormatError, KeyError):
-        return nan
 
 
 def _recorded(

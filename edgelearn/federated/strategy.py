@@ -40,6 +40,26 @@ class Strategy(ABC):
         """Number of values that each client has of its own, which travel between it and the server (default 0)."""
         return 0
 
+    def targets(self, client: int, labels: np.ndarray, own: np.ndarray, seed: int) -> np.ndarray:
+        """Return the targets of the examples that a client trains with, (n, ...) (default: their labels).
+
+        Arguments:
+        - `client`: number of the client.
+        - `labels`: labels of the examples, (n,).
+        - `own`: what the server sent of the client's own, (own_size,); zeros in its first round.
+        - `seed`: of the clients.
+        """
+        return labels
+
+    def moved(self, own: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+        """Return what a client's own values become in a round, float32 (own_size,).
+
+        Arguments:
+        - `own`: the values before the round.
+        - `outputs`: of the network for the client's examples, by the weights that the client received (n, ...).
+        """
+        return own
+
     @property
     def combines(self) -> bool:
         """True for a strategy that combines changes in a way of its own, not by their mean."""
@@ -49,9 +69,9 @@ class Strategy(ABC):
         """Return one change made of the clients', float32 (default: their mean by number of examples).
 
         Arguments:
-        - `changes`: of a client each, float32.
+        - `changes`: each client's change, float32.
         - `examples`: number of examples that each client says it trained with.
-        - `length`: running median of the rounds' median lengths of a change.
+        - `length`: running median of the rounds' median norms of a change.
         """
         return mean(changes, examples)
 
@@ -59,7 +79,7 @@ class Strategy(ABC):
         """Return what clients have of their own after the server's part of a round.
 
         Arguments:
-        - `own`: of the clients that have been drawn so far, float32 (clients, own_size).
+        - `own`: values of the clients that have been drawn so far, float32 (clients, own_size).
         """
         return own
 
@@ -78,7 +98,7 @@ class Strategy(ABC):
         Arguments:
         - `mean`: the clients' changes, `combined`, float32.
         - `state`: as `initial_state` or the round before left it.
-        - `number`: of the round, from 1.
+        - `number`: number of the round, from 1.
         """
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import secrets
 from abc import abstractmethod
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property, reduce
 from math import floor
+from operator import xor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,7 +40,6 @@ from edgelearn.ops import (
     SiLU,
 )
 
-from .client import Clients
 from .strategy import FedAdam
 
 NUMBER_BITS = 32  # of a user's number, which the server hands out once
@@ -85,14 +85,17 @@ class BCHCode:
     @cached_property
     def generator(self) -> int:
         """The generator polynomial: the product of the minimal polynomials of its roots."""
-        m = self.length.bit_length()
-        powers = _powers(m)
+        m, powers = self.length.bit_length(), [1]  # α^0, α^1, … as polynomials in α
+        while len(powers) < self.length:
+            following = powers[-1] << 1
+            powers.append(following ^ _FIELDS[m] if following >> m else following)
         product, seen = 1, set()
         for exponent in range(1, self.distance):
             conjugates = {exponent * 2**i % self.length for i in range(m)}
             if min(conjugates) not in seen:
                 seen.add(min(conjugates))
-                product = _multiply(product, _minimal_polynomial(conjugates, powers))
+                minimal = _minimal_polynomial(conjugates, powers)
+                product = reduce(xor, (product << i for i in range(minimal.bit_length()) if minimal >> i & 1))
         return product
 
     def encode(self, message: int) -> np.ndarray:
@@ -166,15 +169,6 @@ def largest_correlation(codewords: np.ndarray) -> float:
     return float((products - 2 * np.eye(len(codewords))).max())
 
 
-def _powers(m: int) -> list[int]:
-    """α^0, α^1, … as polynomials in α."""
-    powers = [1]
-    while len(powers) < (1 << m) - 1:
-        following = powers[-1] << 1
-        powers.append(following ^ _FIELDS[m] if following >> m else following)
-    return powers
-
-
 def _minimal_polynomial(conjugates: set[int], powers: list[int]) -> int:
     """Product of (x - α^i) for all i of `conjugates`, whose coefficients are 0 and 1."""
     logarithm = {element: exponent for exponent, element in enumerate(powers)}
@@ -183,15 +177,6 @@ def _minimal_polynomial(conjugates: set[int], powers: list[int]) -> int:
         scaled = [powers[(logarithm[c] + root) % len(powers)] if c else 0 for c in coefficients]
         coefficients = [a ^ b for a, b in zip([*scaled, 0], [0, *coefficients], strict=True)]
     return sum(c << place for place, c in enumerate(coefficients))
-
-
-def _multiply(a: int, b: int) -> int:
-    """The product of two polynomials over two elements."""
-    product = 0
-    while b:
-        product ^= a if b & 1 else 0
-        a, b = a << 1, b >> 1
-    return product
 
 
 def spread(embeddings: np.ndarray, rate: float, strength: float = 10.0, nearest: int = 10) -> np.ndarray:
@@ -263,30 +248,23 @@ class VerificationStrategy(FedAdam):
 
     Arguments: those of FedAdam, with a rate of 0.005 and a tau of 1e-5, since the mean change of one update is the
     gradient itself, often small, and
-    - `size`: of the vectors, the units of the network's last layer (default 128).
+    - `size`: number of values of a vector, the units of the network's last layer (default 128).
+
+    Class attribute `loss`: of a user's recordings, whose targets are the user's vector.
     """
 
+    loss: ClassVar[Loss]
     rate: float = 0.005
     tau: float = 1e-5
     size: int = 128
-
-    @property
-    @abstractmethod
-    def loss(self) -> Loss:
-        """The loss of a user's recordings, whose targets are the user's vector."""
 
     @abstractmethod
     def vector(self, user: int, seed: int) -> np.ndarray:
         """Draw the vector of a user for a simulation, float32 (size,), from the user's number and a seed."""
 
-    def moved(self, vector: np.ndarray, outputs: np.ndarray) -> np.ndarray:
-        """Return the user's vector after a round.
-
-        Arguments:
-        - `vector`: the user's before the round, float32 (size,).
-        - `outputs`: for the user's recordings of the round, by the weights that the user received (n, size).
-        """
-        return vector
+    def targets(self, client, labels, own, seed):
+        vector = own if own.any() else self.vector(client, seed)
+        return np.tile(vector, (len(labels), 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,6 +279,7 @@ class FedUV(VerificationStrategy):
     Raises DataError for another size.
     """
 
+    loss = CodewordHinge()
     size: int = 127
     bch: bool = True
 
@@ -308,11 +287,7 @@ class FedUV(VerificationStrategy):
         if self.bch:
             code_of(self.size)
 
-    @property
-    def loss(self) -> Loss:
-        return CodewordHinge()
-
-    def vector(self, user: int, seed: int) -> np.ndarray:
+    def vector(self, user, seed):
         rng = np.random.default_rng([seed, _STREAM, user])
         if not self.bch:
             return random_codeword(self.size, rng)
@@ -327,11 +302,9 @@ class FixedVectors(VerificationStrategy):
     Arguments: those of VerificationStrategy.
     """
 
-    @property
-    def loss(self) -> Loss:
-        return PositiveHinge()
+    loss = PositiveHinge()
 
-    def vector(self, user: int, seed: int) -> np.ndarray:
+    def vector(self, user, seed):
         return unit(np.random.default_rng([seed, _STREAM, user]).standard_normal(self.size)).astype(np.float32)
 
 
@@ -349,12 +322,12 @@ class PositivesAlone(FixedVectors):
     def own_size(self) -> int:
         return self.size
 
-    def moved(self, vector: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    def moved(self, own, outputs):
         g = unit(np.asarray(outputs, np.float64))
-        missing = np.maximum(0, self.loss.margin - g @ vector)  # type: ignore[attr-defined]  a PositiveHinge
-        return unit(vector + self.vector_rate * 2 * (missing[:, None] * g).mean(0)).astype(np.float32)
+        missing = np.maximum(0, self.loss.margin - g @ own)
+        return unit(own + self.vector_rate * 2 * (missing[:, None] * g).mean(0)).astype(np.float32)
 
-    def arranged(self, own: np.ndarray) -> np.ndarray:
+    def arranged(self, own):
         return unit(own)
 
 
@@ -373,7 +346,7 @@ class FedAwS(PositivesAlone):
     strength: float = 10.0
     nearest: int = 10
 
-    def arranged(self, own: np.ndarray) -> np.ndarray:
+    def arranged(self, own):
         return spread(unit(own), self.spread_rate, self.strength, self.nearest)
 
 
@@ -385,11 +358,9 @@ class Softmax(VerificationStrategy):
     Arguments: those of VerificationStrategy, of which `size` is the number of users.
     """
 
-    @property
-    def loss(self) -> Loss:
-        return CategoricalCrossentropy()
+    loss = CategoricalCrossentropy()
 
-    def vector(self, user: int, seed: int) -> np.ndarray:
+    def vector(self, user, seed):
         return (np.arange(self.size) == user).astype(np.float32)
 
 
@@ -417,37 +388,6 @@ def make_verification_strategy(name: str, **settings: Any) -> VerificationStrate
     if unknown := [setting for setting in given if setting not in kind.__dataclass_fields__]:
         raise PlanError(f"{name} has no {unknown[0]}: leave it out.")
     return FedUV(**given, bch=False) if name == "random" else kind(**given)
-
-
-@dataclass
-class Users(Clients):
-    """Clients whose targets are a vector of their own: drawn by themselves, or sent by a server that arranges vectors.
-
-    Arguments: those of Clients, and
-    - `strategy`: of the server (default FedUV).
-
-    Raises PlanError for masks where users send their vectors.
-    """
-
-    strategy: VerificationStrategy = field(default_factory=FedUV)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.masks and self.own_size:
-            raise PlanError("Masks hide nothing where users send their vectors: choose a strategy that doesn't.")
-
-    @property
-    def own_size(self) -> int:
-        return self.strategy.own_size
-
-    def targets(self, client, chosen, own):
-        vector = own if own.any() else self.strategy.vector(client, self.seed)
-        return np.tile(vector, (len(chosen), 1))
-
-    def moved(self, x, targets):
-        if not self.own_size:
-            return super().moved(x, targets)
-        return self.strategy.moved(targets[0], self.trainer.predict(x))
 
 
 LEAST_RECORDINGS = 2

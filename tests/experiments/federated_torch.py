@@ -15,7 +15,7 @@ import torch
 
 from edgelearn.data.draws import epoch_order, mini_batches
 from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
-from edgelearn.federated import Rounds, Settings
+from edgelearn.federated import Server, ServerSettings
 from edgelearn.federated.messages import LocalGrid
 from edgelearn.interop.to_torch import to_torch
 from edgelearn.train import Callback, Subset
@@ -70,8 +70,8 @@ def ours(experiment, rounds, report=lambda number, accuracy: None):
             report(epoch + 1, logs["val_accuracy"])
 
     config = experiment.config
-    settings = Settings(config.clients, rounds, seed=config.seed)
-    federated = Rounds(
+    settings = ServerSettings(config.clients, rounds, seed=config.seed)
+    federated = Server(
         experiment.model, experiment.model.changing, settings, config.make_strategy(), LocalGrid(experiment.clients()),
         experiment.task.test, experiment.compressor,
     )  # fmt: skip

@@ -2,34 +2,30 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import PlanError
-from edgelearn.federated import Update
 from edgelearn.federated.privacy import Privacy, gaussian_delta, gaussian_epsilon
 
 SHAPES = [(30, 40), (7,)]
 
 
-def updates(*scales: float) -> list[Update]:
+def changes(*scales: float) -> list[list[np.ndarray]]:
     rng = np.random.default_rng(0)
-    return [
-        Update(client, [np.float32(scale * rng.standard_normal(shape)) for shape in SHAPES], 1 + client, {})
-        for client, scale in enumerate(scales)
-    ]
+    return [[np.float32(scale * rng.standard_normal(shape)) for shape in SHAPES] for scale in scales]
 
 
 def test_long_changes_are_clipped():
     """With next to no noise: the sum of clipped changes, divided by the clients that were drawn."""
-    some, privacy = updates(0.01, 5.0, 0.001), Privacy(clip=1.0, noise=1e-9)
+    some, privacy = changes(0.01, 5.0, 0.001), Privacy(clip=1.0, noise=1e-9)
     mean = privacy.mean(some, 4, 1)
-    lengths = [np.sqrt(sum(np.square(np.float64(a)).sum() for a in update.arrays)) for update in some]
+    lengths = [np.sqrt(sum(np.square(np.float64(a)).sum() for a in change)) for change in some]
     assert lengths[0] < 1 < lengths[1]
     for index, array in enumerate(mean):
-        expected = sum(u.arrays[index] * min(1, 1 / length) for u, length in zip(some, lengths, strict=True)) / 4
+        expected = sum(change[index] * min(1, 1 / length) for change, length in zip(some, lengths, strict=True)) / 4
         np.testing.assert_allclose(array, expected, atol=1e-7)
         assert array.dtype == np.float32
 
 
 def test_noise():
-    some, (clip, noise, drawn) = updates(0.0, 0.0), (0.5, 2.0, 10)
+    some, (clip, noise, drawn) = changes(0.0, 0.0), (0.5, 2.0, 10)
     values = np.concatenate([array.ravel() for array in Privacy(clip, noise, seed=3).mean(some, drawn, 7)])
     assert values.std() == pytest.approx(noise * clip / drawn, rel=0.06)
     assert abs(values.mean()) < 4 * noise * clip / drawn / np.sqrt(values.size)
@@ -43,10 +39,10 @@ def test_noise():
 def test_deviation_of_flower():
     flower = pytest.importorskip("flwr.supercore.differential_privacy")
     assert flower.compute_stdv(2.0, 0.5, 10) == pytest.approx(2.0 * 0.5 / 10)
-    arrays = updates(5.0)[0].arrays
+    arrays = changes(5.0)[0]
     theirs = [array.copy() for array in arrays]
     flower.clip_inputs_inplace(theirs, 1.0)
-    for mine, other in zip(Privacy(1.0, 1e-9).mean(updates(5.0), 1, 1), theirs, strict=True):
+    for mine, other in zip(Privacy(1.0, 1e-9).mean(changes(5.0), 1, 1), theirs, strict=True):
         np.testing.assert_allclose(mine, other, atol=1e-6)
 
 

@@ -24,13 +24,13 @@ from edgelearn.federated import (
     MultiKrum,
     NormClipping,
     Reply,
-    Rounds,
-    Settings,
+    Server,
+    ServerSettings,
     make_strategy,
 )
 from edgelearn.federated.compression import Partly, make_compressor
 from edgelearn.federated.privacy import Privacy
-from edgelearn.federated.screening import Lengths
+from edgelearn.federated.server import NormLimit
 from edgelearn.ops import Dense
 from edgelearn.train import Callback
 
@@ -55,9 +55,9 @@ def federation():
 def rounds_of(federation, strategy=None, grid=None, records=None, **settings):
     model, clients = federation
     model.weights = clients.weights
-    settings = Settings(CLIENTS, **({"rounds": 3} | settings))
+    settings = ServerSettings(CLIENTS, **({"rounds": 3} | settings))
     record = (lambda happened: None) if records is None else records.append
-    return Rounds(
+    return Server(
         model, model.changing, settings, strategy or FedAvg(), grid or LocalGrid(clients), (X, Y), record=record
     )
 
@@ -98,7 +98,7 @@ def test_fedprox_equals_numpy():
     start = {name: np.float64(array) for name, array in model.weights.items()}
     with model.trainer(8, examples=examples.sizes) as trainer:
         clients = Clients(trainer, dict(model.weights), examples, epochs=2, seed=0)
-        rounds = Rounds(model, model.changing, Settings(CLIENTS, 1), FedAvg(), LocalGrid(clients), (X, Y))
+        rounds = Server(model, model.changing, ServerSettings(CLIENTS, 1), FedAvg(), LocalGrid(clients), (X, Y))
         rounds.fit()
     sums = dict.fromkeys(start, 0.0)
     for part in examples.parts:
@@ -233,7 +233,7 @@ def test_metrics_hide_nothing_in_a_record(federation):
 
 
 def test_clients_are_drawn_by_seed_and_round():
-    settings = Settings(100, 5, fraction=0.1, seed=7)
+    settings = ServerSettings(100, 5, fraction=0.1, seed=7)
     drawn = [settings.drawn(number) for number in range(1, 6)]
     assert (
         drawn
@@ -241,7 +241,7 @@ def test_clients_are_drawn_by_seed_and_round():
         != [replace(settings, seed=8).drawn(number) for number in range(1, 6)]
     )
     assert all(each == sorted(set(each)) and len(each) == 10 for each in drawn)
-    assert Settings(3, 1, fraction=0.01).drawn(1) in ([0], [1], [2])
+    assert ServerSettings(3, 1, fraction=0.01).drawn(1) in ([0], [1], [2])
 
 
 class Tampering:
@@ -322,15 +322,15 @@ def left_out(lengths, *rounds):
 def test_rounds_in_which_most_clients_lie_raise_no_limit(clients):
     """Nor do they let longer and longer lies in; the third such round of three is another majority."""
     honest, lie, everybody = [1.0] * clients, [1e6] * clients, list(range(clients))
-    lengths = Lengths(10.0)
+    lengths = NormLimit(10.0)
     assert left_out(lengths, honest, honest, lie, honest, lie) == [[], [], everybody, [], everybody]
-    assert left_out(Lengths(10.0), lie, honest, lie, honest, lie)[4] == everybody, "also from the first round on"
+    assert left_out(NormLimit(10.0), lie, honest, lie, honest, lie)[4] == everybody, "also from the first round on"
     assert max(lengths.medians) == 10.0
 
 
 def test_the_limit_falls_and_honest_clients_are_believed():
     """Medians halve in 25 rounds; the change of one that has something left to learn is 12 times as long."""
-    lengths, shrinking = Lengths(10.0), [0.5 ** (number / 25) for number in range(200)]
+    lengths, shrinking = NormLimit(10.0), [0.5 ** (number / 25) for number in range(200)]
     assert not any(left_out(lengths, *([n, n, n, n, 12 * n] for n in shrinking))[10:])
     assert left_out(lengths, [shrinking[-1]] * 4 + [1.0]) == [[4]], "as long as in the first round"
     assert left_out(lengths, [0.0] * 4 + [shrinking[-1]]) == [[]], "beside clients that have learnt everything"
@@ -342,9 +342,9 @@ def test_a_checkpoint_is_restored_whole_or_not_at_all(federation):
 
     def rounds():
         model, clients = federation
-        model.weights, settings = clients.weights, Settings(CLIENTS, 3, average=0.5)
+        model.weights, settings = clients.weights, ServerSettings(CLIENTS, 3, average=0.5)
         grid, down = LocalGrid(clients), make_compressor("int8")
-        return Rounds(model, model.changing, settings, FedAdam(), grid, (X, Y), down=down)
+        return Server(model, model.changing, settings, FedAdam(), grid, (X, Y), down=down)
 
     tensors, position = rounds().state()
     tensors |= {f"average/{name}": federation[1].weights[name] for name in federation[0].changing}
@@ -401,7 +401,7 @@ def test_strategies_that_withstand_bad_clients(strategy, attack, bad):
 
 def test_clipping_follows_lengths_down():
     """Lengths fall a hundredfold; a change as long as the first ones counts as one of the last three rounds."""
-    lengths, strategy = Lengths(None), NormClipping()
+    lengths, strategy = NormLimit(None), NormClipping()
     for length in np.geomspace(1, 0.01, 12):
         lengths.too_long(dict.fromkeys(range(5), float(length)))
     one, other = np.float32([1, 0]), np.float32([0, 0.01])
@@ -414,7 +414,7 @@ def test_strategies_that_see_each_change_refuse_privacy(federation):
     model = federation[0]
     for strategy in ROBUST:
         with pytest.raises(PlanError, match="each client's change"):
-            Rounds(model, model.changing, Settings(4, 1), strategy, None, (X, Y), privacy=Privacy(1.0, 1.0))
+            Server(model, model.changing, ServerSettings(4, 1), strategy, None, (X, Y), privacy=Privacy(1.0, 1.0))
     with pytest.raises(PlanError, match="below"):
         Krum(bad=0.5)
     with pytest.raises(PlanError, match="fedmedian"):
@@ -460,7 +460,9 @@ def test_a_full_disk_ends_the_round_and_leaves_nobody_out(federation, tmp_path):
     def rounds(memory):
         clients = replace(whole, memory=memory, down=down)
         model.weights = clients.weights
-        return Rounds(model, model.changing, Settings(CLIENTS, 3), FedAvg(), LocalGrid(clients), (X, Y), down=down)
+        return Server(
+            model, model.changing, ServerSettings(CLIENTS, 3), FedAvg(), LocalGrid(clients), (X, Y), down=down
+        )
 
     full, saved = rounds(Full(tmp_path / "clients")), []
 
@@ -503,8 +505,8 @@ def test_counted_bytes_of_compressed_messages(federation, tmp_path):
     clients = replace(whole, compressor=up, memory=ClientMemory(tmp_path), down=down)
     records, grid = [], Tampering(clients, {})
     model.weights = whole.weights
-    rounds = Rounds(
-        model, model.changing, Settings(CLIENTS, 3, 0.5), FedAvg(), grid, (X, Y), up, records.append, down=down
+    rounds = Server(
+        model, model.changing, ServerSettings(CLIENTS, 3, 0.5), FedAvg(), grid, (X, Y), up, records.append, down=down
     )
     rounds.fit()
     assert [sum(getattr(each, way)["total"] for each in records) for way in ("down", "up")] == [grid.down, grid.up]

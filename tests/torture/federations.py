@@ -26,8 +26,8 @@ from edgelearn.federated import (
     LocalGrid,
     NoCompression,
     Reply,
-    Rounds,
-    Settings,
+    Server,
+    ServerSettings,
 )
 from edgelearn.federated.compression import ErrorFeedback, Int8, TopK
 from edgelearn.federated.verification import User
@@ -56,7 +56,7 @@ def federation() -> Clients:
     return clients
 
 
-def rounds(answer: Callable[[bytes], bytes], number: int = 1) -> Rounds:
+def rounds(answer: Callable[[bytes], bytes], number: int = 1) -> Server:
     """`number` rounds of the federation, with what only a lossy one has; `answer` is every client's."""
     clients = federation()
     model, examples = clients.model, clients.examples  # pyright: ignore[reportAttributeAccessIssue]
@@ -66,8 +66,8 @@ def rounds(answer: Callable[[bytes], bytes], number: int = 1) -> Rounds:
         def answer(self, data: bytes) -> bytes:
             return answer(data)
 
-    return Rounds(
-        model, model.changing, Settings(CLIENTS, number), FedAdam(), LocalGrid(Work()), (examples.x, examples.y),
+    return Server(
+        model, model.changing, ServerSettings(CLIENTS, number), FedAdam(), LocalGrid(Work()), (examples.x, examples.y),
         down=Int8(),
     )  # fmt: skip
 

@@ -40,8 +40,8 @@ from edgelearn.federated import (
     Partition,
     Partly,
     RoundRecord,
-    Rounds,
-    Settings,
+    Server,
+    ServerSettings,
     Strategy,
     counts,
     make_strategy,
@@ -463,8 +463,7 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
     tasks = TASKS
     task: FederatedTask
     carrier: Grid | None = None  # Flower's, in a ServerApp
-    rounds_type: ClassVar[type[Rounds]] = Rounds
-    clients_type: ClassVar[type[Clients]] = Clients
+    rounds_type: ClassVar[type[Server]] = Server
 
     @classmethod
     def resolve(cls, config: FederatedConfig) -> FederatedConfig:
@@ -501,7 +500,7 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
         return self.config.rounds or 0
 
     @property
-    def trained(self) -> Rounds:
+    def trained(self) -> Server:
         return self.rounds
 
     @cached_property
@@ -552,14 +551,10 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
     def clients(self, folder: Path | None = None) -> Clients:
         """The clients. What they keep from round to round lies in `folder`; None: they keep nothing."""
         memory = ClientMemory(folder) if folder else None
-        return self.clients_type(
+        return Clients(
             self.trainer, dict(self.model.weights), self.examples, self.config.epochs or 1, self.config.seed,
-            self.compressor, memory, self.down, self.config.steps, self.masks, **self.clients_settings(),
+            self.compressor, memory, self.down, self.config.steps, self.masks, self.config.make_strategy(),
         )  # fmt: skip
-
-    def clients_settings(self) -> Mapping[str, Any]:
-        """Further arguments of `clients_type`."""
-        return {}
 
     @property
     def masks(self) -> Masks | None:
@@ -567,10 +562,10 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
         return Masks(self.settings.drawn, self.config.seed) if self.config.masked else None
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> ServerSettings:
         """The settings of the rounds."""
         config = self.config
-        return Settings(
+        return ServerSettings(
             config.clients or 0, self.epochs, config.fraction, config.seed, config.deadline, config.largest_update,
             config.validation_frequency, config.average,
         )  # fmt: skip
@@ -579,7 +574,7 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
         """The grid that carries messages to the clients."""
         return self.carrier or LocalGrid(self.clients(run.folder / CLIENTS))
 
-    def make_rounds(self, run: Run) -> Rounds:
+    def make_rounds(self, run: Run) -> Server:
         """The server's side, which writes what happens in each round into the run's folder."""
 
         def record(happened: RoundRecord) -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError, NonFiniteError, PlanError, UsageError
-from edgelearn.federated import compression
 from edgelearn.federated.compression import (
     ErrorFeedback,
     Int8,
@@ -13,8 +12,12 @@ from edgelearn.federated.compression import (
     Signs,
     TopK,
     at_round,
+    low_bits,
     make_compressor,
+    most_bytes,
+    pack_indices,
     start_of,
+    unpack_indices,
 )
 
 SHAPES = [(3, 3, 1, 64), (64,), (), (40, 601), (0, 5), (1,)]
@@ -117,9 +120,9 @@ def test_of_equal_entries_the_first_are_sent():
 @pytest.mark.parametrize("limit, count", [(1, 1), (7, 7), (100, 1), (1000, 37), (24202, 243), (5, 0), (0, 0)])
 def test_indices(rng, limit, count):
     for places in (np.arange(count), limit - count + np.arange(count), np.sort(rng.permutation(limit)[:count])):
-        data = compression.pack(places, limit)
-        assert len(data) <= compression.most(limit, count)
-        assert compression.unpack(data, limit, count).tolist() == places.tolist()
+        data = pack_indices(places, limit)
+        assert len(data) <= most_bytes(limit, count)
+        assert unpack_indices(data, limit, count).tolist() == places.tolist()
 
 
 @pytest.mark.parametrize(
@@ -130,32 +133,32 @@ def test_indices_are_small(rng, share, bits):
     assert abs((-share * log2(share) - (1 - share) * log2(1 - share)) / share - bits) < 0.005
     limit, count = 1_000_000, int(share * 1_000_000)
     places = np.sort(rng.choice(limit, count, replace=False))
-    assert bits * 0.99 < len(compression.pack(places, limit)) * 8 / count < bits * 1.03
+    assert bits * 0.99 < len(pack_indices(places, limit)) * 8 / count < bits * 1.03
 
 
 def test_the_most_bytes_of_indices():
     """Indices take most bytes if the first one is as large as can be, and its gap fills all its low bits' steps."""
     for limit, count in ((1000, 37), (23050, 4000), (64, 1)):
         last = limit - count
-        places = np.arange(count) + (last - last % (1 << compression.low_bits(limit, count)))
-        assert len(compression.pack(places, limit)) == compression.most(limit, count)
+        places = np.arange(count) + (last - last % (1 << low_bits(limit, count)))
+        assert len(pack_indices(places, limit)) == most_bytes(limit, count)
 
 
 def test_damaged_indices_are_refused(rng):
     refused = 0
     for _ in range(300):
-        data = rng.bytes(int(rng.integers(compression.most(1000, 37) + 1)))
+        data = rng.bytes(int(rng.integers(most_bytes(1000, 37) + 1)))
         try:
-            places = compression.unpack(data, 1000, 37)
+            places = unpack_indices(data, 1000, 37)
             assert len(places) == 37 and (np.diff(places) > 0).all() and places[-1] < 1000
-            assert compression.pack(places, 1000) == data
+            assert pack_indices(places, 1000) == data
         except FormatError:
             refused += 1
     assert refused > 200
-    good = compression.pack(np.arange(0, 1000, 30), 1000)
+    good = pack_indices(np.arange(0, 1000, 30), 1000)
     for damaged in (good[:-1], good + b"\0", b"", good + b"\1"):
         with pytest.raises(FormatError):
-            compression.unpack(damaged, 1000, 34)
+            unpack_indices(damaged, 1000, 34)
 
 
 def test_signs_with_a_mean_for_each_array():

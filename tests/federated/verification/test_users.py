@@ -7,10 +7,20 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import PlanError
-from edgelearn.experiments.verification import VerificationRounds
-from edgelearn.federated import Examples, Instruction, LocalGrid, NoCompression, Reply, Settings, verification
+from edgelearn.experiments.verification import VerificationServer
+from edgelearn.federated import (
+    Clients,
+    Examples,
+    Instruction,
+    LocalGrid,
+    NoCompression,
+    Reply,
+    ServerSettings,
+    verification,
+)
 from edgelearn.federated.privacy import Masks
-from edgelearn.federated.verification import PositivesAlone, Users, code_of, make_verification_strategy, user_number
+from edgelearn.federated.strategy import Average
+from edgelearn.federated.verification import PositivesAlone, code_of, make_verification_strategy, user_number
 from edgelearn.ops import SGD, Dense, ReLU
 
 USERS, SIZE = 4, 127
@@ -41,13 +51,13 @@ def federate(name: str, rounds: int, masked: bool = False, fraction: float = 1.0
     strategy = make_verification_strategy(name, size=SIZE, rate=0.01)
     x, owners = np.concatenate(data), np.repeat(range(USERS), 20)
     examples = Examples(x, owners, [np.flatnonzero(owners == user) for user in range(USERS)])
-    settings = Settings(USERS, rounds, fraction, largest=None, validation_frequency=rounds, average=average)
+    settings = ServerSettings(USERS, rounds, fraction, largest=None, validation_frequency=rounds, average=average)
     masks = Masks(settings.drawn) if masked else None
     model = el.Model(network(), seed=0).compile(SGD(1.0), strategy.loss)
     with model.trainer(batch_size=6) as trainer:
-        users = Users(trainer, dict(model.weights), examples, 1, 0, steps=1, masks=masks, strategy=strategy)
+        users = Clients(trainer, dict(model.weights), examples, 1, 0, steps=1, masks=masks, strategy=strategy)
         grid = Listening(users)
-        federation = VerificationRounds(
+        federation = VerificationServer(
             model, model.changing, settings, strategy, grid, (x, owners), masks, privacy=masks
         )  # fmt: skip
         federation.fit()
@@ -120,9 +130,9 @@ def test_users_who_were_not_drawn_have_no_embedding_yet():
 def test_embeddings_are_averaged_like_the_weights(monkeypatch):
     """The embeddings that are tested are averages; the server and the users keep the embeddings themselves. A user who
     was first drawn late has zeros before: they change the length of the average, and no score."""
-    kept, arranged = [], VerificationRounds._arrange
-    monkeypatch.setattr(VerificationRounds, "_arrange", lambda self, updates: [
-        arranged(self, updates), kept.append(self.own.astype(np.float64))])  # fmt: skip
+    kept, add = [], Average.add
+    monkeypatch.setattr(Average, "add", lambda self, arrays, number: [
+        add(self, arrays, number), kept.append(arrays[-1].astype(np.float64))])  # fmt: skip
     found = federate("fedaws", 6, fraction=0.5, average=0.8)
     shares = 0.8 ** np.arange(5, -1, -1.0)
     mean = np.tensordot(shares / shares.sum(), kept, 1)
