@@ -23,9 +23,9 @@ from edgelearn.experiments.federated import (
     TASKS,
     FederatedConfig,
     FederatedExperiment,
-    access,
     deployment,
     experiment,
+    guard,
     read_rounds,
     report,
 )
@@ -216,7 +216,7 @@ def test_servers_of_flower_answer_their_own_user_alone(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
         scope = {"type": "http", "client": client.getsockname(), "server": listener.getsockname()}
-        assert access.is_own(scope) and not access.is_own(scope | {"client": ("192.0.2.1", 4000)})
+        assert guard.is_own(scope) and not guard.is_own(scope | {"client": ("192.0.2.1", 4000)})
 
         def status(path, public):
             said = []
@@ -227,21 +227,21 @@ def test_servers_of_flower_answer_their_own_user_alone(monkeypatch):
             async def send(message):
                 said.append(message)
 
-            asyncio.run(access.OwnUser(app, public)(scope | {"path": path}, None, send))
+            asyncio.run(guard.OwnUser(app, public)(scope | {"path": path}, None, send))
             return said[0]["status"]
 
-        assert status("/v1/control/start-run", access.NOBODY) == 200
-        monkeypatch.setattr(access.os, "getuid", lambda: 12345)
+        assert status("/v1/control/start-run", guard.NOBODY) == 200
+        monkeypatch.setattr(guard.os, "getuid", lambda: 12345)
         for path, public, expected in (
-            ("/v1/control/start-run", access.NODES, 403), ("/v1/fleet/pull-messages", access.NODES, 200),
-            ("/v1/fleet/pull-messages", access.NOBODY, 403), ("/v1/runtime/acquire-task", access.NODES, 403),
+            ("/v1/control/start-run", guard.NODES, 403), ("/v1/fleet/pull-messages", guard.NODES, 200),
+            ("/v1/fleet/pull-messages", guard.NOBODY, 403), ("/v1/runtime/acquire-task", guard.NODES, 403),
         ):  # fmt: skip
             assert status(path, public) == expected
-        monkeypatch.setattr(access, "_TABLES", [])  # a system that doesn't tell
-        assert access.is_own(scope) and not access.is_own(scope | {"client": ("192.0.2.1", 4000)})
+        monkeypatch.setattr(guard, "_TABLES", [])  # a system that doesn't tell
+        assert guard.is_own(scope) and not guard.is_own(scope | {"client": ("192.0.2.1", 4000)})
         monkeypatch.undo()
         client.close()
-        assert not access.is_own(scope), "a closed connection counts as user 0's"
+        assert not guard.is_own(scope), "a closed connection counts as user 0's"
 
 
 def test_commands_of_flower_that_are_missing(monkeypatch, tmp_path):

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -29,70 +28,43 @@ from edgelearn import atomic
 from edgelearn.errors import RunError
 from edgelearn.experiments.sweep import ENVIRONMENT as RAY
 
-from . import access
+from . import guard
 from .guard import HOME, LAB, end_all, start_guard, this_lab
 
 _DAYS = "30"
+_FILE = "lab.json"  # number and time of creation of the process that started a deployment
+_PATIENCE = 5  # seconds
 
 
-class Keys:
-    """A certificate authority, the certificate of a SuperLink, and a key pair for each node.
+def make_keys(folder: Path, nodes: int, address: str | None = None) -> None:
+    """Make a certificate authority, the certificate of a SuperLink, and a key pair for each node, by openssl and
+    ssh-keygen.
 
     Arguments:
-    - `folder`: of the files; it is made.
+    - `folder`: folder of the files; it is made.
     - `nodes`: number of nodes.
-    - `address`: of the SuperLink, besides 127.0.0.1 (default: none). Then files that are there already are used again,
-      since other machines have copies.
+    - `address`: address of the SuperLink besides 127.0.0.1 (default: none). Then files that are there already are used
+      again, since other machines have copies.
 
     Raises RunError if openssl or ssh-keygen is missing or fails.
     """
-
-    def __init__(self, folder: Path, nodes: int, address: str | None = None) -> None:
-        self.folder, self.root, self.address = folder, folder / "ca.crt", address
-        if address and Path(self.public(nodes - 1)).exists():
-            return
-        if folder.exists():
-            shutil.rmtree(folder)
-        folder.mkdir(parents=True, mode=0o700)
-        self._certificates()
-        for number in range(nodes):
-            _call("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(self._key(number)))
-
-    @property
-    def superlink(self) -> list[str]:
-        """Arguments of flower-superlink."""
-        files = {"ssl-ca-certfile": "ca.crt", "ssl-certfile": "server.pem", "ssl-keyfile": "server.key"}
-        return [word for name, file in files.items() for word in (f"--{name}", str(self.folder / file))]
-
-    @property
-    def supernode(self) -> list[str]:
-        """Arguments of flower-supernode."""
-        return ["--root-certificates", str(self.root)]
-
-    def of_node(self, number: int) -> list[str]:
-        """Arguments of flower-supernode that authenticate a node."""
-        return ["--auth-supernode-private-key", str(self._key(number))]
-
-    def public(self, number: int) -> str:
-        """The file of a node's public key."""
-        return f"{self._key(number)}.pub"
-
-    def _key(self, number: int) -> Path:
-        return self.folder / f"node-{number}"
-
-    def _certificates(self) -> None:
-        at = {name: str(self.folder / name) for name in ("ca.key", "ca.crt", "server.key", "server.csr", "server.pem")}
-        new = ("-newkey", "rsa:3072", "-nodes")
-        subject = ("-subj", "/O=edgelearn/CN=localhost")
-        _call("openssl", "req", "-x509", *new, "-days", _DAYS, "-keyout", at["ca.key"], "-out", at["ca.crt"], *subject)
-        _call("openssl", "req", *new, "-keyout", at["server.key"], "-out", at["server.csr"], *subject)
-        names = self.folder / "names"
-        others = f", {'DNS' if any(c.isalpha() for c in self.address) else 'IP'}:{self.address}" if self.address else ""
-        names.write_text(f"subjectAltName = DNS:localhost, IP:127.0.0.1{others}\n")
-        _call(
-            "openssl", "x509", "-req", "-days", _DAYS, "-in", at["server.csr"], "-CA", at["ca.crt"], "-CAkey",
-            at["ca.key"], "-CAcreateserial", "-out", at["server.pem"], "-extfile", str(names),
-        )  # fmt: skip
+    if address and (folder / f"node-{nodes - 1}.pub").exists():
+        return
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, mode=0o700)
+    at = {name: str(folder / name) for name in ("ca.key", "ca.crt", "server.key", "server.csr", "server.pem", "names")}
+    new, subject = ("-newkey", "rsa:3072", "-nodes"), ("-subj", "/O=edgelearn/CN=localhost")
+    _call("openssl", "req", "-x509", *new, "-days", _DAYS, "-keyout", at["ca.key"], "-out", at["ca.crt"], *subject)
+    _call("openssl", "req", *new, "-keyout", at["server.key"], "-out", at["server.csr"], *subject)
+    others = f", {'DNS' if any(c.isalpha() for c in address) else 'IP'}:{address}" if address else ""
+    Path(at["names"]).write_text(f"subjectAltName = DNS:localhost, IP:127.0.0.1{others}\n")
+    _call(
+        "openssl", "x509", "-req", "-days", _DAYS, "-in", at["server.csr"], "-CA", at["ca.crt"], "-CAkey", at["ca.key"],
+        "-CAcreateserial", "-out", at["server.pem"], "-extfile", at["names"],
+    )  # fmt: skip
+    for number in range(nodes):
+        _call("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(folder / f"node-{number}"))
 
 
 def _call(*command: str) -> None:
@@ -102,10 +74,6 @@ def _call(*command: str) -> None:
         raise RunError(f"TLS needs {command[0]}, which isn't installed.") from None
     except subprocess.CalledProcessError as error:
         raise RunError(f"{command[0]} failed: {error.stderr.strip()[-300:]}") from None
-
-
-_FILE = "lab.json"  # number and time of creation of the process that started them
-_PATIENCE = 5  # seconds
 
 
 def record(folder: Path) -> None:
@@ -177,7 +145,7 @@ class Deployment:
     - `port`: of the SuperLink (default None: a free one).
 
     Its folder, with the database of messages, is readable for its owner alone. SuperLink and the SuperNodes of this
-    machine answer processes of this user, and SuperLink nodes of others by `listen`: see `access`.
+    machine answer processes of this user, and SuperLink nodes of others by `listen`: see `guard`.
 
     Raises RunError if flwr is missing or the SuperLink doesn't start.
     """
@@ -197,7 +165,6 @@ class Deployment:
         record(self.folder)
         self._guard = start_guard(self.folder)
         self.port = self.port or _free_port()
-        self.keys = Keys(self.folder / "keys", self.nodes, self.listen) if self.tls else None
         try:
             self._start()
         except BaseException:
@@ -205,9 +172,7 @@ class Deployment:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def run(self, experiment: type, settings: dict[str, str | int]) -> None:
@@ -252,31 +217,42 @@ class Deployment:
         self.processes.clear()
 
     def _start(self) -> None:
-        address = self._address
-        safe = ["--insecure"] if self.keys is None else self.keys.superlink
+        keys, listen = self.folder / "keys", self.listen or "127.0.0.1"
+        safe = node_safe = ["--insecure"]
+        if self.tls:
+            make_keys(keys, self.nodes, self.listen)
+            files = {"ssl-ca-certfile": "ca.crt", "ssl-certfile": "server.pem", "ssl-keyfile": "server.key"}
+            safe = [word for name, file in files.items() for word in (f"--{name}", str(keys / file))]
+            node_safe = ["--root-certificates", str(keys / "ca.crt")]
         flags = ["--simulation"] if self.simulation else []
         flags += ["--enable-supernode-auth"] if self.authenticate else []
         for old in self.folder.glob("state.db*"):  # of a run that was killed: what it holds can't be continued
             old.unlink()
         database = self.folder / "state.db"
         database.touch(0o600)
-        public = access.NODES if self.listen else access.NOBODY
         self._spawn(
-            "superlink", ["flower-superlink", public, *safe, *flags, "--host", self.listen or "127.0.0.1",
-                          "--port", str(self.port), "--database", str(database)],
+            "superlink", ["flower-superlink", guard.NODES if self.listen else guard.NOBODY, *safe, *flags,
+                          "--host", listen, "--port", str(self.port), "--database", str(database)],
         )  # fmt: skip
         self._wait()
-        atomic.write_bytes(self.folder / "config.toml", self._connection(address).encode())
+        lines = [
+            "[superlink]",
+            f'default = "{CONNECTION}"',
+            f"[superlink.{CONNECTION}]",
+            f'address = "{self._address}"',
+        ]
+        lines += [f'root-certificates = "{keys / "ca.crt"}"' if self.tls else "insecure = true"]
+        atomic.write_bytes(self.folder / "config.toml", ("\n".join(lines) + "\n").encode())
         for number in range(0 if self.simulation else self.nodes):
-            safe, key = ["--insecure"], []
-            if self.keys is not None:
-                safe, key = self.keys.supernode, self.keys.of_node(number) if self.authenticate else []
-                if self.authenticate:
-                    self._call("supernode", "register", self.keys.public(number), CONNECTION)
+            key = []
+            if self.authenticate:
+                key = ["--auth-supernode-private-key", str(keys / f"node-{number}")]
+                self._call("supernode", "register", f"{key[1]}.pub", CONNECTION)
             if self.listen is None:
                 self._spawn(
-                    f"supernode-{number}", ["flower-supernode", access.NOBODY, *safe, *key, "--superlink", address,
-                                            "--port", str(_free_port()), "--node-config", f"partition-id={number}"],
+                    f"supernode-{number}", ["flower-supernode", guard.NOBODY, *node_safe, *key, "--superlink",
+                                            self._address, "--port", str(_free_port()), "--node-config",
+                                            f"partition-id={number}"],
                 )  # fmt: skip
 
     @property
@@ -295,16 +271,11 @@ class Deployment:
             commands.append(shlex.join([*words, "--port", str(_NODE_PORT + number), "--node-config", node]))
         return commands
 
-    def _connection(self, address: str) -> str:
-        lines = ["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]", f'address = "{address}"']
-        lines += ["insecure = true"] if self.keys is None else [f'root-certificates = "{self.keys.root}"']
-        return "\n".join(lines) + "\n"
-
     def _spawn(self, name: str, command: Sequence[str]) -> None:
-        """Start a command of Flower that `access` guards: its name, the public paths, its arguments."""
+        """Start a command of Flower that `guard` guards: its name, the public paths, its arguments."""
         with (self.folder / f"{name}.log").open("wb") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-P", access.__file__, *command], env=self._environment(), stdin=subprocess.DEVNULL,
+                [sys.executable, "-P", guard.__file__, *command], env=self._environment(), stdin=subprocess.DEVNULL,
                 stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
