@@ -814,6 +814,7 @@ class Layout:
 
     def __init__(self, request: Request, device: Device, traits: Traits) -> None:
         request.check()
+        request = request.with_memory(request.strategies)
         _check_units(request, device, traits)
         self.device, self.traits, self._storage = device, traits, make_storage(request, device)
         self._lowered = {key: lower(request, self._storage, traits, key) for key in program_keys(request)}
@@ -822,7 +823,7 @@ class Layout:
     def with_memory(self, activation_memory: ActivationMemory) -> Plan:
         """The plan with these strategies, from the passes that are lowered already where the strategies hold only
         temporaries. Raises PlanError for tensors that can't be restored as they say."""
-        request = replace(self.plan.request, activation_memory=activation_memory)
+        request = self.plan.request.with_memory(activation_memory)
         if not all(type(strategy) in TEMPORARIES for strategy in activation_memory.values()):
             return lay_out(request, self.device, self.traits)
         request.check()

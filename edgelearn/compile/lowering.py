@@ -190,7 +190,7 @@ class Lowering:
             request.precision, storage, self.prepare, self.micro, key.ranges, self.trains, self.first,
             self.measure if measured else None,
         )  # fmt: skip
-        self.rematerialiser = Rematerialiser(self.network, request.activation_memory, self.micro)
+        self.rematerialiser = Rematerialiser(self.network, request.strategies, self.micro)
         self.values: dict[str, Stored] = dict(self.inputs)
         self.before_norm: dict[str, Stored] = {}
         self.statistics: dict[str, batchnorm.Statistics] = {}

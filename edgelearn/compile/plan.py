@@ -146,7 +146,7 @@ class Plan(Displayed):
     @property
     def offload(self) -> Offload | None:
         """The strategy that says where pages are, if the plan has any."""
-        return offload_of(self.request.activation_memory.values()) if self.paged_bytes else None
+        return offload_of(self.request.strategies.values()) if self.paged_bytes else None
 
     def program(
         self, kind: Kind, examples: int | None = None, ranges: RangeMode = RangeMode.OBSERVED, first: bool = True
@@ -228,7 +228,7 @@ class Plan(Displayed):
             "bytes": {role.value: size for role, size in self.bytes_by_role.items()},
             "decisions": {"tuned": self.tuned_count, "all": len(self.decisions)},
             "precision": r.precision.to_dict(), "compute": str(r.compute),
-            "activation_memory": {name: str(strategy) for name, strategy in r.activation_memory.items()},
+            "activation_memory": {name: str(strategy) for name, strategy in r.strategies.items()},
             "launches": {str(key): len(p.launches) for key, p in self.programs.items() if key.first},
         }  # fmt: skip
 
@@ -249,7 +249,7 @@ class Plan(Displayed):
         if self.offload:
             lines.append(f"  {'offloaded':<26}{self.paged_bytes / MB:>10.2f} MB in {self.offload.place}")
         lines.append(f"  tuned for this kind of device: {self.tuned_count} of {len(self.decisions)} kernels' sizes")
-        strategies = Counter(type(s).__name__.lower() for s in r.activation_memory.values() if not s.stores)
+        strategies = Counter(type(s).__name__.lower() for s in r.strategies.values() if not s.stores)
         if strategies:
             counts = ", ".join(f"{name} {count}" for name, count in strategies.items())
             lines.append(f"  activations: {counts}, store others")

@@ -16,15 +16,14 @@ from edgelearn.graph.rewrites import invertible_streams
 from edgelearn.ops import BatchNormalization, LinearOp, Traits
 
 from .lower import Layout
-from .memory import ActivationMemory, Encoding
+from .memory import Encoding
 from .plan import Plan, account
 from .policies import POLICIES, keep_all
 from .precision import KINDS, PRECISIONS, Precision, named_precision
-from .request import Request
+from .request import Policy, Request
 from .search import Budget, BudgetLike, LaunchTimes, Search, budgets
 
 FROM = "from "  # before the name of the first layer that is trained
-Policy = Callable[[Network], ActivationMemory]
 
 
 @dataclass(frozen=True)
@@ -290,12 +289,14 @@ def make_plan(
     - `budget`: limits such as "60 MB", "20 MB peak" or "8 MB stored, 20 MB peak" (see `Budget`); default: none.
     - `traits`: what the choice of kernels depends on; default: the device's.
     - `launch_times`: by which strategies are compared; default: `LaunchTimes.of(device)`.
-    - `allow`: extra strategies, such as `Compress(Float16())`, which is approximate, or `Offload()` (default none).
+    - `allow`: extra strategies, such as `Compress(Float16())`, which is approximate, or `Offload()` (default: those of
+      the request).
     - `progress`: called with a line for each plan that is tried.
 
     Raises PlanError for an impossible request, or if nothing fits, naming the smallest possible plan, the largest
     micro-batch that fits and the nearest other combination that does; DeviceError if the device can't hold the plan.
     """
+    allow = allow or request.allow
     if not (isinstance(allow, Sequence) and all(isinstance(strategy, Encoding) for strategy in allow)):
         raise PlanError(
             f"`allow` expects a list of extra strategies, such as [Compress(), Offload()], got {allow!r}. "
@@ -383,17 +384,16 @@ class CombinationPlanner:
     - `device`: where it will run.
     - `budget`: limits, as in `make_plan`.
     - `launch_times`: by which times are predicted.
-    - `allow`: extra strategies (default none).
     - `progress`: called with a line for each combination (default: nothing).
     """
 
     def __init__(
         self, request: Request, device: Device, budget: BudgetLike, launch_times: LaunchTimes,
-        allow: Sequence[Encoding] = (), progress: Callable[[str], None] = lambda text: None,
+        progress: Callable[[str], None] = lambda text: None,
     ) -> None:  # fmt: skip
         self.request, self.device, self.limits = request, device, budgets(budget)
         self.text = budget if isinstance(budget, str) else ", ".join(f"{b.nbytes} {b.count}" for b in self.limits)
-        self.times, self.allow, self.progress, self.traits = launch_times, tuple(allow), progress, Traits.of(device)
+        self.times, self.progress, self.traits = launch_times, progress, Traits.of(device)
 
     def plan(self, asked: Combination) -> tuple[list[PlannedCombination], list[RefusedCombination]]:
         """Plans with the precision and the trained layers of `asked`, or why there are none."""
@@ -402,7 +402,7 @@ class CombinationPlanner:
             network = asked.network(self.request.network)
             request = replace(self.request, network=network, precision=asked.formats)
             search = Search(
-                Layout(request, self.device, self.traits), self.limits, self.times, self.allow,
+                Layout(request, self.device, self.traits), self.limits, self.times, request.allow,
                 lambda text: None,
             )  # fmt: skip
         except PlanError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,8 +13,10 @@ from edgelearn.errors import PlanError
 from edgelearn.graph.network import Network
 from edgelearn.ops import Compute, Loss, Losses, Optimizer, SoftmaxCrossEntropy
 
-from .memory import ActivationMemory, check_activation_memory
+from .memory import ActivationMemory, Encoding, check_activation_memory
 from .precision import Precision
+
+Policy = Callable[[Network], ActivationMemory]
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,13 +38,15 @@ class Request(Displayed):
     - `seed`: of Dropout and stochastic rounding, 64 bits (default 0).
     - `precision`: formats of quantized tensors; default float32 everywhere.
     - `compute`: the type that linear layers multiply in: see `Compute` (default fp32).
-    - `activation_memory`: strategy per layer for what the backward pass needs; default: store everything.
+    - `activation_memory`: strategy per layer for what the backward pass needs, or a policy, a function of the network
+      that gives them; default: store everything.
+    - `allow`: strategies that the planner may use within a budget, besides exact ones on the device (default none).
     - `last_batches`: sizes of shorter mini-batches, such as the last one of an epoch; `len(x)` stands for the remainder
       of its division by `batch_size` (default none).
     - `remainders`: sizes of shorter micro-batches to evaluate and predict; `len(x)` stands for the remainder of its
       division by `micro_batch` (default none).
 
-    Raises PlanError for sizes that are no whole numbers of at least 1.
+    Raises PlanError for sizes that are no whole numbers of at least 1, and for settings of other types.
     """
 
     network: Network
@@ -51,11 +57,12 @@ class Request(Displayed):
     loss: Loss | Losses | None = SoftmaxCrossEntropy()  # noqa: RUF009
     seed: int = 0
     precision: Precision = Precision()  # noqa: RUF009
-    activation_memory: ActivationMemory = field(default_factory=dict)
+    activation_memory: ActivationMemory | Policy = field(default_factory=dict)
     last_batches: tuple[int, ...] = ()
     remainders: tuple[int, ...] = ()
     weighted: bool = False
     compute: Compute = Compute()  # noqa: RUF009
+    allow: tuple[Encoding, ...] = ()
     trainable: frozenset[str] = field(init=False, repr=False)
     outputs: tuple[str, ...] = field(init=False, repr=False)
     layers: int = field(init=False, repr=False)
@@ -71,11 +78,30 @@ class Request(Displayed):
         sizes = self.batch_size, self.micro_batch
         if any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
             raise PlanError(f"Batch sizes are whole numbers of at least 1, not {', '.join(map(repr, sizes))}.")
+        if not isinstance(self.optimizer, Optimizer | None):
+            raise PlanError(f"An optimizer is an object such as SGD(0.01) or Adam(), not {self.optimizer!r:.60}.")
+        if not isinstance(self.loss, Loss | Losses | None):
+            raise PlanError(
+                f"A loss is an object such as SoftmaxCrossEntropy(label_smoothing=0.1), not {self.loss!r:.60}."
+            )
+        if not isinstance(self.precision, Precision):
+            raise PlanError(f"precision is a Precision(weights=Format(8)), say, not {self.precision!r:.60}.")
+        if self.batchnorm not in ("moving", "batch"):
+            raise PlanError(
+                f"batchnorm is 'moving' (fine-tuning) or 'batch' (training from scratch); Model.compile also takes "
+                f"'auto'. It is not '{self.batchnorm}'."
+            )
+        if not isinstance(self.activation_memory, Mapping) and not callable(self.activation_memory):
+            raise PlanError(
+                f"activation_memory is a strategy per layer, such as {{'conv': Recompute()}}, or a function from a "
+                f"network to strategies by layer, such as policies.checkpoints, not {self.activation_memory!r:.60}."
+            )
         self._set("batch_size", int(self.batch_size))
         self._set("micro_batch", int(self.micro_batch))
         self._set("last_batches", _remainders(self.last_batches, self.batch_size))
         self._set("remainders", _remainders(self.remainders, self.micro_batch))
-        self._set("activation_memory", dict(self.activation_memory))
+        if not callable(self.activation_memory):
+            self._set("activation_memory", dict(self.activation_memory))
         self._set("trainable", frozenset(self.network.trainable))
         self._set("layers", len(self.network.nodes))
         self._set("outputs", self.network.outputs if self.network.nodes else ())
@@ -83,10 +109,22 @@ class Request(Displayed):
     def __hash__(self) -> int:
         network = self.network, self.trainable, self.outputs, self.layers
         sizes = self.batch_size, self.micro_batch, self.last_batches, self.remainders
-        return hash((*network, sizes, self.batchnorm, self.seed, self.weighted, *self.activation_memory.items()))
+        memory = self.activation_memory if callable(self.activation_memory) else tuple(self.activation_memory.items())
+        return hash((*network, sizes, self.batchnorm, self.seed, self.weighted, memory))
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+
+    @property
+    def strategies(self) -> ActivationMemory:
+        """The strategies by layer, a policy's for this network."""
+        return self.activation_memory(self.network) if callable(self.activation_memory) else self.activation_memory
+
+    def with_memory(self, activation_memory: ActivationMemory) -> Request:
+        """The same request, of the layers that were trained when it was made, with other strategies."""
+        changed = copy(self)
+        changed._set("activation_memory", dict(activation_memory))
+        return changed
 
     @property
     def losses(self) -> Losses:
@@ -100,8 +138,6 @@ class Request(Displayed):
         network = self.network
         if self.micro_batch > self.batch_size:
             raise PlanError(f"A micro-batch of {self.micro_batch} is larger than the mini-batch of {self.batch_size}.")
-        if self.batchnorm not in ("moving", "batch"):
-            raise PlanError(f"batchnorm is 'moving' or 'batch', not '{self.batchnorm}'.")
         if not 0 <= self.seed < 1 << 64:
             raise PlanError(f"A seed is a whole number from 0 to 2**64 - 1, not {self.seed}.")
         if not network.nodes:
@@ -114,7 +150,7 @@ class Request(Displayed):
                 f"leave one of them off."
             )
         self.precision.check(network)
-        check_activation_memory(network, self.activation_memory, self.precision)
+        check_activation_memory(network, self.strategies, self.precision)
         if unknown := self.losses.by_output.keys() - set(self.outputs):
             raise PlanError(f"'{min(unknown)}' has a loss, but outputs of the network are {', '.join(self.outputs)}.")
         if self.optimizer and not self.losses.by_output:

@@ -704,6 +704,6 @@ class WatchReconstruction(Callback):
 
 def watched(callbacks: Sequence[Callback], plan: Plan) -> list[Callback]:
     """Return the callbacks, with a WatchReconstruction before them if `plan` inverts activations and none watches."""
-    inverts = any(isinstance(strategy, Invert) for strategy in plan.request.activation_memory.values())
+    inverts = any(isinstance(strategy, Invert) for strategy in plan.request.strategies.values())
     has_one = any(isinstance(callback, WatchReconstruction) for callback in callbacks)
     return [WatchReconstruction(), *callbacks] if inverts and not has_one else list(callbacks)

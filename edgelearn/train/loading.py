@@ -164,7 +164,7 @@ def combined(
         model = Model(own, network.weights, device, network.seed if seed is None else seed, share_with)
         batchnorm = network.batchnorm if batchnorm == "auto" else batchnorm
     model.compile(
-        optimizer or (settings.optimizer if isinstance(network, Model) else SGD()), loss or settings.loss,
+        optimizer or (network.optimizer if isinstance(network, Model) else SGD()), loss or settings.loss,
         metrics=metrics, batchnorm=batchnorm, precision=combination.formats, activation_memory=combination.policy,
         allow=tuple(allow) or settings.allow,
     )  # fmt: skip

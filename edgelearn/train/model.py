@@ -24,7 +24,7 @@ from edgelearn.errors import PlanError, ShapeError
 from edgelearn.graph import Network, Split, split_frozen
 from edgelearn.interop import ModelFile
 from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights, copied
-from edgelearn.ops import SGD, Compute, Loss, Losses, Optimizer, SoftmaxCrossEntropy
+from edgelearn.ops import SGD, Compute, Loss, Losses, Optimizer
 from edgelearn.ops.base import number, whole
 from edgelearn.ops.optimizers import as_optimizer
 from edgelearn.runtime import Context, DeviceChoice, Kernels, Session, choose_device, launch_times
@@ -91,57 +91,20 @@ def largest_that_fits(make: Callable[[int], Plan], budget: BudgetLike | None) ->
 KEPT = 16  # plans; the one that was used longest ago is dropped first
 
 
-@dataclass(frozen=True)
-class TrainingSettings:
-    """How a model trains: the arguments of Model.compile, checked.
-
-    Raises PlanError for settings that contradict each other or can't be.
-    """
-
-    optimizer: Optimizer = SGD()  # noqa: RUF009
-    loss: Loss | Losses = SoftmaxCrossEntropy()  # noqa: RUF009
-    batchnorm: str = "moving"
-    precision: Precision = Precision()  # noqa: RUF009
-    activation_memory: Callable[[Network], ActivationMemory] = keep_all
-    allow: tuple[Encoding, ...] = ()
-    weighted: bool = False  # examples have weights
-    compute: Compute = Compute()  # noqa: RUF009
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.optimizer, Optimizer):
-            raise PlanError(f"An optimizer is an object such as SGD(0.01) or Adam(), not {self.optimizer!r}.")
-        if not isinstance(self.loss, Loss | Losses):
-            raise PlanError(
-                f"A loss is an object such as SoftmaxCrossEntropy(label_smoothing=0.1), not {self.loss!r:.60}."
-            )
-        if not isinstance(self.precision, Precision):
-            raise PlanError(f"precision is a Precision(weights=Format(8)), say, not {self.precision!r:.60}.")
-        if self.batchnorm not in ("moving", "batch"):
-            raise PlanError(
-                f"batchnorm is 'moving' (fine-tuning), 'batch' (training from scratch) or 'auto', not "
-                f"'{self.batchnorm}'."
-            )
-        if not callable(self.activation_memory):
-            raise PlanError(
-                f"activation_memory is a function from a network to strategies by layer, such as policies.checkpoints "
-                f"or lambda network: {{'conv': Recompute()}}, not {self.activation_memory!r:.60}."
-            )
-
-
 class Plans:
     """Makes the plans of `network` on `device`, and keeps them: asking again costs microseconds.
 
     Plans depend on everything that is asked for, and on which layers are trained at that moment.
     """
 
-    def __init__(self, network: Network, device: Device, seed: int) -> None:
-        self.network, self.device, self.seed = network, device, seed
+    def __init__(self, network: Network, device: Device) -> None:
+        self.network, self.device = network, device
         self._plans: dict[tuple, Plan] = {}
         self._splits: dict[tuple, Split] = {}
         self._remainders: dict[tuple, set[int]] = {}
 
     def training(
-        self, settings: TrainingSettings, batch_size: int, micro_batch: int | None = None,
+        self, settings: Request, batch_size: int, micro_batch: int | None = None,
         budget: BudgetLike | None = None, cache: str | None = None, last_batches: Sequence[int] = (),
         remainders: Sequence[int] = (),
     ) -> Phases:  # fmt: skip
@@ -158,43 +121,42 @@ class Plans:
             split = self._split()
             phases["extract"] = self.forward(settings, None, budget, (*last_batches, *remainders), split.prefix)
             trained = split.suffix
-        request = Request(
-            trained, batch_size, batch_size if micro_batch is None else micro_batch, settings.optimizer,
-            settings.batchnorm, settings.loss, self.seed, settings.precision, settings.activation_memory(trained),
-            last_batches=tuple(last_batches), remainders=tuple(remainders), weighted=settings.weighted,
-            compute=settings.compute,
+        request = replace(
+            settings, network=trained, batch_size=batch_size,
+            micro_batch=batch_size if micro_batch is None else micro_batch,
+            last_batches=tuple(last_batches), remainders=tuple(remainders),
         )  # fmt: skip
-        phases["train"] = self._plan(request, budget, settings.allow)
+        phases["train"] = self._plan(request.with_memory(request.strategies), budget)
         return phases
 
     def forward(
-        self, settings: TrainingSettings, batch_size: int | None = None, budget: BudgetLike | None = None,
+        self, settings: Request, batch_size: int | None = None, budget: BudgetLike | None = None,
         examples: Sequence[int] = (), network: Network | None = None,
     ) -> Plan:  # fmt: skip
         """Return the plan that evaluates and predicts `batch_size` examples at a time (default: as many of 16 as fit).
 
         Sizes of shorter last micro-batches are collected, so that changing between them makes no new plan each time.
         """
-        network, loss, precision = network or self.network, settings.loss, settings.precision
+        network = network or self.network
 
         def make(n: int) -> Plan:
-            fitting = loss if network is self.network and loss.fits(n) else None
+            fitting = settings.loss if network is self.network and settings.losses.fits(n) else None
             remainders = self._remainders.setdefault((network, n, repr(budget)), set())
             remainders.update(count % n for count in examples)
             request = Request(
-                network, n, n, loss=fitting, precision=precision, remainders=tuple(remainders),
+                network, n, n, loss=fitting, precision=settings.precision, remainders=tuple(remainders),
                 weighted=fitting is not None and settings.weighted, compute=settings.compute,
             )  # fmt: skip
             return self._plan(request, budget)
 
         return make(batch_size) if batch_size is not None else largest_that_fits(make, budget)
 
-    def _plan(self, request: Request, budget: BudgetLike | None, allow: tuple[Encoding, ...] = ()) -> Plan:
-        key = request, len(request.network.nodes), repr(budget), allow
+    def _plan(self, request: Request, budget: BudgetLike | None) -> Plan:
+        key, allow = (request, repr(budget)), request.allow
         plan = self._plans.pop(key, None)
         if plan is None:
             measured = launch_times(self.device, allow) if budget is not None and allow else None
-            plan = make_plan(request, self.device, budget, launch_times=measured, allow=allow)
+            plan = make_plan(request, self.device, budget, launch_times=measured)
         self._plans[key] = plan
         while len(self._plans) > KEPT:
             del self._plans[next(iter(self._plans))]
@@ -425,14 +387,14 @@ class Fitting:
 
     def __init__(
         self, model: TrainedModel, network: Network, session: OpenSession, plans: Plans,
-        settings: Callable[..., TrainingSettings], metrics: OutputMetrics | None,
+        settings: Callable[..., Request], metrics: OutputMetrics | None,
     ) -> None:  # fmt: skip
         self.model, self.network, self.status = model, network, model.status
         self.session, self.plans, self.settings, self.metrics = session, plans, settings, metrics
 
     def run(self, x, y, a: FitArguments) -> History:
         """Train on `x` and `y`. Raises what Model.fit raises."""
-        (x, y), *others = a.labeled(x, y, self.network, self.settings().loss)
+        (x, y), *others = a.labeled(x, y, self.network, self.model.loss)
         if a.cache is not None and sources.varies(x):
             raise PlanError(
                 "These examples differ from epoch to epoch, so their features can't be cached: leave the cache off, or "
@@ -442,7 +404,7 @@ class Fitting:
             a = replace(a, batch_size=x.batch_size, shuffle=False)
         settings = self.settings(y, *(targets for _, targets in others))
         size = min(a.batch_size or len(x), len(x))
-        start(self.status, settings.loss, len(x), size, min(a.micro_batch or size, size), a.epochs, a.shuffle)
+        start(self.status, self.model.loss, len(x), size, min(a.micro_batch or size, size), a.epochs, a.shuffle)
         phases = self.plans.training(
             settings, size, a.micro_batch and min(a.micro_batch, len(x)), a.budget, a.cache, [len(x)],
             [len(source) for source, _ in others],
@@ -547,7 +509,7 @@ class Model(SavedModel):
         self.context = share_with.context if share_with else Context(self.choice.device)
         self.kernels = share_with.kernels if share_with else Kernels(self.context)
         self._open = OpenSession(checked, self.context, self.kernels, self.status, network.trainable)
-        self._plans = Plans(network, self.device, seed)
+        self._plans = Plans(network, self.device)
         self.preprocessing: dict[str, Any] = {}
         self.class_names: tuple[str, ...] = ()
         self.metadata: dict[str, Any] = {}
@@ -576,10 +538,12 @@ class Model(SavedModel):
 
     @property
     def optimizer(self) -> Optimizer:
+        assert self.settings.optimizer is not None  # `compile` requires one, and a loss
         return self.settings.optimizer
 
     @property
     def loss(self) -> Loss | Losses:
+        assert self.settings.loss is not None
         return self.settings.loss
 
     @property
@@ -629,9 +593,15 @@ class Model(SavedModel):
         if batchnorm == "auto":
             has_statistics = any(p.role.startswith("moving_") for p in self.network.parameters.values())
             batchnorm = "batch" if has_statistics and not self._statistics_set else "moving"
-        settings = TrainingSettings(
-            as_optimizer(optimizer), output_losses(loss, loss_weights, self.network), batchnorm,
-            precision or Precision(), activation_memory or keep_all, tuple(allow), compute=Compute.of(compute),
+        if activation_memory is not None and not callable(activation_memory):
+            raise PlanError(
+                f"activation_memory is a function from a network to strategies by layer, such as policies.checkpoints "
+                f"or lambda network: {{'conv': Recompute()}}, not {activation_memory!r:.60}."
+            )
+        settings = Request(
+            self.network, optimizer=as_optimizer(optimizer), loss=output_losses(loss, loss_weights, self.network),
+            batchnorm=batchnorm, seed=self.seed, precision=precision or Precision(), compute=Compute.of(compute),
+            activation_memory=activation_memory or keep_all, allow=tuple(allow),
         )  # fmt: skip
         found = OutputMetrics(() if metrics is None else metrics, self.network)
         weights = self._open.weights
@@ -854,7 +824,7 @@ class Model(SavedModel):
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _settings(self, *targets: Targets) -> TrainingSettings:
+    def _settings(self, *targets: Targets) -> Request:
         """The settings, for targets of which some have weights or none."""
         weighted = any(y.weights is not None for y in targets)
         return replace(self.settings, weighted=True) if weighted else self.settings

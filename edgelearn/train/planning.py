@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from edgelearn.compile import BudgetLike, Precision, Request
+from edgelearn.compile import BudgetLike, Precision
 from edgelearn.compile.memory import Encoding
 from edgelearn.compile.planner import (
     Combination,
@@ -184,13 +184,10 @@ def plan_for(
     network = as_network(network)
     untrained = isinstance(network, Network) or network.untrained
     model = combined(network, Combination(), optimizer, loss, batchnorm=batchnorm, allow=allow, device=device)
-    settings = model.settings
-    request = Request(
-        model.network, batch_size, batch_size, settings.optimizer, settings.batchnorm, settings.loss, model.seed
-    )  # fmt: skip
+    request = replace(model.settings, batch_size=batch_size, micro_batch=batch_size)
     request.check()
-    times = launch_times(model.device, settings.allow)
-    planner = CombinationPlanner(request, model.device, budget, times, settings.allow, progress)
+    times = launch_times(model.device, request.allow)
+    planner = CombinationPlanner(request, model.device, budget, times, progress)
     chosen = shares_of_layers(model.network) if trained is None else trained
     found, refused = [], []
     for layers, name in product(chosen, precision):
