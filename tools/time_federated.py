@@ -22,9 +22,10 @@ import numpy as np
 import psutil
 
 import edgelearn as el
+from edgelearn.child import Worker, WorkerError
 from edgelearn.experiments.sweep import ENVIRONMENT
 from edgelearn.federated import IID, Clients, Examples, FedAvg, LocalGrid, Server, ServerSettings
-from edgelearn.lab.measure import Worker, WorkerError, resident_bytes, usable_cores
+from edgelearn.lab.measure import resident_bytes, usable_cores
 from edgelearn.models import ds_cnn
 from edgelearn.runtime import choose_device
 from edgelearn.train import Callback

@@ -16,7 +16,7 @@ from time import perf_counter, process_time
 import numpy as np
 
 import edgelearn as el
-from edgelearn.lab.measure import Worker, WorkerError
+from edgelearn.child import Worker, WorkerError
 from edgelearn.ops import Conv2D, Dense, GlobalAveragePooling2D, ReLU
 from edgelearn.runtime import Session
 

@@ -3,9 +3,6 @@
 import json
 import os
 import struct
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +14,8 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
-from edgelearn.errors import DataError, DownloadError, signal_name
+from edgelearn.child import Child
+from edgelearn.errors import DataError, DownloadError
 
 from . import tfds_reader
 from .pictures import ImageDataset
@@ -213,36 +211,14 @@ def records(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 @contextmanager
 def _reader(request: dict, subject: str, limit_s: float | None) -> Iterator[BinaryIO]:
     """Start the reader and yield its stdout. Raises DataError with the last line of its log if it fails."""
-    environment = os.environ | {
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "-1",  # reading files needs no GPU memory
-    }
     # Run as a file: as a module it would import the engine. -P keeps the modules next to it off the path.
-    command = [sys.executable, "-P", tfds_reader.__file__, json.dumps(request)]
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment)
-        output = cast(BinaryIO, process.stdout)  # a pipe
-        late = threading.Event()
-        timer = threading.Timer(limit_s or threading.TIMEOUT_MAX, lambda: (late.set(), process.kill()))
-        timer.daemon = True
-        timer.start()
-        try:
-            # A reader that dies leaves a truncated record; its exit code is the error to report.
-            with suppress(ValueError, struct.error):
-                yield output
-            code = process.wait()
-        finally:
-            timer.cancel()
-            process.kill()
-            output.close()
-            process.wait()
-        if code:
-            log.seek(0)
-            lines = log.read().decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
-            if late.is_set():
-                reason = f"not done after {limit_s:g} seconds"
-            elif code < 0:  # its log has no word of that
-                reason = f"TensorFlow was killed by {signal_name(code)} while reading it; a damaged file can cause that"
-            else:
-                reason = lines[-1]
-            raise DataError(f"{subject} could not be read: {reason}. Copy or download the data again.")
+    command = ["-P", tfds_reader.__file__, json.dumps(request)]
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}  # reading files needs no GPU memory
+    with Child(*command, environment=quiet) as child, child.limited(clock=limit_s):
+        # A reader that dies leaves a truncated record; its exit code is the error to report.
+        with suppress(ValueError, struct.error):
+            yield cast(BinaryIO, child.answers)
+        if failure := child.failure():
+            if child.process.returncode < 0 and not child.reason:  # its log has no word of that
+                failure += " while TensorFlow read it; a damaged file can cause that"
+            raise DataError(f"{subject} could not be read: {failure}. Copy or download the data again.")

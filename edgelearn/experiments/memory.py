@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from edgelearn.child import Worker, WorkerError
 from edgelearn.compile import Kind, LaunchTimes, Plan, Request, account, make_plan
 from edgelearn.compile.policies import EXACT, POLICIES, find_policy, invertible, paged
 from edgelearn.data.cifar10 import SIZE, standardized
@@ -31,7 +32,7 @@ from edgelearn.experiments.memory_plans import (
 )
 from edgelearn.experiments.tasks import Task, TaskExperiment, TaskKind, cifar10, drawn_weights
 from edgelearn.graph import Network, reversible
-from edgelearn.lab.measure import PeakMemory, Worker, WorkerError
+from edgelearn.lab.measure import PeakMemory
 from edgelearn.lab.profile.roofline import disturbance, table_of, time_launches
 from edgelearn.lab.runs import RunStore
 from edgelearn.models import (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgelearn.child import Worker, WorkerError
 from edgelearn.compile import Compress, Offload, Plan, Request, account, make_plan
 from edgelearn.compile.memory import Encoding
 from edgelearn.compile.plan import explain
@@ -24,16 +25,7 @@ from edgelearn.errors import PlanError, RunError, UsageError
 from edgelearn.extensions import check_name, is_reference
 from edgelearn.graph import Network, Node, reversible
 from edgelearn.interop import find_network
-from edgelearn.lab.measure import (
-    PeakMemory,
-    RoundsConfig,
-    Sample,
-    Worker,
-    WorkerError,
-    measure_in_turn,
-    sample,
-    usable_cores,
-)
+from edgelearn.lab.measure import PeakMemory, RoundsConfig, Sample, measure_in_turn, sample, usable_cores
 from edgelearn.lab.runs import figures
 from edgelearn.launch import Role
 from edgelearn.ops import SGD, Float16, pack

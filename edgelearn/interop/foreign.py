@@ -11,23 +11,19 @@ import atexit
 import json
 import os
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
+from edgelearn.child import Child
 from edgelearn.errors import FormatError
-from edgelearn.extensions import import_path
-
-from .limits import watched
 
 SCRIPT = Path(__file__).with_name("foreign_worker.py")
 SECONDS = 3.0  # of a processor that a small file may take
@@ -64,7 +60,7 @@ class ArrayFile:
       into a state dict.
     """
 
-    def __init__(self, path: Path, worker: _Worker, arrays: dict[str, Entry], texts: dict[str, Any]) -> None:
+    def __init__(self, path: Path, worker: _Reader, arrays: dict[str, Entry], texts: dict[str, Any]) -> None:
         self.path, self._worker, self.arrays, self.texts = path, worker, arrays, texts
 
     def entry(self, name: str) -> Entry:
@@ -115,7 +111,7 @@ def open_arrays(path: str | Path, kind: str, what: str) -> Iterator[ArrayFile]:
     worker = _take()
     try:
         seconds, memory = SECONDS + size / BYTES_PER_SECOND, max(LEAST, EXPANSION * size)
-        with watched(worker.process, seconds, 3 * memory, worker.kill, lambda: not worker.answered):
+        with worker.limited(computing=seconds, memory=3 * memory, is_asked=lambda: not worker.answered):
             worker.ask({"open": str(path), "kind": kind, "limit": memory, "memory": 2 * memory})
             description = json.loads(worker.receive(b"J"))
             worker.answered = True
@@ -140,43 +136,30 @@ class _Failed(Exception):
     """An answer that didn't come, and why."""
 
 
-class _Worker:
-    """The process, and its pipes."""
+class _Reader(Child):
+    """The process that reads, and its answers."""
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", str(SCRIPT)],
-            # One thread of BLAS: its address space counts. No filters of HDF5 from outside.
-            env={**os.environ, "PYTHONPATH": import_path(), "OPENBLAS_NUM_THREADS": "1", "HDF5_PLUGIN_PRELOAD": "::"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self._requests: IO[bytes] = self.process.stdin
-        self._answers: IO[bytes] = self.process.stdout
-        self.reason = ""  # why it was killed
+        # One thread of BLAS: its address space counts. No filters of HDF5 from outside.
+        super().__init__("-P", SCRIPT, environment={"OPENBLAS_NUM_THREADS": "1", "HDF5_PLUGIN_PRELOAD": "::"})
         self.answered = True  # nothing more is to come
         self.idle_since = 0.0
 
     def ask(self, request: dict[str, Any]) -> None:
         self.answered = False
         try:
-            self._requests.write(json.dumps(request).encode() + b"\n")
-            self._requests.flush()
+            self.requests.write(json.dumps(request).encode() + b"\n")
+            self.requests.flush()
         except OSError:
-            raise _Failed(self._end()) from None
+            raise _Failed(self.failure()) from None
 
     def receive(self, tag: bytes, most: int | None = None) -> bytes:
         """The next frame's contents. Raises _Failed for an error, and for a frame of another kind or size."""
-        head = self._answers.read(9)
-        if len(head) < 9:
-            raise _Failed(self._end())
-        size = struct.unpack("<Q", head[1:])[0]
-        body = self._answers.read(size) if most is None or size <= most or head[:1] == b"J" else b""
+        head = self.answers.read(9)
+        size = struct.unpack("<Q", head[1:])[0] if len(head) == 9 else 1
+        body = self.answers.read(size) if most is None or size <= most or head[:1] == b"J" else b""
         if len(body) < size:
-            raise _Failed(self._end())
+            raise _Failed(self.failure())
         if head[:1] == b"J" and (tag == b"D" or body.startswith(b'{"error"')):
             self.answered = True
             raise _Failed(json.loads(body)["error"])
@@ -188,39 +171,22 @@ class _Worker:
             self.receive(b"J")
             self.answered = True
 
-    def kill(self, reason: str) -> None:
-        self.reason = self.reason or reason
-        self.process.kill()
 
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self._requests, self._answers):
-            with suppress(OSError):  # a request that the process didn't read any more
-                pipe.close()
-
-    def _end(self) -> str:
-        """Why there is no more answer."""
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(5)
-        return self.reason or f"reading it ended the process with status {self.process.returncode}"
-
-
-_kept: list[tuple[int, _Worker]] = []  # by the process id of the parent: a fork has no share in it
+_kept: list[tuple[int, _Reader]] = []  # by the process id of the parent: a fork has no share in it
 _lock = threading.Lock()
 
 
-def _take() -> _Worker:
+def _take() -> _Reader:
     with _lock:
         parent, worker = _kept.pop() if _kept else (0, None)
     if worker and parent == os.getpid():
         if worker.process.poll() is None and time.monotonic() - worker.idle_since < IDLE:
             return worker
         worker.close()
-    return _Worker()
+    return _Reader()
 
 
-def _give_back(worker: _Worker) -> None:
+def _give_back(worker: _Reader) -> None:
     """Keep one process that is not in the middle of an answer."""
     worker.idle_since = time.monotonic()
     with _lock:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from importlib.util import find_spec
 from itertools import count, takewhile
 from pathlib import Path
 
 import numpy as np
 
+from edgelearn import child
 from edgelearn.errors import DataError, DownloadError, FormatError
 from edgelearn.graph import Network
 
@@ -173,19 +172,13 @@ def fetch_published(download: bool = True) -> Path:
         raise DataError(f"{path} is not there, and downloading is off. {REMEDY}")
     if find_spec("keras") is None:
         raise DataError(f"Downloading needs Keras: pip install 'edgelearn[tensorflow]'. Or: {REMEDY}")
-    _run_python(CONNECT, SECONDS_TO_CONNECT, f"{URL} cannot be reached")
-    _run_python(SCRIPT, SECONDS, "Keras could not download its weights")
+    # Processes of their own can be ended whatever they wait for: looking up a name has no limit.
+    for script, seconds, problem in (
+        (CONNECT, SECONDS_TO_CONNECT, f"{URL} cannot be reached"),
+        (SCRIPT, SECONDS, "Keras could not download its weights"),
+    ):
+        if reason := child.run("-c", script, URL, clock=seconds):
+            raise DownloadError(f"{problem} ({reason}). {REMEDY}")
     if not path.exists():
         raise DownloadError(f"Keras did not leave its weights in {path}. {REMEDY}")
     return path
-
-
-def _run_python(script: str, seconds: float, problem: str) -> None:
-    """Run Python in a process of its own, which can be ended whatever it waits for (looking up a name has no limit)."""
-    try:
-        done = subprocess.run([sys.executable, "-c", script, URL], capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise DownloadError(f"{problem}: no end after {seconds} seconds. {REMEDY}") from None
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise DownloadError(f"{problem} ({reason}). {REMEDY}")

@@ -5,9 +5,6 @@ LiteRT may end its process on a damaged file, so the process has limits of time 
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -15,10 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from edgelearn import child
 from edgelearn.errors import FormatError
-from edgelearn.extensions import import_path
-
-from .limits import watched
 
 START = f"import sys; from {__name__} import main; main(*sys.argv[1:])"
 SECONDS, SECONDS_PER_MB = 20.0, 2.0  # of a processor; the second for a megabyte of the file
@@ -40,23 +35,12 @@ def run(path: Path, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     with tempfile.TemporaryDirectory() as folder:
         given, made = Path(folder) / "given.npz", Path(folder) / "made.npz"
         np.savez(given, *inputs)
-        process = subprocess.Popen(
-            [sys.executable, "-c", START, str(path.resolve()), str(given), str(made)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": import_path(), "CUDA_VISIBLE_DEVICES": "-1"},
+        failure = child.run(
+            "-c", START, path.resolve(), given, made, environment={"CUDA_VISIBLE_DEVICES": "-1"},
+            computing=SECONDS + SECONDS_PER_MB * size / 1e6, memory=max(MEMORY, EXPANSION * size),
         )  # fmt: skip
-        reasons: list[str] = []
-
-        def kill(reason: str) -> None:
-            reasons.append(reason)
-            process.kill()
-
-        seconds, memory = SECONDS + SECONDS_PER_MB * size / 1e6, max(MEMORY, EXPANSION * size)
-        with watched(process, seconds, memory, kill):
-            _, printed = process.communicate()
-        if process.returncode or not made.exists():
-            last = (printed.strip().splitlines() or [f"it ended with exit status {process.returncode}"])[-1]
-            raise FormatError(f"LiteRT can't run {path} ({(reasons or [last])[0]:.200}).")
+        if failure or not made.exists():
+            raise FormatError(f"LiteRT can't run {path} ({failure or 'it gave no outputs':.200}).")
         with np.load(made) as arrays:
             return [arrays[name] for name in arrays.files]
 

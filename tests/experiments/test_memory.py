@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from edgelearn.child import Worker
 from edgelearn.compile import Invert, account
 from edgelearn.errors import DataError, PlanError, RunError
 from edgelearn.experiments import memory, memory_plans
@@ -18,7 +19,6 @@ from edgelearn.experiments.memory import (
     check_trained,
 )
 from edgelearn.experiments.memory_plans import PLANS, REVERSIBLE, named_plan, plans_to_measure
-from edgelearn.lab.measure import Worker
 from edgelearn.lab.runs import RunStore
 from edgelearn.models import mobilenet_v1, mobilenet_v2_cifar
 from edgelearn.runtime import choose_device

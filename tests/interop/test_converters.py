@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgelearn.lab.measure import Worker, WorkerError
+from edgelearn.child import Worker, WorkerError
 
 HERE = Path(__file__).parent
 PATH = {"PYTHONPATH": os.pathsep.join(map(str, (HERE, HERE.parents[1], HERE.parent / "compile")))}

@@ -120,7 +120,7 @@ def test_keras_downloads(keras, home):
     ("body", "problem"),
     [
         ("raise OSError('wrong checksum')", r"could not download its weights \(OSError: wrong checksum\)"),
-        ("sys.exit(3)", r"could not download its weights \(no message\)"),
+        ("sys.exit(3)", r"could not download its weights \(it ended with exit status 3\)"),
         ("pass", "did not leave its weights"),
     ],
 )

@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from edgelearn.child import WorkerError
 from edgelearn.errors import EdgelearnError
 from edgelearn.lab import measure
-from edgelearn.lab.measure import RoundsConfig, Sample, WorkerError, measure_in_turn, sample, take_block, usable_cores
+from edgelearn.lab.measure import RoundsConfig, Sample, measure_in_turn, sample, take_block, usable_cores
 
 QUIET = RoundsConfig(rounds=4, block_seconds=0.0, attempts=1)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgelearn import child
 from edgelearn.data.audio import ClipDataset
 from edgelearn.data.features import BC_RESNET, load_features
 from edgelearn.data.speech_commands import CLASSES, load_named
@@ -90,11 +89,8 @@ def _logits(clips: ClipDataset, embedder: Embedder, head: Head, data: str | None
         inputs, outputs = Path(folder) / "features.npy", Path(folder) / "logits.npy"
         np.save(inputs, embedder.examples(features))
         twin, weights = f"{__package__}.torch_bcresnet", Path(data_folder(data) or "") / IN_DATA
-        command = [sys.executable, "-m", twin, weights, inputs, outputs]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            reason = done.stderr.strip().splitlines()[-1:] or ["no message"]
-            return Claim(claim, f"PyTorch failed: {reason[0]}", None)
+        if failure := child.run("-m", twin, weights, inputs, outputs):
+            return Claim(claim, f"PyTorch failed: {failure}", None)
         expected = np.load(outputs)
     difference = np.abs(logits - expected).max() / np.abs(expected).max()
     return Claim(claim, f"{difference:.1e}, {COMPARED} clips", bool(difference <= LOGITS))

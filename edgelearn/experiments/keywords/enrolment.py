@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from edgelearn.child import Worker, WorkerError
 from edgelearn.errors import EdgelearnError
-from edgelearn.lab.measure import PeakMemory, Worker, WorkerError, usable_cores
+from edgelearn.lab.measure import PeakMemory, usable_cores
 
 CORES = 2
 

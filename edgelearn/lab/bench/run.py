@@ -14,17 +14,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import cast
 
+from edgelearn.child import Worker, WorkerError
 from edgelearn.errors import EdgelearnError
 from edgelearn.extensions import check_name
-from edgelearn.lab.measure import (
-    RoundsConfig,
-    Sample,
-    Worker,
-    WorkerError,
-    machine_memory,
-    measure_in_turn,
-    usable_cores,
-)
+from edgelearn.lab.measure import RoundsConfig, Sample, machine_memory, measure_in_turn, usable_cores
 from edgelearn.runtime import choose_device
 
 from .contenders import CONTENDERS, SUBJECT, Entry, choose, fitting

@@ -5,12 +5,13 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from edgelearn.child import Worker
 from edgelearn.errors import PlanError
 from edgelearn.lab.bench import engine
 from edgelearn.lab.bench.contenders import choose
 from edgelearn.lab.bench.engine import make_request
 from edgelearn.lab.bench.workloads import OPS, OpProblem, OpSpec, Workload, digest, make_op_problem
-from edgelearn.lab.measure import Worker, usable_cores
+from edgelearn.lab.measure import usable_cores
 from edgelearn.ops import (
     SGD,
     BatchNormalization,

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from edgelearn.child import Worker
 from edgelearn.lab.bench.contenders import CONTENDERS
 from edgelearn.lab.bench.report import Variant, disagreeing
 from edgelearn.lab.bench.run import BenchConfig, run
 from edgelearn.lab.bench.workloads import Workload
-from edgelearn.lab.measure import Worker, usable_cores
+from edgelearn.lab.measure import usable_cores
 from edgelearn.runtime import choose_device
 
 ONCE = BenchConfig(rounds=1, block_seconds=0.0, attempts=1, patience=120, memory_reserve=0.05)

@@ -6,9 +6,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgelearn.lab.measure import Worker, WorkerError, usable_cores
+from edgelearn.child import Worker, WorkerError
+from edgelearn.lab.measure import usable_cores
 
-PATH = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])}
+PATH = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1])])}
 TARGET = "measured_objects:Calculator"
 
 
