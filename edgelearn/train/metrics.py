@@ -10,6 +10,7 @@ import numpy as np
 
 from edgelearn.errors import PlanError, ShapeError
 from edgelearn.graph import Network
+from edgelearn.statistics import confusion_matrix
 
 
 class Metric(ABC):
@@ -316,7 +317,7 @@ class ConfusionMatrix(Metric):
             classes, wanted, said = 2, y_true.reshape(-1) > 0.5, y_pred.reshape(-1) > 0.5
         else:
             classes, wanted, said = y_pred.shape[-1], classes_of(y_true).reshape(-1), y_pred.argmax(-1).reshape(-1)
-        counts = np.bincount(wanted.astype(np.int64) * classes + said, minlength=classes**2).reshape(classes, classes)
+        counts = confusion_matrix(wanted.astype(np.int64), said.astype(np.int64), classes)
         self.matrix = self.matrix + counts if self.matrix.size else counts
 
     def result(self) -> np.ndarray | float:

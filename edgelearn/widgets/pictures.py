@@ -1,11 +1,4 @@
-"""Figures and tables as notebooks save them: PNG and HTML.
-
-Show that a cell is working.
-
-Pictures with captions or predictions.
-
-Errors of inverted activations, drawn over the depth of a network.
-"""
+"""Figures, pictures and tables as notebooks save them, PNG and HTML; and that a cell is working."""
 
 from __future__ import annotations
 
@@ -18,11 +11,12 @@ from itertools import cycle
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import ipywidgets
 import numpy as np
 from IPython.display import HTML, Image, display
 
 from edgelearn.display import UNITS
-from edgelearn.errors import DataError, Interrupted, PlanError
+from edgelearn.errors import DataError, EdgelearnError, Interrupted, PlanError
 from edgelearn.lab.runs import figures, tables
 from edgelearn.runtime import DeviceChoice
 from edgelearn.train import History, WatchReconstruction
@@ -39,6 +33,25 @@ def show(figure: Figure) -> Image:
     picture = Pictures.open(io.BytesIO(figures.to_png(figure))).convert("RGB")
     picture.quantize(256, dither=Pictures.Dither.NONE).save(buffer, "PNG", optimize=True)
     return Image(buffer.getvalue())
+
+
+class Chart(ipywidgets.Image):
+    """A figure in a view; hidden while there is none, since an image without a picture is shown as a broken one."""
+
+    def __init__(self, **layout: str) -> None:
+        super().__init__(format="png", layout={"display": "none", **layout})
+
+    def draw(self, figure: Figure | None) -> None:
+        if figure is not None:
+            self.value = figures.to_png(figure)
+        self.layout.display = None if figure is not None else "none"
+
+
+def error_line(error: BaseException | str) -> str:
+    """An error as HTML, with its type if it isn't one of edgelearn's own."""
+    foreign = isinstance(error, BaseException) and not isinstance(error, EdgelearnError)
+    text = f"{type(error).__name__}: {error}" if foreign else str(error)
+    return f"<span style='color: {figures.ORANGE}'>{escape(text)}</span>"
 
 
 def plot_history(history: History) -> Figure:
@@ -180,9 +193,9 @@ def plot_prediction(
     right.set_yticks(range(len(order)), [class_names[i] for i in order])
     right.invert_yaxis()
     right.set_xlim(0, 1.2)
+    figures.style(right, grid=False, bars=True)
     right.set_xticks([])
     right.spines[:].set_visible(False)
-    right.tick_params(length=0, labelsize=11)
     return figure
 
 
@@ -210,10 +223,9 @@ def plot_reconstruction(watches: Mapping[str, WatchReconstruction]) -> Figure:
         axes.annotate("training stops", (0, bound), (0, 4), textcoords="offset points", va="bottom", fontsize=10)
     layers = list(errors)
     every = max(1, -(-len(layers) // 30))
-    axes.set_xticks(range(0, len(layers), every), layers[::every], rotation=60, ha="right", fontsize=8)
     axes.set_yscale("symlog", linthresh=EXACT)
     axes.set_ylim(-EXACT / 2, 10 * max(bounds))
-    axes.set_ylabel("Largest error over largest value", fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
+    figures.style(axes, y="Largest error over largest value", grid=False)
+    axes.set_xticks(range(0, len(layers), every), layers[::every], rotation=60, ha="right", fontsize=8)
     figure.legend(loc="outside upper right", ncols=4, fontsize=10, frameon=False)
     return figure

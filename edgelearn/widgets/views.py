@@ -1,16 +1,9 @@
-"""A form with a control for each field of an experiment's configuration.
-
-Train in the precision that a form's controls choose, and compare the results.
-
-A slider over memory budgets: the plan within each, its timeline and predicted time.
-
-A ROC curve, and a slider for the threshold.
-"""
+"""Views with controls: a form for a configuration, precision, memory budgets, thresholds."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from html import escape
@@ -23,21 +16,20 @@ import traitlets
 from edgelearn.compile import LaunchTimes, Plan, Request, account, make_plan
 from edgelearn.compile.search import COUNTS
 from edgelearn.device import Device
-from edgelearn.errors import DeviceError, EdgelearnError, PlanError
+from edgelearn.errors import DeviceError, PlanError
 from edgelearn.experiments.config import Config, ConfigError, Setting, settings
 from edgelearn.experiments.memory_plans import plot_timeline
 from edgelearn.experiments.precision import PrecisionConfig, PrecisionExperiment
 from edgelearn.lab.runs import RunStore, figures
-from edgelearn.lab.runs.figures import PALETTE, to_png
 
+from .pictures import Chart, error_line
 from .training import Worker, WorkerState
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 _SLIDER_VALUES = 100  # integers within so many values get a slider
-_STYLE = {"description_width": "10em"}
+_STEPS = 1000  # of a threshold's slider
 
 
 class Form(ipywidgets.VBox):
@@ -56,13 +48,10 @@ class Form(ipywidgets.VBox):
         self, config: Config, names: Sequence[str] | None = None, choices: Mapping[str, Sequence[Any]] | None = None
     ) -> None:
         known = settings(type(config))
-        self.controls: dict[str, ipywidgets.ValueWidget] = {}
-        self._read: dict[str, Callable[[Any], Any]] = {}
-        for name in known if names is None else names:
-            setting = known[name]
-            if choices and name in choices:
-                setting = replace(setting, choices=tuple(choices[name]))
-            self.controls[name], self._read[name] = _control(setting, getattr(config, name))
+        self.settings = {name: known[name] for name in (known if names is None else names)}
+        for name, values in (choices or {}).items():
+            self.settings[name] = replace(known[name], choices=tuple(values))
+        self.controls = {name: _control(setting, getattr(config, name)) for name, setting in self.settings.items()}
         self._error = ipywidgets.HTML()
         super().__init__([*self.controls.values(), self._error], config=config)
         for control in self.controls.values():
@@ -78,48 +67,46 @@ class Form(ipywidgets.VBox):
 
     def _changed(self, change: Mapping[str, Any]) -> None:
         try:
-            values = {name: self._read[name](control.value) for name, control in self.controls.items()}
-            config = replace(self.config, **values)
+            config = replace(self.config, **{name: self._value(name) for name in self.controls})
         except ConfigError as error:
-            self._error.value = f"<span style='color: {figures.ORANGE}'>{escape(str(error))}</span>"
+            self._error.value = error_line(error)
         else:
             self._error.value = ""
             self.config = config
 
+    def _value(self, name: str) -> Any:
+        """The value that a control shows. Raises ConfigError for a text that stands for none."""
+        control, setting = self.controls[name], self.settings[name]
+        if not isinstance(control, ipywidgets.Text):
+            return control.value
+        text = control.value.strip()
+        if not text:
+            return () if setting.many else None
+        try:
+            return tuple(map(setting.type, text.split())) if setting.many else setting.type(text)
+        except ValueError:
+            raise ConfigError(name, f"expected a number ({setting.type.__name__}), got '{text}'.") from None
 
-def _control(setting: Setting, value: Any) -> tuple[ipywidgets.ValueWidget, Callable[[Any], Any]]:
-    """The widget for a setting, and the function from the widget's value to the setting's."""
-    common: dict[str, Any] = {"description": setting.label, "tooltip": setting.help, "style": _STYLE}
+
+def _control(setting: Setting, value: Any) -> ipywidgets.ValueWidget:
+    """The widget for a setting: a text where nothing else fits."""
+    common: dict[str, Any] = {
+        "description": setting.label, "tooltip": setting.help, "style": {"description_width": "10em"},
+    }  # fmt: skip
+    at_rest = common | {"continuous_update": False}
+    low, high = setting.minimum, setting.maximum
     if setting.type is bool:
-        return ipywidgets.Checkbox(value=value, **common), bool
+        return ipywidgets.Checkbox(value=value, **common)
     if setting.choices is not None and not setting.many:
         options = [(str(each), each) for each in dict.fromkeys((*setting.choices, value)) if each is not None]
-        if setting.optional:
-            options.append(("none", None))
+        options += [("none", None)] * setting.optional
         if setting.ordered:
-            return ipywidgets.SelectionSlider(options=options, value=value, continuous_update=False, **common), _same
-        return ipywidgets.Dropdown(options=options, value=value, **common), _same
-    low, high = setting.minimum, setting.maximum
-    bounded = value is not None and low is not None and high is not None and high - low < _SLIDER_VALUES
-    if setting.type is int and bounded:
-        return ipywidgets.IntSlider(value=value, min=low, max=high, continuous_update=False, **common), int
+            return ipywidgets.SelectionSlider(options=options, value=value, **at_rest)
+        return ipywidgets.Dropdown(options=options, value=value, **common)
+    if setting.type is int and None not in (value, low, high) and high - low < _SLIDER_VALUES:  # type: ignore[operator]
+        return ipywidgets.IntSlider(value=value, min=low, max=high, **at_rest)
     text = "" if value is None else " ".join(map(str, value)) if setting.many else str(value)
-    control = ipywidgets.Text(value=text, placeholder=setting.help, continuous_update=False, **common)
-    return control, lambda text: _parse(setting, text.strip())
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _parse(setting: Setting, text: str) -> Any:
-    """The value that `text` stands for. Raises ConfigError if it stands for none."""
-    if not text:
-        return () if setting.many else None
-    try:
-        return tuple(map(setting.type, text.split())) if setting.many else setting.type(text)
-    except ValueError:
-        raise ConfigError(setting.name, f"expected a number ({setting.type.__name__}), got '{text}'.") from None
+    return ipywidgets.Text(value=text, placeholder=setting.help, **at_rest)
 
 
 class BitsView(ipywidgets.VBox):
@@ -139,9 +126,8 @@ class BitsView(ipywidgets.VBox):
         self._shown = base
         self._worker: Worker | None = None
         self._lock = threading.RLock()
-        self._bar = ipywidgets.FloatProgress(max=1.0)
-        self._status = ipywidgets.HTML("Move a slider.")
-        self._chart = ipywidgets.Image(format="png", layout={"display": "none"})
+        self._bar, self._status, self._chart = ipywidgets.FloatProgress(max=1.0), ipywidgets.HTML(), Chart()
+        self._status.value = "Move a slider."
         super().__init__([self._form, ipywidgets.HBox([self._bar, self._status]), self._chart])
         self._form.observe(lambda change: self.train(), "config")
 
@@ -180,9 +166,8 @@ class BitsView(ipywidgets.VBox):
             if worker.results is not None:
                 self.accuracies[self._shown] = worker.results["accuracy"]
                 self._draw()
-            elif (error := worker.error) is not None:
-                text = str(error) if isinstance(error, EdgelearnError) else f"{type(error).__name__}: {error}"
-                self._status.value = f"<span style='color: {figures.ORANGE}'>{escape(text)}</span>"
+            elif worker.error is not None:
+                self._status.value = error_line(worker.error)
             with self._lock:
                 self._worker = None
                 self._next()
@@ -200,17 +185,13 @@ class BitsView(ipywidgets.VBox):
         self._worker.start()
 
     def _draw(self) -> None:
-        accuracy = self.accuracies[self._shown]
+        # "8/8/4 in-hindsight": bits of weights, activations and gradients, and the observer
+        names = {c: f"{c.weights}/{c.activations}/{c.gradients} {c.observer}" for c in self.accuracies}
+        share = self.accuracies[self._shown]
         self._bar.value = 1.0
-        self._status.value = f"{name_of(self._shown)}: <b>{100 * accuracy:.1f} %</b> of the test pictures"
-        rows = {name_of(config): [share] for config, share in self.accuracies.items()}
-        self._chart.value = figures.to_png(figures.plot_spread(rows, "Test accuracy (%)"))
-        self._chart.layout.display = None
-
-
-def name_of(config: PrecisionConfig) -> str:
-    """ "8/8/4 in-hindsight": bits of weights, activations and gradients, and the observer."""
-    return f"{config.weights}/{config.activations}/{config.gradients} {config.observer}"
+        self._status.value = f"{names[self._shown]}: <b>{100 * share:.1f} %</b> of the test pictures"
+        rows = {names[config]: [share] for config, share in self.accuracies.items()}
+        self._chart.draw(figures.plot_spread(rows, "Test accuracy (%)"))
 
 
 class BudgetView(ipywidgets.VBox):
@@ -220,7 +201,7 @@ class BudgetView(ipywidgets.VBox):
     Arguments:
     - `request`, `device`: the step to plan.
     - `sizes`: the budgets, megabytes (10^6).
-    - `count`: what the budget limits: "stored", "peak" or "device" (see compile.memory.budget).
+    - `count`: what the budget limits: "stored", "peak" or "device" (see compile.search).
     - `costs`: predict the time (default: the device's).
     """
 
@@ -230,13 +211,11 @@ class BudgetView(ipywidgets.VBox):
     ) -> None:  # fmt: skip
         self.request, self.device, self.costs = request, device, costs or LaunchTimes.of(device)
         self.plans: dict[str, Plan | None] = {}
-        self._refusals: dict[str, str] = {}
-        self._size = ipywidgets.SelectionSlider(
-            options=[(f"{size} MB", size) for size in sizes], description="Budget", continuous_update=False
-        )
+        self._shown: dict[str, str] = {}  # the status of each budget
+        options = [(f"{size} MB", size) for size in sizes]
+        self._size = ipywidgets.SelectionSlider(options=options, description="Budget", continuous_update=False)
         self._count = ipywidgets.Dropdown(options=list(COUNTS), value=count, description="of")
-        self._status = ipywidgets.HTML()
-        self._chart = ipywidgets.Image(format="png")
+        self._status, self._chart = ipywidgets.HTML(), Chart()
         super().__init__([ipywidgets.HBox([self._size, self._count]), self._status, self._chart])
         for control in (self._size, self._count):
             control.observe(self._moved, "value")
@@ -252,33 +231,43 @@ class BudgetView(ipywidgets.VBox):
         return self._status.value
 
     def _moved(self, change: dict) -> None:
-        if self.budget not in self.plans:
-            self._status.value = f"Planning within {self.budget} …"
-            self.plans[self.budget] = self._planned()
-        plan = self.plans[self.budget]
-        if plan is None:
-            words = escape(self._refusals[self.budget])
-            self._status.value = f"<span style='color: {figures.ORANGE}'>{words}</span>"
-            self._chart.layout.display = "none"  # an image without a picture is shown as a broken one
-            return
-        found = account(plan)
-        self._status.value = (
-            f"<b>{found.stored / 1e6:.2f} MB stored</b>, {found.peak / 1e6:.2f} MB at the peak, "
-            f"{plan.peak_bytes / 1e6:.2f} MB of device memory in all; a step is predicted to take "
-            f"<b>{self.costs.step(plan) * 1e3:.1f} ms</b> ({escape(self.costs.origin)})"
-        )
-        self._chart.value = figures.to_png(plot_timeline(plan, f"Budget: {self.budget}"))
-        self._chart.layout.display = None
-
-    def _planned(self) -> Plan | None:
-        try:
-            return make_plan(self.request, self.device, self.budget, launch_times=self.costs)
-        except (PlanError, DeviceError) as error:
-            self._refusals[self.budget] = str(error).splitlines()[0]
-            return None
+        budget = self.budget
+        if budget not in self.plans:
+            self._status.value = f"Planning within {budget} …"
+            try:
+                self.plans[budget] = plan = make_plan(self.request, self.device, budget, launch_times=self.costs)
+            except (PlanError, DeviceError) as error:
+                self.plans[budget], self._shown[budget] = None, error_line(str(error).splitlines()[0])
+            else:
+                found = account(plan)
+                self._shown[budget] = (
+                    f"<b>{found.stored / 1e6:.2f} MB stored</b>, {found.peak / 1e6:.2f} MB at the peak, "
+                    f"{plan.peak_bytes / 1e6:.2f} MB of device memory in all; a step is predicted to take "
+                    f"<b>{self.costs.step(plan) * 1e3:.1f} ms</b> ({escape(self.costs.origin)})"
+                )
+        self._status.value, plan = self._shown[budget], self.plans[budget]
+        self._chart.draw(plan and plot_timeline(plan, f"Budget: {budget}"))
 
 
-_STEPS = 200  # of the slider: an integer, since browsers round what a slider shows
+class ThresholdSlider(ipywidgets.IntSlider):
+    """A slider between the lowest and the highest score. It holds a step, an integer, and not the threshold: browsers
+    round what a slider shows and send it back, which would move the threshold."""
+
+    def __init__(self) -> None:
+        self.range, self.shown = (0.0, 0.0), 0
+        super().__init__(description="Threshold", max=_STEPS, readout=False, layout={"width": "40em"})
+
+    @property
+    def threshold(self) -> float:
+        """The threshold that the slider stands at."""
+        low, high = self.range
+        return low + (high - low) * self.value / _STEPS
+
+    def put(self, low: float, high: float, threshold: float) -> None:
+        """Move the slider to a threshold between two scores; `shown` is then its value."""
+        self.range = low, high
+        self.shown = round(_STEPS * (threshold - low) / (high - low)) if high > low else 0
+        self.value = self.shown
 
 
 class RocView(ipywidgets.VBox):
@@ -293,13 +282,8 @@ class RocView(ipywidgets.VBox):
     def __init__(self, own: np.ndarray, impostors: Mapping[str, np.ndarray], accepted: float = 0.9) -> None:
         self.own, self.impostors = np.asarray(own), impostors
         scores = np.concatenate([self.own, *impostors.values()])
-        self._low, self._high = float(scores.min()), float(scores.max())
-        first = float(np.quantile(self.own, 1 - accepted))
-        value = round(_STEPS * (first - self._low) / (self._high - self._low))
-        self.slider = ipywidgets.IntSlider(
-            value=value, max=_STEPS, description="Threshold", readout=False, layout={"width": "40em"}
-        )
-        self.rates, self.curves = ipywidgets.HTML(), ipywidgets.Image(format="png")
+        self.slider, self.rates, self.curves = ThresholdSlider(), ipywidgets.HTML(), Chart()
+        self.slider.put(float(scores.min()), float(scores.max()), float(np.quantile(self.own, 1 - accepted)))
         super().__init__([self.slider, self.rates, self.curves])
         self.slider.observe(lambda _: self._draw(), "value")
         self._draw()
@@ -307,30 +291,28 @@ class RocView(ipywidgets.VBox):
     @property
     def threshold(self) -> float:
         """The score from which a recording is accepted."""
-        return self._low + (self._high - self._low) * self.slider.value / _STEPS
+        return self.slider.threshold
 
     def figure(self) -> Figure:
         """Draw the curves, and the threshold on each."""
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(5.5, 4), layout="constrained")
+        figure = figures.canvas(5.5, 4)
         axes = figure.add_subplot()
         thresholds = np.sort(np.concatenate([self.own, *self.impostors.values()]))[::-1]
         right = rates(self.own, thresholds)
-        for color, (name, scores) in zip(PALETTE, self.impostors.items(), strict=False):
+        for color, (name, scores) in zip(figures.PALETTE, self.impostors.items(), strict=False):
             axes.plot(rates(scores, thresholds), right, color=color, label=name)
             axes.plot(*(rates(each, np.array([self.threshold])) for each in (scores, self.own)), "o", color=color)
         axes.plot([0, 1], [0, 1], "--", color="0.6", linewidth=1, label="guessing")
-        axes.set(xlabel="others accepted", ylabel="own accepted", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+        axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
+        figures.style(axes, x="others accepted", y="own accepted")
         axes.legend(frameon=False, loc="lower right")
-        axes.grid(alpha=0.3)
         return figure
 
     def _draw(self) -> None:
         at = np.array([self.threshold])
         others = ", ".join(f"{rates(scores, at)[0]:.1%} of {name}" for name, scores in self.impostors.items())
         self.rates.value = f"From {self.threshold:.3f} on, {rates(self.own, at)[0]:.1%} of one's own and {others}"
-        self.curves.value = to_png(self.figure())
+        self.curves.draw(self.figure())
 
 
 def rates(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
