@@ -1,30 +1,10 @@
-"""Keywords in a notebook: record or upload clips, enrol words, set the threshold, listen.
-
-A line of status and errors.
-
-A button that records from the browser's microphone.
-
-ipywidgets has none, and MediaRecorder makes WebM, which libsndfile can't read. So a few lines of JavaScript
-(microphone.js) send plain samples, by anywidget, which needs neither a build nor an extension of JupyterLab.
-
-The state that the views of keywords share: enrolled words, the listener that learned them, and the threshold.
-
-Figures of enrolled words: a map of clips, errors by threshold, scores over time.
-
-Record or upload clips, and enrol them as a word.
-
-A slider for the threshold, with false accepts and false rejects.
-
-Listen to the microphone or a file, with scores as they come.
-
-The view of an enrolment: clips, map, threshold and listening.
-"""
+"""Keywords in a notebook: record or upload clips, enrol words, set the threshold, listen."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from html import escape
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,12 +22,22 @@ from edgelearn.keywords.learners import NearestMean
 from edgelearn.keywords.vocabulary import clip_features, held_out_scores
 from edgelearn.lab.runs import figures, tables
 
+from .pictures import Chart, error_line
+from .views import ThresholdSlider
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+FORMATS = ".wav,.flac,.ogg"
+_NO_SCORES = np.empty(0, np.float32)
+_OTHERS, _MARKERS = "#cccccc", "osD^vPX"
+_SHOWN = 8  # detections
+_HEARD_SECONDS = 1.0  # between calls of on_heard
+
+
 class Status(ipywidgets.HTML):
-    """Shows the errors of actions."""
+    """A line that shows the errors of actions."""
 
     def attempt(self, action: Callable[[], object], meanwhile: str = "") -> bool:
         """Call `action`, showing `meanwhile`; False if it fails, whose EdgelearnError is shown then. Actions change
@@ -55,15 +45,20 @@ class Status(ipywidgets.HTML):
         self.value = meanwhile
         try:
             action()
-            self.value = ""
-            return True
         except EdgelearnError as error:
-            self.value = f"<span style='color: {figures.ORANGE}'>{escape(str(error))}</span>"
+            self.value = error_line(error)
             return False
+        self.value = ""
+        return True
 
 
 class Microphone(anywidget.AnyWidget):
-    """A button that starts and stops recording. It shows an error if the browser has no microphone, or may not use it.
+    """A button that starts and stops recording from the browser's microphone. It shows an error if the browser has
+    none, or may not use it.
+
+    ipywidgets has no such button, and MediaRecorder makes WebM, which libsndfile can't read. So a few lines of
+    JavaScript (microphone.js) send plain samples, by anywidget, which needs neither a build nor an extension of
+    JupyterLab.
 
     Arguments:
     - `label`: text of the button.
@@ -104,9 +99,6 @@ class Microphone(anywidget.AnyWidget):
     def _resample(self, samples: np.ndarray, last: bool) -> None:
         if self._resampler is not None and len(resampled := self._resampler.resample_chunk(samples, last=last)):
             self._on_samples(resampled)
-
-
-_NO_SCORES = np.empty(0, np.float32)
 
 
 class Enrolment(traitlets.HasTraits):
@@ -185,14 +177,12 @@ class Enrolment(traitlets.HasTraits):
         rejected = np.mean(self.known < self.threshold) if len(self.known) else np.nan
         return float(accepted), float(rejected)
 
-    def _listener(self, vocabulary: Vocabulary) -> Listener:
-        return Listener(self.embedder, vocabulary, self.learner, others=self._others, false_accepts=self.false_accepts)
-
     def _change(self, vocabulary: Vocabulary) -> None:
         """Learn all words, then change the traits together: nothing changes if learning fails."""
         listener, known, unknown = None, _NO_SCORES, _NO_SCORES
         if vocabulary.words:
-            listener = self._listener(vocabulary)
+            settings = {"others": self._others, "false_accepts": self.false_accepts}
+            listener = Listener(self.embedder, vocabulary, self.learner, **settings)
             known, unknown = held_out_scores(vocabulary, self.embedder, self.learner), listener.other_scores
         self.known, self.unknown = known, unknown
         with self.hold_trait_notifications():
@@ -204,10 +194,6 @@ class Enrolment(traitlets.HasTraits):
     def _threshold_changed(self, change: dict) -> None:
         if self.listener is not None:
             self.listener.threshold = change["new"]
-
-
-_OTHERS = "#cccccc"
-_MARKERS = "osD^vPX"
 
 
 def principal_plane(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -246,8 +232,7 @@ def plot_embeddings(
         axes.scatter(*points.T, s=46, color=color, marker=marker, edgecolor="white", linewidth=0.6, label=word)
     if heard is not None:
         axes.scatter(*(_unit(heard) - mean) @ plane, s=220, marker="*", color="black", label="just heard", zorder=3)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     axes.set_xlabel("First principal component", fontsize=11)
     axes.set_ylabel("Second", fontsize=11)
     figure.legend(loc="outside right upper", fontsize=10, frameon=False)
@@ -270,20 +255,17 @@ def plot_det(known: np.ndarray, unknown: np.ndarray, threshold: float) -> Figure
     left.step(thresholds[finite], 100 * accepted[finite], where="pre", color=figures.ORANGE, label="false accepts")
     left.step(thresholds[finite], 100 * rejected[finite], where="pre", color=figures.BLUE, label="false rejects")
     left.axvline(threshold, color=figures.GRAY, linestyle="--", linewidth=1.4)
-    left.set_xlabel("Threshold", fontsize=11)
     left.locator_params(axis="x", nbins=5)
-    left.set_ylabel("Share of clips (%)", fontsize=11)
     left.legend(fontsize=10, frameon=False)
     right.step(100 * accepted, 100 * rejected, where="post", color=figures.GREEN)
     here = 100 * float(np.mean(np.asarray(unknown) >= threshold)), 100 * float(np.mean(np.asarray(known) < threshold))
     right.plot(*here, "o", color=figures.GRAY, markersize=9)
     right.annotate(f"{here[0]:.1f} %, {here[1]:.1f} %", here, (9, 7), textcoords="offset points", fontsize=10)
-    right.set_xlabel("False accepts (%)", fontsize=11)
-    right.set_ylabel("False rejects (%)", fontsize=11)
-    for axes in (left, right):
-        axes.set_ylim(-3, 103)
-        axes.spines[["top", "right"]].set_visible(False)
     right.set_xlim(-3, 103)
+    labels = ("Threshold", "Share of clips (%)"), ("False accepts (%)", "False rejects (%)")
+    for axes, (x, y) in zip((left, right), labels, strict=True):
+        axes.set_ylim(-3, 103)
+        figures.style(axes, x=x, y=y, grid=False)
     return figure
 
 
@@ -314,9 +296,7 @@ def plot_stream(
         axes.plot(*at, "o", color=figures.ORANGE, markersize=6)
         axes.annotate(detection.word, at, (4, 5), textcoords="offset points", fontsize=9)
     axes.set_ylim(low - 0.05 * (high - low), top + 0.2 * (high - low))
-    axes.set_xlabel("Time (s)", fontsize=11)
-    axes.set_ylabel("Score", fontsize=11)
-    axes.spines[["top", "right"]].set_visible(False)
+    figures.style(axes, x="Time (s)", y="Score", grid=False)
     return figure
 
 
@@ -324,12 +304,22 @@ def _unit(x: np.ndarray) -> np.ndarray:
     return x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-12)
 
 
-FORMATS = ".wav,.flac,.ogg"
-WRAP = {"flex_flow": "row wrap", "align_items": "center"}
+def _upload(label: str, take: Callable[[list[np.ndarray]], object], rate: int, status: Status, **more: object):
+    """A button that decodes files and calls `take` with their samples, whose errors are shown."""
+    button = ipywidgets.FileUpload(accept=FORMATS, description=label, layout={"width": "auto"}, **more)
+
+    def uploaded(change: dict) -> None:
+        if files := change["new"]:
+            read = [partial(decode, bytes(file["content"]), file["name"], rate) for file in files]
+            status.attempt(lambda: take([clip() for clip in read]), "Reading …")
+            button.value = ()
+
+    button.observe(uploaded, "value")
+    return button
 
 
 class ClipsBox(ipywidgets.VBox):
-    """Fields for a word and its clips, and buttons to enrol them. `clips`: not enrolled yet."""
+    """Fields for a word and its clips, recorded or uploaded, and buttons to enrol them. `clips`: not enrolled yet."""
 
     def __init__(self, enrolment: Enrolment) -> None:
         self.enrolment = enrolment
@@ -337,36 +327,30 @@ class ClipsBox(ipywidgets.VBox):
         self.clips: list[np.ndarray] = []
         self._recording: list[np.ndarray] = []
         self.word = ipywidgets.Text(description="Word")
-        record = Microphone("Record a clip", self._recording.append, self._recording.clear, self._recorded, self.rate)
-        self.upload = ipywidgets.FileUpload(
-            accept=FORMATS, multiple=True, description="Upload clips", layout={"width": "auto"}
-        )
-        self.upload.observe(self._uploaded, "value")
-        self.enrol = ipywidgets.Button(description="Enrol", icon="check")
-        self.enrol.on_click(lambda _: self.status.attempt(self._enrol, "Learning …"))
-        self.discard = ipywidgets.Button(description="Discard clips", icon="trash")
-        self.discard.on_click(lambda _: self.status.attempt(lambda: self._set_clips([])))
-        self.forget = ipywidgets.Button(description="Forget word", icon="times")
-        self.forget.on_click(lambda _: self.status.attempt(lambda: enrolment.forget(self.word.value)))
         self._pending, self.status = ipywidgets.HTML(), Status()
-        top = ipywidgets.HBox([self.word, record, self.upload], layout=WRAP)
-        buttons = ipywidgets.HBox([self.enrol, self.discard, self.forget, self._pending], layout=WRAP)
-        super().__init__([top, buttons, self.status])
+        record = Microphone("Record a clip", self._recording.append, self._recording.clear, self._recorded, self.rate)
+        self.upload = _upload("Upload clips", self._add, self.rate, self.status, multiple=True)
+
+        def button(text: str, icon: str, action: Callable[[], object], meanwhile: str = "") -> ipywidgets.Button:
+            made = ipywidgets.Button(description=text, icon=icon)
+            made.on_click(lambda _: self.status.attempt(action, meanwhile))
+            return made
+
+        self.enrol = button("Enrol", "check", self._enrol, "Learning …")
+        self.discard = button("Discard clips", "trash", lambda: self._set_clips([]))
+        self.forget = button("Forget word", "times", lambda: enrolment.forget(self.word.value))
+        rows = [self.word, record, self.upload], [self.enrol, self.discard, self.forget, self._pending]
+        wrap = {"flex_flow": "row wrap", "align_items": "center"}
+        super().__init__([*(ipywidgets.HBox(row, layout=wrap) for row in rows), self.status])
         self._set_clips([])
 
     def _recorded(self) -> None:
         if self._recording:
-            self._set_clips([*self.clips, np.concatenate(self._recording)])
+            self._add([np.concatenate(self._recording)])
             self._recording.clear()
 
-    def _uploaded(self, change: dict) -> None:
-        def take() -> None:
-            new = [decode(bytes(file["content"]), file["name"], self.rate) for file in change["new"]]
-            self._set_clips([*self.clips, *new])
-
-        if change["new"]:
-            self.status.attempt(take)
-            self.upload.value = ()
+    def _add(self, clips: list[np.ndarray]) -> None:
+        self._set_clips([*self.clips, *clips])
 
     def _enrol(self) -> None:
         self.enrolment.enrol(self.word.value, self.clips)
@@ -379,65 +363,39 @@ class ClipsBox(ipywidgets.VBox):
         self.enrol.disabled = self.discard.disabled = not clips
 
 
-_STEPS = 1000
-
-
 class ThresholdBox(ipywidgets.VBox):
-    """Slider, rates and curves of an `enrolment`. The slider ranges from the lowest score to the highest.
-
-    The slider holds a step, an integer, and not the threshold: browsers round what a slider shows and send it back,
-    which would move the threshold.
-    """
+    """Slider, rates and curves of an `enrolment`. The slider ranges from the lowest score to the highest."""
 
     def __init__(self, enrolment: Enrolment) -> None:
         self.enrolment = enrolment
-        self.slider = ipywidgets.IntSlider(
-            description="Threshold", max=_STEPS, readout=False, disabled=True, layout={"width": "40em"}
-        )
-        self._shown = 0
-        self.rates = ipywidgets.HTML()
-        self.curves = ipywidgets.Image(format="png", layout={"display": "none"})
+        self.slider, self.rates, self.curves = ThresholdSlider(), ipywidgets.HTML(), Chart()
         super().__init__([self.slider, self.rates, self.curves])
         self.slider.observe(self._slid, "value")
         enrolment.observe(lambda _: self._draw(), ["threshold", "listener"])
         self._draw()
 
     def _slid(self, change: dict) -> None:
-        if change["new"] != self._shown:
-            low, high = self.enrolment.score_range
-            self.enrolment.threshold = low + (high - low) * change["new"] / _STEPS
+        if change["new"] != self.slider.shown:
+            self.enrolment.threshold = self.slider.threshold
 
     def _draw(self) -> None:
-        enrolment, slider = self.enrolment, self.slider
-        count = len(enrolment.known)
-        self.curves.layout.display = None if count else "none"
-        slider.disabled = enrolment.listener is None
-        if slider.disabled:
+        enrolment, count = self.enrolment, len(self.enrolment.known)
+        self.slider.disabled = enrolment.listener is None
+        self.curves.draw(plot_det(enrolment.known, enrolment.unknown, enrolment.threshold) if count else None)
+        if enrolment.listener is None:
             self.rates.value = ""
             return
-        low, high = enrolment.score_range
-        self._shown = round(_STEPS * (enrolment.threshold - low) / (high - low)) if high > low else 0
-        slider.value = self._shown
+        self.slider.put(*enrolment.score_range, enrolment.threshold)
         accepted, rejected = enrolment.rates()
-        rejects = (
-            f"{rejected:.1%} of {count} enrolled clips, each scored without itself."
-            if count
-            else "enrol a second clip of a word to measure them."
-        )
+        rejects = f"{rejected:.1%} of {count} enrolled clips, each scored without itself."
         self.rates.value = (
             f"Threshold {enrolment.threshold:.3f}. False accepts: {accepted:.1%} of {len(enrolment.unknown)} clips of "
-            f"other words. False rejects: {rejects}"
+            f"other words. False rejects: {rejects if count else 'enrol a second clip of a word to measure them.'}"
         )
-        if count:
-            self.curves.value = figures.to_png(plot_det(enrolment.known, enrolment.unknown, enrolment.threshold))
-
-
-_SHOWN = 8  # detections
-_HEARD_SECONDS = 1.0  # between calls of on_heard
 
 
 class ListenBox(ipywidgets.VBox):
-    """A bar with the score of each word, and the `detections` so far.
+    """The microphone or a file, scored as it comes: a bar with the score of each word, and the `detections` so far.
 
     Arguments:
     - `enrolment`: its listener is used.
@@ -449,10 +407,9 @@ class ListenBox(ipywidgets.VBox):
         self.rate = enrolment.embedder.front_end.rate
         self.detections: list[Detection] = []
         self.listening = False
-        self.microphone = Microphone("Listen", self._hear, self._begin, self._end, self.rate)
-        self.upload = ipywidgets.FileUpload(accept=FORMATS, description="Listen to a file", layout={"width": "auto"})
-        self.upload.observe(self._uploaded, "value")
         self.bars, self._table, self.status = ipywidgets.VBox(), ipywidgets.HTML(), Status()
+        self.microphone = Microphone("Listen", self._hear, self._begin, self._end, self.rate)
+        self.upload = _upload("Listen to a file", lambda found: self.listen(found[0]), self.rate, self.status)
         super().__init__([ipywidgets.HBox([self.microphone, self.upload]), self.status, self.bars, self._table])
         enrolment.observe(lambda _: self._draw_bars(), "listener")
         self._draw_bars()
@@ -503,13 +460,6 @@ class ListenBox(ipywidgets.VBox):
     def _end(self) -> None:
         self.listening = False
 
-    def _uploaded(self, change: dict) -> None:
-        for file in change["new"]:
-            self.status.attempt(
-                lambda file=file: self.listen(decode(bytes(file["content"]), file["name"], self.rate)), "Listening …"
-            )
-            self.upload.value = ()
-
     def _draw_bars(self) -> None:
         self._end()
         low, high = self.enrolment.score_range
@@ -530,13 +480,9 @@ class KeywordsView(ipywidgets.VBox):
 
     def __init__(self, enrolment: Enrolment) -> None:
         self.enrolment = enrolment
-        self.clips, self.threshold, self.listening = (
-            ClipsBox(enrolment),
-            ThresholdBox(enrolment),
-            ListenBox(enrolment, self._draw_map),
-        )
-        self._words = ipywidgets.HTML()
-        self._map = ipywidgets.Image(format="png", layout={"display": "none"})
+        self.clips, self.threshold = ClipsBox(enrolment), ThresholdBox(enrolment)
+        self.listening = ListenBox(enrolment, lambda heard: self._map.draw(plot_embeddings(*self._points, heard)))
+        self._words, self._map = ipywidgets.HTML(), Chart()
         learned = ipywidgets.HBox([self._words, self._map], layout={"align_items": "center", "grid_gap": "2em"})
         super().__init__([self.clips, learned, self.threshold, self.listening])
         enrolment.observe(lambda _: self._draw(), "listener")
@@ -544,13 +490,8 @@ class KeywordsView(ipywidgets.VBox):
 
     def _draw(self) -> None:
         vocabulary = self.enrolment.vocabulary
-        self._words.value = tables.html(
-            [(word, vocabulary.count(word)) for word in vocabulary.words], ("word", "clips")
-        )
-        self._map.layout.display = None if vocabulary.words else "none"
-        if vocabulary.words:
+        rows = [(word, vocabulary.count(word)) for word in vocabulary.words]
+        self._words.value = tables.html(rows, ("word", "clips"))
+        if rows:
             self._points = self.enrolment.map()
-            self._draw_map()
-
-    def _draw_map(self, heard: np.ndarray | None = None) -> None:
-        self._map.value = figures.to_png(plot_embeddings(*self._points, heard))
+        self._map.draw(plot_embeddings(*self._points) if rows else None)
