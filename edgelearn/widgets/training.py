@@ -1,11 +1,4 @@
-"""Training on a thread, so that the notebook's kernel stays free.
-
-A line about the training that another view started, with a button that stops it.
-
-A training's memory, last epoch, error and results as HTML.
-
-A live view of a training, with buttons.
-"""
+"""A training on a thread, so that the notebook's kernel stays free, and its live view with buttons."""
 
 from __future__ import annotations
 
@@ -15,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from html import escape
 from typing import Any, ClassVar, Protocol
 from weakref import WeakSet
@@ -30,7 +24,7 @@ from edgelearn.train import Callback
 from edgelearn.train.callbacks import Progress
 from edgelearn.train.state import Logs
 
-from .pictures import duration, show, size, table
+from .pictures import Chart, duration, show, size, table
 
 _QUEUE_SECONDS = 0.1
 
@@ -282,9 +276,9 @@ class OtherTraining(ipywidgets.HBox):
             self.show(self._worker)
 
 
-_COLUMNS = {  # of a row of history, with the names that readers know
-    "epoch": "epoch", "loss": "train loss", "accuracy": "train accuracy", "val_loss": "test loss",
-    "val_accuracy": "test accuracy", "seconds": "time",
+_COLUMNS = {  # of a row of history: the name that readers know, and the format
+    "epoch": ("epoch", "{}"), "loss": ("train loss", "{:.4f}"), "accuracy": ("train accuracy", "{:.1%}"),
+    "val_loss": ("test loss", "{:.4f}"), "val_accuracy": ("test accuracy", "{:.1%}"), "seconds": ("time", "{:.2f} s"),
 }  # fmt: skip
 
 
@@ -308,16 +302,9 @@ def memory_html(experiment: Experiment) -> str:
 
 def epoch_html(row: Mapping[str, Any]) -> str:
     """A row of history as a table."""
-    rows = [(label, _value(name, row[name])) for name, label in _COLUMNS.items() if row.get(name) is not None]
+    row = {**row, "epoch": row["epoch"] or "0 (before training)"}
+    rows = [(label, form.format(row[name])) for name, (label, form) in _COLUMNS.items() if row.get(name) is not None]
     return f"<b>Last epoch</b>{tables.html(rows)}"
-
-
-def _value(name: str, value: Any) -> str:
-    if name == "epoch":
-        return str(value) if value else "0 (before training)"
-    if name == "seconds":
-        return f"{value:.2f} s"
-    return f"{value:.1%}" if name.endswith("accuracy") else f"{value:.4f}"
 
 
 def error_html(error: BaseException) -> str:
@@ -334,24 +321,16 @@ def error_html(error: BaseException) -> str:
 
 def result_rows(run: Run) -> list[tuple[str, str]]:
     """The results of a finished run as rows of a table."""
-    results = run.record["results"]
-    low, high = results["interval"]
-    correct, total, before = results["correct"], results["total"], run.record.get("before", {}).get("accuracy")
-    rows = [("test accuracy", f"{correct} of {total}: {correct / total:.1%} (95 % interval {low:.1%} to {high:.1%})")]
-    if before is not None:
-        rows.append(("before training", f"{round(before * total)} of {total}: {before:.1%}"))
-    memory = results["memory"]
-    return [
-        *rows,
-        ("test loss", f"{results['loss']:.4f}"),
-        ("epochs", str(results["epochs"])),
-        ("time", duration(results["seconds"])),
-        ("memory planned", size(memory["planned"])),
-        ("memory allocated, peak", size(memory["allocated"])),
-        ("memory of the process, peak", size(memory["process"])),
-        ("device", run.record["device"]["name"]),
-        ("run", run.id),
-    ]
+    results, before = run.record["results"], run.record.get("before", {}).get("accuracy")
+    correct, total, (low, high), memory = (results[name] for name in ("correct", "total", "interval", "memory"))
+    rows = {
+        "test accuracy": f"{correct} of {total}: {correct / total:.1%} (95 % interval {low:.1%} to {high:.1%})",
+        "before training": "" if before is None else f"{round(before * total)} of {total}: {before:.1%}",
+        "test loss": f"{results['loss']:.4f}", "epochs": str(results["epochs"]), "time": duration(results["seconds"]),
+        "memory planned": size(memory["planned"]), "memory allocated, peak": size(memory["allocated"]),
+        "memory of the process, peak": size(memory["process"]), "device": run.record["device"]["name"], "run": run.id,
+    }  # fmt: skip
+    return [row for row in rows.items() if row[1]]
 
 
 _POLL_SECONDS = 0.05
@@ -397,9 +376,9 @@ class TrainingView(ipywidgets.VBox):
             for name, icon in (("Start", "play"), ("Stop", "stop"), ("Resume", "step-forward"))
         }
         for name, button in self._buttons.items():
-            button.on_click(self._stop if name == "Stop" else self._start)
+            button.on_click(partial(self._clicked, name))
         self._bar = ipywidgets.FloatProgress(min=0, max=1, layout=_FULL)
-        self._curves = ipywidgets.Image(format="png", layout={"display": "none", "max_width": "100%"})
+        self._curves = Chart(max_width="100%")
         self._memory, self._epoch, self._error = (ipywidgets.HTML() for _ in range(3))
         head = ipywidgets.HBox([*self._buttons.values(), self._status], layout={"align_items": "center"})
         foot = ipywidgets.HBox([self._memory, self._epoch], layout={"flex_flow": "row wrap", "grid_gap": "0 3em"})
@@ -443,7 +422,7 @@ class TrainingView(ipywidgets.VBox):
             raise training.error
         if training.results is None:
             raise self._stopped()
-        self._curves.layout.display = "none"  # the cell shows them, in a figure that is saved with the notebook
+        self._curves.draw(None)  # the cell shows them, in a figure that is saved with the notebook
         display(show(figures.plot_learning_curves(training.rows)))
         display(self.summary())
         return training.results
@@ -504,8 +483,7 @@ class TrainingView(ipywidgets.VBox):
                 self._write()
             if rows and rows is not self._drawn and (at_once or now >= self._next_drawing):
                 self._drawn = rows
-                self._curves.value = figures.to_png(figures.plot_learning_curves(rows))
-                self._curves.layout.display = None
+                self._curves.draw(figures.plot_learning_curves(rows))
                 self._epoch.value = epoch_html(rows[-1])  # with the curves, which end at the same epoch
                 taken = time.monotonic() - now
                 self._next_drawing = now + max(_DRAWING_SECONDS, taken / _DRAWING_SHARE)
@@ -526,9 +504,9 @@ class TrainingView(ipywidgets.VBox):
         self._error.value = error_html(training.error) if training.error else ""
         self._memory.value = memory_html(training.experiment) if training.experiment and begun else ""
 
-    def _start(self, _button: ipywidgets.Button) -> None:
-        self.training.start()
-
-    def _stop(self, _button: ipywidgets.Button) -> None:
-        self.training.stop()
-        self.update(at_once=True)
+    def _clicked(self, name: str, _button: ipywidgets.Button) -> None:
+        if name == "Stop":
+            self.training.stop()
+            self.update(at_once=True)
+        else:
+            self.training.start()
