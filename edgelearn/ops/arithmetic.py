@@ -15,6 +15,7 @@ from edgelearn.launch import Access
 
 from .base import Arrays, Gradients, Op, Targets, Weight, is_count, only
 from .emit import Emitter, Sum, start_sum
+from .formula import NUMPY, differentiate
 from .shapes import emit_zeros
 from .target import Target
 from .tensor import BLOCK, Shape, Tensor, ceil_div
@@ -240,6 +241,10 @@ class BroadcastTo(Op):
             raise ShapeError(f"{shape} can't be repeated to {self.shape}: its sizes are those or 1.")
         return self.shape
 
+    def formula(self, xp: Any, x: Any) -> Any:
+        """The function as an expression of a namespace `xp` such as `torch` or `keras.ops`: see formula.py."""
+        return x * xp.ones(self.shape)
+
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         x = aligned(inputs[0], 1 + len(self.shape))
         return np.broadcast_to(x, (len(x), *self.shape)).copy()
@@ -278,40 +283,40 @@ def _emit_along(e: Emitter, kernel: str, x: Tensor, target: Target, factor: floa
 
 
 @dataclass(frozen=True)
-class Arithmetic(Op):
-    """Base of functions of two tensors, a and b."""
+class Elementwise(Op):
+    """Base of functions of several tensors whose sizes of 1 are repeated."""
 
-    function: ClassVar[str]  # of kernels/arithmetic.cl
-    reads: ClassVar[tuple[str, str]]  # which of a and b the gradients of a and of b are computed from
-    keeps_zero: ClassVar[bool] = True  # of two zeros
+    takes: ClassVar[str] = "two inputs"  # for errors
 
-    def value(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """The function in NumPy."""
-        raise NotImplementedError
-
-    def derivatives(self, a: np.ndarray, b: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """g times its derivatives by a and by b."""
+    def formula(self, xp: Any, *inputs: Any, **_: Any) -> Any:
+        """The function as an expression of a namespace `xp` such as `torch` or `keras.ops`: see formula.py."""
         raise NotImplementedError
 
     def output_shape(self, *shapes: Shape) -> Shape:
-        if len(shapes) != 2:
-            raise ShapeError(f"{type(self).__name__} takes two inputs, not {len(shapes)}.")
-        return broadcast(type(self).__name__, *shapes)
+        kind = type(self).__name__
+        if len(shapes) != (2 if self.takes == Elementwise.takes else 3):
+            raise ShapeError(f"{kind} takes {self.takes}, not {len(shapes)}.")
+        return broadcast(kind, *shapes)
 
     def flops(self, *shapes: Shape) -> int:
         return prod(self.output_shape(*shapes))
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        return self.value(*self._aligned(inputs))
+        return self.formula(NUMPY, *_aligned(inputs))
 
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        a, b = self._aligned(inputs)
-        found = zip(self.derivatives(a, b, dy), (a, b), inputs, strict=True)
-        return [reduced(g, operand.shape).reshape(x.shape) for g, operand, x in found], {}
+        operands = _aligned(inputs)
+        found = zip(differentiate(self.formula, *operands), operands, inputs, strict=True)
+        return [reduced(dy * slope, operand.shape).reshape(x.shape) for slope, operand, x in found], {}
 
-    def _aligned(self, inputs: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        rank = max(x.ndim for x in inputs)
-        return aligned(inputs[0], rank), aligned(inputs[1], rank)
+
+@dataclass(frozen=True)
+class Arithmetic(Elementwise):
+    """Base of functions of two tensors, a and b."""
+
+    function: ClassVar[str]  # of kernels/arithmetic.cl
+    reads: ClassVar[tuple[str, str]] = ("", "")  # which of a and b the gradients of a and of b are computed from
+    keeps_zero: ClassVar[bool] = True  # of two zeros
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         a, b = (Operand.of(x, y) for x in inputs)
@@ -329,13 +334,9 @@ class Subtract(Arithmetic):
     """a - b."""
 
     function = "subtract"
-    reads = ("", "")
 
-    def value(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def formula(self, xp: Any, a: Any, b: Any) -> Any:
         return a - b
-
-    def derivatives(self, a: np.ndarray, b: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return g, -g
 
 
 @dataclass(frozen=True)
@@ -345,11 +346,8 @@ class Multiply(Arithmetic):
     function = "multiply"
     reads = ("b", "a")
 
-    def value(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def formula(self, xp: Any, a: Any, b: Any) -> Any:
         return a * b
-
-    def derivatives(self, a: np.ndarray, b: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return g * b, g * a
 
 
 @dataclass(frozen=True)
@@ -360,11 +358,8 @@ class Divide(Arithmetic):
     reads = ("b", "ab")
     keeps_zero = False
 
-    def value(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def formula(self, xp: Any, a: Any, b: Any) -> Any:
         return a / b
-
-    def derivatives(self, a: np.ndarray, b: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return g / b, -g * a / b**2
 
 
 @dataclass(frozen=True)
@@ -374,11 +369,8 @@ class Maximum(Arithmetic):
     function = "maximum"
     reads = ("ab", "ab")
 
-    def value(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.maximum(a, b)
-
-    def derivatives(self, a: np.ndarray, b: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return g * (a >= b), g * (a < b)
+    def formula(self, xp: Any, a: Any, b: Any) -> Any:
+        return xp.maximum(a, b)
 
 
 @dataclass(frozen=True)
@@ -388,69 +380,39 @@ class Minimum(Arithmetic):
     function = "minimum"
     reads = ("ab", "ab")
 
-    def value(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.minimum(a, b)
-
-    def derivatives(self, a: np.ndarray, b: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return g * (a <= b), g * (a > b)
+    def formula(self, xp: Any, a: Any, b: Any) -> Any:
+        return xp.minimum(a, b)
 
 
 @dataclass(frozen=True)
-class Comparison(Arithmetic):
-    """Base of comparisons: 1 where they hold, else 0. No gradient passes."""
-
-    reads = ("", "")
-
-    def derivatives(self, a: np.ndarray, b: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros_like(g), np.zeros_like(g)
-
-
-@dataclass(frozen=True)
-class Greater(Comparison):
+class Greater(Arithmetic):
     """1 where a > b, else 0; no gradient passes."""
 
     function = "greater"
 
-    def value(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return (a > b).astype(np.result_type(a, b))
+    def formula(self, xp: Any, a: Any, b: Any) -> Any:
+        return _truth(xp, a > b, a + b)
 
 
 @dataclass(frozen=True)
-class Less(Comparison):
+class Less(Arithmetic):
     """1 where a < b, else 0; no gradient passes."""
 
     function = "less"
 
-    def value(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return (a < b).astype(np.result_type(a, b))
+    def formula(self, xp: Any, a: Any, b: Any) -> Any:
+        return _truth(xp, a < b, a + b)
 
 
 @dataclass(frozen=True)
-class Where(Op):
+class Where(Elementwise):
     """The second input where the first one, the condition, isn't 0, and the third where it is: keras.ops.where. What
     isn't chosen has no part, not even as NaN, and no gradient; the condition has none."""
 
-    def output_shape(self, *shapes: Shape) -> Shape:
-        if len(shapes) != 3:
-            raise ShapeError(f"Where takes a condition and two inputs to choose from, not {len(shapes)} inputs.")
-        return broadcast("Where", *shapes)
+    takes = "a condition and two inputs to choose from"
 
-    def flops(self, *shapes: Shape) -> int:
-        return prod(self.output_shape(*shapes))
-
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        condition, a, b = self._aligned(inputs)
-        return np.where(condition != 0, a, b)
-
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        chosen = self._aligned(inputs)[0] != 0
-        found = (np.zeros_like(dy), np.where(chosen, dy, 0), np.where(chosen, 0, dy))
-        sums = zip(found, self._aligned(inputs), inputs, strict=True)
-        return [reduced(g, operand.shape).reshape(x.shape) for g, operand, x in sums], {}
-
-    def _aligned(self, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        rank = max(x.ndim for x in inputs)
-        return [aligned(x, rank) for x in inputs]
+    def formula(self, xp: Any, condition: Any, a: Any, b: Any) -> Any:
+        return xp.where(condition != 0, a, b)
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         condition, a, b = (Operand.of(x, y) for x in inputs)
@@ -466,6 +428,15 @@ class Where(Op):
                 Gradient(function, (condition, operand), first, reads, dy).emit(e, target)
 
 
+def _aligned(inputs: list[np.ndarray]) -> list[np.ndarray]:
+    rank = max(x.ndim for x in inputs)
+    return [aligned(x, rank) for x in inputs]
+
+
+def _truth(xp: Any, condition: Any, like: Any) -> Any:
+    return xp.where(condition, xp.ones_like(like), xp.zeros_like(like))
+
+
 @dataclass(frozen=True)
 class WithWeight(Op):
     """Base of functions of an input and a weight."""
@@ -479,12 +450,8 @@ class WithWeight(Op):
         """Shape of the weight for an input of `shape`."""
         raise NotImplementedError
 
-    def value(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """The function in NumPy."""
-        raise NotImplementedError
-
-    def derivatives(self, x: np.ndarray, w: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """g times its derivatives by the input and by the weight."""
+    def formula(self, xp: Any, x: Any, w: Any) -> Any:
+        """The function as an expression of a namespace `xp` such as `torch` or `keras.ops`: see formula.py."""
         raise NotImplementedError
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -502,11 +469,11 @@ class WithWeight(Op):
         return prod(shape)
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        return self.value(inputs[0], weights[self.role])
+        return self.formula(NUMPY, inputs[0], weights[self.role])
 
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
         w = weights[self.role]
-        dx, dw = self.derivatives(inputs[0], w, dy)
+        dx, dw = (dy * slope for slope in differentiate(self.formula, inputs[0], w))
         return [dx], {self.role: reduced(dw, w.shape)}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
@@ -554,11 +521,8 @@ class Scale(Repeated):
     role = "scale"
     initializer = "ones"
 
-    def value(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    def formula(self, xp: Any, x: Any, w: Any) -> Any:
         return x * w
-
-    def derivatives(self, x: np.ndarray, w: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return g * w, g * x
 
 
 @dataclass(frozen=True)
@@ -577,11 +541,8 @@ class Bias(Repeated):
     role = "bias"
     initializer = "zeros"
 
-    def value(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    def formula(self, xp: Any, x: Any, w: Any) -> Any:
         return x + w
-
-    def derivatives(self, x: np.ndarray, w: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return g, g
 
 
 @dataclass(frozen=True)
@@ -607,11 +568,8 @@ class PReLU(WithWeight):
             raise ShapeError(f"PReLU shares axes from 1 to {len(shape)} of {shape}, not {self.shared_axes}.")
         return tuple(1 if axis in self.shared_axes else n for axis, n in enumerate(shape, start=1))
 
-    def value(self, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-        return np.where(x > 0, x, w * x)
-
-    def derivatives(self, x: np.ndarray, w: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.where(x > 0, g, w * g), np.where(x > 0, 0.0, x * g)
+    def formula(self, xp: Any, x: Any, w: Any) -> Any:
+        return xp.where(x > 0, x, x * w)
 
 
 @dataclass(frozen=True)

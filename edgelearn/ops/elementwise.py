@@ -1,14 +1,15 @@
 """Functions applied to each value: activations, powers, and a scale and an offset that are constants.
 
-A function is a class and two inline functions in OpenCL C, by the name that its `function` gives: NAME_forward and
-NAME_backward (kernels/include/activation.h and functions.h). Functions that keep 0 and whose derivative follows from
-the output are fused into the layer before. Those that multiply x by a gate aren't monotonic: their input is stored."""
+A function is a class with a `formula` (see formula.py), and two inline functions in OpenCL C by the name `kernel`:
+NAME_forward and NAME_backward (kernels/include/activation.h and functions.h). Functions that keep 0 and whose
+derivative follows from the output are fused into the layer before. Those that multiply x by a gate aren't monotonic:
+their input is stored."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import erf, inf, pi, sqrt
-from typing import ClassVar
+from dataclasses import astuple, dataclass
+from math import inf, pi, sqrt
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,39 +18,42 @@ from edgelearn.launch import In
 
 from .base import Arrays, Gradients, Op, Targets, only
 from .emit import Emitter
+from .formula import NUMPY, differentiate
 from .tensor import BLOCK, LINEAR, RELU, RELU6, Function, Shape, Tensor, ceil_div
 
 
 @dataclass(frozen=True)
 class Activation(Op):
-    """Base of functions applied to each value. A subclass has a `function`, `value` and `derivative`, and says what
-    differs from the class variables here."""
+    """Base of functions applied to each value. A subclass has a `formula` and a `kernel`, and says what differs from
+    the class variables here."""
 
     has_values = True
     source: ClassVar[str] = "activation.cl"
+    kernel: ClassVar[str]  # the name of two functions in `source`, whose parameters are the op's fields
     needs_input: ClassVar[bool] = False  # the derivative doesn't follow from the output
     keeps_zero: ClassVar[bool] = True  # 0 becomes 0, with a finite derivative, so that padding needs no care
+
+    def formula(self, xp: Any, x: Any) -> Any:
+        """The function as an expression of a namespace `xp` such as `torch` or `keras.ops`: see formula.py."""
+        raise NotImplementedError
 
     @property
     def function(self) -> Function:
         """The pair of functions in `source`, and its parameters."""
-        raise NotImplementedError
+        return Function(self.kernel, astuple(self))
 
     def value(self, x: np.ndarray) -> np.ndarray:
         """The function in NumPy."""
-        raise NotImplementedError
+        return self.formula(NUMPY, x)
 
     def derivative(self, x: np.ndarray) -> np.ndarray:
         """Its derivative at `x`."""
-        raise NotImplementedError
+        return np.broadcast_to(differentiate(self.formula, x)[0], x.shape)
 
     @property
     def epilogue(self) -> Function:
-        return self.function if self._fuses else LINEAR
-
-    @property
-    def _fuses(self) -> bool:
-        return self.keeps_zero and not self.needs_input and self.source == Activation.source
+        fuses = self.keeps_zero and not self.needs_input and self.source == Activation.source
+        return self.function if fuses else LINEAR
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape
@@ -111,11 +115,8 @@ class ReLU(Activation):
             return RELU if self.max_value is None else RELU6
         return Function("clip", (0.0, self.max_value), two_slopes=self.max_value > 1)
 
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return np.clip(x, 0, self.max_value)
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return (x > 0) & (x < (inf if self.max_value is None else self.max_value))
+    def formula(self, xp: Any, x: Any) -> Any:
+        return xp.clip(x, 0.0, inf if self.max_value is None else self.max_value)
 
 
 @dataclass(frozen=True)
@@ -151,11 +152,8 @@ class Clip(Activation):
     def keeps_zero(self) -> bool:  # type: ignore[override]
         return self._bounds[0] <= 0 <= self._bounds[1]
 
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return np.clip(x, *self._bounds)
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return (x > self._bounds[0]) & (x < self._bounds[1])
+    def formula(self, xp: Any, x: Any) -> Any:
+        return xp.clip(x, *self._bounds)
 
 
 @dataclass(frozen=True)
@@ -178,11 +176,8 @@ class LeakyReLU(Activation):
     def function(self) -> Function:
         return Function("leaky_relu", (self.negative_slope,), two_slopes=True)
 
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return np.where(x > 0, x, self.negative_slope * x)
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return np.where(x > 0, 1.0, self.negative_slope)
+    def formula(self, xp: Any, x: Any) -> Any:
+        return xp.where(x > 0, x, x * self.negative_slope)
 
 
 @dataclass(frozen=True)
@@ -209,11 +204,8 @@ class ELU(Activation):
     def function(self) -> Function:
         return Function("elu", (self.alpha, self.scale))
 
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return self.scale * np.where(x > 0, x, self.alpha * np.expm1(np.minimum(x, 0)))
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return self.scale * np.where(x > 0, 1.0, self.alpha * np.exp(np.minimum(x, 0)))
+    def formula(self, xp: Any, x: Any) -> Any:
+        return self.scale * xp.where(x > 0, x, self.alpha * xp.expm1(xp.where(x > 0, xp.zeros_like(x), x)))
 
 
 @dataclass(frozen=True)
@@ -235,47 +227,31 @@ class SELU(ELU):
 class Tanh(Activation):
     """The hyperbolic tangent."""
 
-    @property
-    def function(self) -> Function:
-        return Function("tanh")
+    kernel = "tanh"
 
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return np.tanh(x)
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return 1 - np.tanh(x) ** 2
+    def formula(self, xp: Any, x: Any) -> Any:
+        return xp.tanh(x)
 
 
 @dataclass(frozen=True)
 class Softsign(Activation):
     """x / (1 + |x|)."""
 
-    @property
-    def function(self) -> Function:
-        return Function("softsign")
+    kernel = "softsign"
 
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return x / (1 + np.abs(x))
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return (1 + np.abs(x)) ** -2.0
+    def formula(self, xp: Any, x: Any) -> Any:
+        return x / (1 + xp.abs(x))
 
 
 @dataclass(frozen=True)
 class Sigmoid(Activation):
     """1 / (1 + exp(-x))."""
 
+    kernel = "sigmoid"
     keeps_zero = False
 
-    @property
-    def function(self) -> Function:
-        return Function("sigmoid")
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return sigmoid(x)
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return sigmoid(x) * sigmoid(-x)
+    def formula(self, xp: Any, x: Any) -> Any:
+        return xp.sigmoid(x)
 
 
 @dataclass(frozen=True)
@@ -290,58 +266,36 @@ class HardSigmoid(Activation):
     alpha: float = 1 / 6
     beta: float = 0.5
 
+    kernel = "hard_sigmoid"
     keeps_zero = False
 
-    @property
-    def function(self) -> Function:
-        return Function("hard_sigmoid", (self.alpha, self.beta))
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return np.clip(self.alpha * x + self.beta, 0, 1)
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        line = self.alpha * x + self.beta
-        return self.alpha * ((line > 0) & (line < 1))
+    def formula(self, xp: Any, x: Any) -> Any:
+        return xp.clip(self.alpha * x + self.beta, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Softplus(Activation):
     """log(1 + exp(x))."""
 
+    kernel = "softplus"
     keeps_zero = False
 
-    @property
-    def function(self) -> Function:
-        return Function("softplus")
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return np.logaddexp(0, x)
+    def formula(self, xp: Any, x: Any) -> Any:
+        return _softplus(xp, x)
 
     def derivative(self, x: np.ndarray) -> np.ndarray:
-        return sigmoid(x)
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)) without overflow."""
-    return (1 + np.tanh(x / 2)) / 2
+        return NUMPY.sigmoid(x)  # that of the formula is 0 at its corner
 
 
 @dataclass(frozen=True)
 class SiLU(Activation):
     """x * sigmoid(x), also known as swish (Elfwing et al. 2018; Ramachandran et al. 2017)."""
 
+    kernel = "silu"
     needs_input = True
 
-    @property
-    def function(self) -> Function:
-        return Function("silu")
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return x * sigmoid(x)
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        s = sigmoid(x)
-        return s * (1 + x * (1 - s))
+    def formula(self, xp: Any, x: Any) -> Any:
+        return x * xp.sigmoid(x)
 
 
 @dataclass(frozen=True)
@@ -354,11 +308,8 @@ class HardSwish(Activation):
     def function(self) -> Function:
         return Function("hard_swish", (1 / 6, 0.5))
 
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return x * np.clip(x / 6 + 0.5, 0, 1)
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return np.where(x <= -3, 0.0, np.where(x >= 3, 1.0, x / 3 + 0.5))
+    def formula(self, xp: Any, x: Any) -> Any:
+        return x * xp.clip(1 / 6 * x + 0.5, 0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -377,43 +328,21 @@ class GELU(Activation):
     def function(self) -> Function:
         return Function("gelu_tanh" if self.approximate else "gelu")
 
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return x * (sigmoid(_bent(x)) if self.approximate else _normal_integral(x))
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
+    def formula(self, xp: Any, x: Any) -> Any:
         if self.approximate:
-            s = sigmoid(_bent(x))
-            return s + x * s * (1 - s) * 2 * sqrt(2 / pi) * (1 + 3 * 0.044715 * x**2)
-        return _normal_integral(x) + x * np.exp(-(x**2) / 2) / sqrt(2 * pi)
+            return 0.5 * x * (1 + xp.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))
+        return 0.5 * x * (1 + xp.erf(x * sqrt(0.5)))
 
 
 @dataclass(frozen=True)
 class Mish(Activation):
     """x * tanh(softplus(x)) (Misra 2019)."""
 
+    kernel = "mish"
     needs_input = True
 
-    @property
-    def function(self) -> Function:
-        return Function("mish")
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return x * np.tanh(np.logaddexp(0, x))
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        t = np.tanh(np.logaddexp(0, x))
-        return t + x * (1 - t**2) * sigmoid(x)
-
-
-def _normal_integral(x: np.ndarray) -> np.ndarray:
-    """The standard normal distribution's integral up to each of `x`."""
-    values = [0.5 * (1 + erf(v / sqrt(2))) for v in np.ravel(x)]
-    return np.reshape(np.array(values, x.dtype), x.shape)
-
-
-def _bent(x: np.ndarray) -> np.ndarray:
-    """The argument of the sigmoid that approximates the integral."""
-    return 2 * sqrt(2 / pi) * (x + 0.044715 * x**3)
+    def formula(self, xp: Any, x: Any) -> Any:
+        return x * xp.tanh(_softplus(xp, x))
 
 
 @dataclass(frozen=True)
@@ -429,146 +358,103 @@ class Rescaling(Activation):
     scale: float = 1.0
     offset: float = 0.0
 
-    @property
-    def function(self) -> Function:
-        return Function("affine", (self.scale, self.offset))
+    kernel = "affine"
 
     @property
     def keeps_zero(self) -> bool:  # type: ignore[override]
         return self.offset == 0
 
     @property
-    def _fuses(self) -> bool:
-        return False
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return self.scale * x + self.offset
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return np.full_like(x, self.scale)
+    def epilogue(self) -> Function:
+        return LINEAR
 
     def _derived_from(self, x: Tensor, y: Tensor, dy: Tensor) -> In:
         return dy.read  # any tensor: the derivative is constant
+
+    def formula(self, xp: Any, x: Any) -> Any:
+        return self.scale * x + self.offset
 
 
 @dataclass(frozen=True)
 class Abs(Activation):
     """The absolute value. The derivative at 0 is 0."""
 
+    kernel = "abs"
     needs_input = True
 
-    @property
-    def function(self) -> Function:
-        return Function("abs")
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return np.abs(x)
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return np.sign(x)
+    def formula(self, xp: Any, x: Any) -> Any:
+        return xp.abs(x)
 
 
 @dataclass(frozen=True)
 class Square(Activation):
     """x * x."""
 
+    kernel = "square"
     needs_input = True
 
-    @property
-    def function(self) -> Function:
-        return Function("square")
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return x * x
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return 2 * x
+    def formula(self, xp: Any, x: Any) -> Any:
+        return xp.square(x)
 
 
 @dataclass(frozen=True)
 class Log(Activation):
     """The natural logarithm."""
 
+    kernel = "log"
     needs_input = True
     keeps_zero = False
 
-    @property
-    def function(self) -> Function:
-        return Function("log")
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return np.log(x)
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return 1 / x
+    def formula(self, xp: Any, x: Any) -> Any:
+        return xp.log(x)
 
 
 @dataclass(frozen=True)
 class Exp(Activation):
     """The exponential function."""
 
+    kernel = "exp"
     keeps_zero = False
 
-    @property
-    def function(self) -> Function:
-        return Function("exp")
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return np.exp(x)
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return np.exp(x)
+    def formula(self, xp: Any, x: Any) -> Any:
+        return xp.exp(x)
 
 
 @dataclass(frozen=True)
 class Sqrt(Activation):
     """The square root."""
 
+    kernel = "sqrt"
     keeps_zero = False
 
-    @property
-    def function(self) -> Function:
-        return Function("sqrt")
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return np.sqrt(x)
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return 0.5 / np.sqrt(x)
+    def formula(self, xp: Any, x: Any) -> Any:
+        return xp.sqrt(x)
 
 
 @dataclass(frozen=True)
 class Rsqrt(Activation):
     """1 / the square root."""
 
+    kernel = "rsqrt"
     keeps_zero = False
 
-    @property
-    def function(self) -> Function:
-        return Function("rsqrt")
-
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return x**-0.5
-
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return -0.5 * x**-1.5
+    def formula(self, xp: Any, x: Any) -> Any:
+        return xp.rsqrt(x)
 
 
 @dataclass(frozen=True)
 class Reciprocal(Activation):
     """1 / x."""
 
+    kernel = "reciprocal"
     keeps_zero = False
 
-    @property
-    def function(self) -> Function:
-        return Function("reciprocal")
-
-    def value(self, x: np.ndarray) -> np.ndarray:
+    def formula(self, xp: Any, x: Any) -> Any:
         return 1 / x
 
-    def derivative(self, x: np.ndarray) -> np.ndarray:
-        return -(x**-2.0)
+
+def _softplus(xp: Any, x: Any) -> Any:
+    return xp.clip(x, 0.0, inf) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
 def new_bits(e: Emitter, x: Tensor) -> Tensor:
