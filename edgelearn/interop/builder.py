@@ -1,13 +1,11 @@
-"""From another framework's graph to a network: `translate` calls one handler an operator, which writes to a `Builder`.
+"""From another framework's graph to a network: `translate` calls a handler an operator, which writes to a `Builder`.
 
-A format has two parts: a function that reads a file into a `ForeignGraph`, and a table of handlers.
+A format has two parts: a function that reads a file into a `ForeignGraph`, and a table of handlers (see `forms`).
 
->>> def relu(b, op, x):
-...     return operators.activation(b, x, ReLU())
->>> HANDLERS = {"Relu": relu}
+>>> HANDLERS = forms({"Relu": ReLU, "Add": operators.add})
 >>> translate(read_graph(path), HANDLERS).model_file()
 
-Handlers get a `Value` for what the network computes and a NumPy array for what is constant. The functions of
+Operands are a `Value` for what the network computes and a NumPy array for what is constant. The functions of
 `operators` and `shapes` take both: they add layers for values and compute constants at once.
 
 A `Value` is a layer's output as the file sees it: reshaped and transposed without moving a value. The file's axes are
@@ -24,7 +22,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf, isnan, prod
@@ -176,6 +174,7 @@ class Value:
 
 
 Range = tuple[float, float]  # the lowest and the highest value
+Operand = Value | np.ndarray  # of an operator: computed, or a constant
 UNIT, POSITIVE = (HardSigmoid, Sigmoid, Softmax), (Abs, Exp, Rsqrt, Softplus, Sqrt, Square)
 ANY = (BatchNormalization, Bias, GroupNormalization, LayerNormalization, LinearOp, Log, LogSoftmax, MatMul, Reciprocal,
        Scale, Subtract)  # fmt: skip
@@ -305,12 +304,6 @@ class Builder:
         value = Value.of(layer, sizes, order, batch or 1)
         return value if has_batch else replace(value, axes=value.axes[1:])
 
-    def op(self, kind: str, *args, **config) -> Op:
-        """An op by its class name. Raises UnsupportedError if edgelearn doesn't have it."""
-        if kind not in Op.registry:
-            raise UnsupportedError(f"edgelearn has no {kind}.")
-        return Op.registry[kind](*args, **config)
-
     def shape(self, layer: str) -> Shape:
         return self.inputs[layer] if layer in self.inputs else self.layers[layer].shape
 
@@ -372,9 +365,12 @@ class Builder:
         finally:
             self._suffix = before
 
-    def apply(self, op: Op, x: Value, **settings) -> Value:
-        """Add a layer that computes each value by itself, whatever their order."""
-        return replace(x, layer=self.add(op, x.layer, **settings), sole=True)
+    def apply(self, op: Op, x: Value, order: Sequence[int | None] | None = None, **settings) -> Value:
+        """Add a layer that reads `x` with the file's axes in this order (default: as they lie, for an op that computes
+        each value by itself)."""
+        if order is None:
+            return replace(x, layer=self.add(op, x.layer, **settings), sole=True)
+        return self.view(x, self.add(op, self.laid_out(x, order), **settings), order)
 
     def saturated(self, x: Value, tensor: str, quantization: Quantization) -> Value:
         """Return `x` as `tensor` holds it in integers: with a clamp, if their range stands for one."""
@@ -466,18 +462,13 @@ class Builder:
 
     def _transpose(self, x: Value, order: tuple[int, ...]) -> str:
         """Return a layer whose factors have another order; neighbours that stay neighbours move as one."""
-        runs: list[list[int]] = []
-        for factor in order:
-            if runs and factor == runs[-1][-1] + 1:
-                runs[-1].append(factor)
-            else:
-                runs.append([factor])
-        merged = sorted(runs)
+        together = runs(order, lambda a, z: z == a + 1)
+        merged = sorted(together)
         shape = tuple(prod(x.sizes[factor] for factor in run) for run in merged)
         layer = x.layer
         if self.shape(layer) != shape:
             layer = self.add(Reshape(shape), layer, name=f"{layer}_reshape")
-        return self.add(Transpose(tuple(1 + merged.index(run) for run in runs)), layer, name=f"{layer}_transpose")
+        return self.add(Transpose(tuple(1 + merged.index(run) for run in together)), layer, name=f"{layer}_transpose")
 
     def output(self, x: Value, channels_first: bool = False) -> str:
         """Return the layer of an output of the network: (height, width, channels) for an image, (length, channels) for
@@ -519,6 +510,22 @@ class Builder:
         if name not in taken:
             return name
         return next(new for n in range(1, len(taken) + 2) if (new := f"{name}_{n}") not in taken)
+
+
+def runs(values: Iterable[int], alike: Callable[[int, int], bool]) -> list[list[int]]:
+    """The values in groups of neighbours that belong together."""
+    found: list[list[int]] = []
+    for value in values:
+        if found and alike(found[-1][-1], value):
+            found[-1].append(value)
+        else:
+            found.append([value])
+    return found
+
+
+def with_rank(x: Value, rank: int) -> Value:
+    """The value with axes of size 1 in front, until it has so many."""
+    return x if x.rank >= rank else with_rank(x.expanded(0), rank)
 
 
 def finite(array: np.ndarray) -> np.ndarray:

@@ -1,13 +1,15 @@
-"""What operators mean, for handlers of all formats: the layers that they become.
+"""What operators mean, for all formats: the layers that they become.
 
-Kernels come in Keras's order of axes, as constants. Exporters spell functions out: hard-swish as
-x * min(max(x + 3, 0), 6) / 6, SiLU as x * sigmoid(x), BatchNormalization as a product and a sum. They become one layer.
+Operands come first, settings are keyword arguments; `forms` calls these functions by a format's table of names. Kernels
+have Keras's order of axes. Exporters spell functions out: hard-swish as x * min(max(x + 3, 0), 6) / 6, SiLU as
+x * sigmoid(x), BatchNormalization as a product and a sum. They become one layer again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import isclose, prod
 from typing import Any
 
@@ -21,11 +23,13 @@ from edgelearn.ops import (
     BatchNormalization,
     Bias,
     BroadcastTo,
+    Clip,
     Conv2D,
     Conv2DTranspose,
     Dense,
     DepthwiseConv2D,
     Divide,
+    Dropout,
     GlobalAveragePooling2D,
     Greater,
     GroupNormalization,
@@ -46,13 +50,17 @@ from edgelearn.ops import (
     Op,
     Pad,
     PReLU,
+    Reciprocal,
     ReLU,
     Rescaling,
     Reshape,
     Resize,
+    Rsqrt,
     Scale,
     SiLU,
     Softmax,
+    SpatialDropout2D,
+    Sqrt,
     Square,
     Subtract,
     Sum,
@@ -63,375 +71,17 @@ from edgelearn.ops import (
 from edgelearn.ops.pooling import Reduction
 from edgelearn.ops.window import Padding, Pair, Window
 
-from . import shapes
-from .builder import BATCH, Builder, Layer, Value, check_size, finite, in_order
+from .builder import BATCH, Builder, Layer, Operand, Value, check_size, finite, in_order, runs, with_rank
+from .shapes import expand, slice_axis, turn
 
-Constant = np.ndarray
-
-
-def conv(
-    b: Builder, x: Value, kernel: Constant, bias: Constant | None = None, *, strides: Pair = (1, 1),
-    padding: Padding = "valid", dilation: Pair = (1, 1), groups: int = 1, channels: int = -1,
-) -> Value:  # fmt: skip
-    """A convolution; one whose groups are its channels is a DepthwiseConv2D.
-
-    Arguments:
-    - `kernel`: (height, width, channels / groups, filters).
-    - `bias`: (filters,).
-    - `strides`, `padding`, `dilation`, `groups`: as of Conv2D.
-    - `channels`: the file's axis of the channels (default the last).
-    """
-    if kernel.ndim != 4:
-        raise UnsupportedError(f"Its kernel has {kernel.ndim} axes.", "Convolutions of images and of sequences.")
-    layer = b.image(x, channels)
-    before = b.layers.get(layer)
-    if before and isinstance(before.op, ZeroPadding2D):  # explicit pads become the convolution's
-        inside = Window.of(b.shape(layer), kernel.shape[:2], strides, padding, dilation).padding
-        layer = before.inputs[0]
-        vertical, horizontal = ((a[0] + c[0], a[1] + c[1]) for a, c in zip(before.op.sides, inside, strict=True))
-        padding = (vertical, horizontal)
-    shape = b.shape(layer)
-    padding = named(padding, shape, kernel.shape[:2], strides, dilation)
-    depthwise = groups > 1 and groups == shape[-1] == kernel.shape[3]
-    if depthwise:
-        op = DepthwiseConv2D(kernel.shape[:2], strides, padding, dilation, bias is not None)
-        kernel = kernel.transpose(0, 1, 3, 2)
-    else:
-        op = Conv2D(kernel.shape[3], kernel.shape[:2], strides, padding, dilation, groups, bias is not None)
-    return b.like(x, b.add(op, layer, weights=_weights(kernel=kernel, bias=bias)), channels)
+Array = np.ndarray  # a constant
+Margin = Pair  # of which numbers may be 0
+MOST_FLOAT = float(np.finfo(np.float32).max)
+MODES = ("constant", "edge", "reflect", "symmetric")  # of padding
 
 
-def transposed_conv(
-    b: Builder, x: Value, kernel: Constant, bias: Constant | None = None, *, strides: Pair = (1, 1),
-    padding: Padding = "valid", output_padding: Pair | None = None, dilation: Pair = (1, 1), groups: int = 1,
-    channels: int = -1,
-) -> Value:  # fmt: skip
-    """A transposed convolution; `kernel` is (height, width, channels, filters / groups), other arguments as of
-    Conv2DTranspose."""
-    if kernel.ndim != 4:
-        raise UnsupportedError(f"A kernel of {kernel.ndim} axes.", "Images.")
-    height, width, inputs, filters = kernel.shape
-    kernel = kernel.reshape(height, width, groups, inputs // groups, filters)  # ours has filters of all groups in a row
-    kernel = kernel.swapaxes(2, 3).reshape(height, width, inputs // groups, groups * filters)
-    op = Conv2DTranspose(
-        groups * filters, (height, width), strides, padding, output_padding, dilation, bias is not None, groups=groups
-    )
-    return b.like(x, b.add(op, b.image(x, channels), weights=_weights(kernel=kernel, bias=bias)), channels)
-
-
-def dense(b: Builder, x: Value, kernel: Constant, bias: Constant | None = None) -> Value:
-    """A matrix product over the last axis; `kernel` is (features, units), `bias` (units,).
-
-    Features that the file has flattened in another order than the layer's are not moved: the kernel's rows are.
-    """
-    if kernel.ndim != 2 or x.shape[-1] != kernel.shape[0]:
-        raise UnsupportedError(f"A matrix product of {x.shape} and {kernel.shape}.", "A constant (features, units).")
-    weights = _weights(kernel=_rows(x, kernel), bias=bias)
-    units, features = kernel.shape[1], tuple(sorted(x.axes[-1]))
-    points = tuple(factor for axis in x.axes[:-1] for factor in axis if factor != BATCH)
-    if points:
-        weights["kernel"] = weights["kernel"][None, None]
-        layer = b.add(Conv2D(units, 1, use_bias=bias is not None), b.arrange(x, (), points, features), weights=weights)
-    else:
-        layer = b.add(Dense(units, bias is not None), b.arrange(x, features), weights=weights)
-    places = {BATCH: BATCH} | {factor: place for place, factor in enumerate(points)}
-    axes = tuple(tuple(places[factor] for factor in axis) for axis in x.axes[:-1])
-    sizes = (*(x.sizes[factor] for factor in points), *((units,) if units > 1 else ()))
-    return Value(layer, sizes, (*axes, (len(points),) if units > 1 else ()), x.batch)
-
-
-def matmul(b: Builder, x: Value | Constant, y: Value | Constant) -> Value | Constant:
-    """The product of the last two axes, as numpy.matmul: of a value and a matrix a dense layer, of two values a MatMul,
-    of which one may be a constant of more axes."""
-    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        return np.matmul(x, y)
-    if isinstance(x, Value) and isinstance(y, np.ndarray) and y.ndim == 2:
-        return dense(b, x, y)
-    if isinstance(y, Value) and isinstance(x, np.ndarray) and x.ndim == 2 and y.rank > 1:
-        return shapes.turn(b, dense(b, shapes.turn(b, y), x.T))  # type: ignore[arg-type]
-    if min(len(x.shape), len(y.shape)) < 2:
-        raise UnsupportedError(f"A matrix product of {x.shape} and {y.shape}.", "Matrices.")
-    rank = max(len(x.shape), len(y.shape))
-    like = _with_rank(x if isinstance(x, Value) else y, rank)  # type: ignore[arg-type]
-    x, y = (_with_rank(v, rank) if isinstance(v, Value) else b.constant(v, like) for v in (x, y))
-    batches = {x.batch_axis, y.batch_axis} - {None}
-    if batches & {rank - 2, rank - 1}:
-        raise UnsupportedError(
-            f"A matrix product of {x.shape} and {y.shape}: the batch is a matrix's axis.", "Keep it apart."
-        )
-    outer = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    x, y = (shapes.expand(b, v, (*outer, *v.shape[-2:])) for v in (x, y))
-    assert isinstance(x, Value) and isinstance(y, Value)
-    order = [*(axis for axis in range(rank - 2) if axis not in batches), rank - 2, rank - 1]
-    layer = b.add(MatMul(), b.laid_out(x, order), b.laid_out(y, order))
-    return b.view(y if x.batch_axis is None else x, layer, order)
-
-
-def _with_rank(x: Value, rank: int) -> Value:
-    return x if x.rank == rank else _with_rank(x.expanded(0), rank)
-
-
-def batchnorm(
-    b: Builder, x: Value, gamma: Constant | None, beta: Constant | None, mean: Constant, variance: Constant, *,
-    epsilon: float = 1e-3, momentum: float = 0.99, channels: int = -1,
-) -> Value:  # fmt: skip
-    """BatchNormalization over the file's axis `channels`; gamma is 1 and beta 0 where they are None."""
-    frozen = tuple(role for role, array in (("gamma", gamma), ("beta", beta)) if array is None)
-    gamma = np.ones_like(mean) if gamma is None else gamma
-    beta = np.zeros_like(mean) if beta is None else beta
-    weights = {"gamma": gamma, "beta": beta, "moving_mean": mean, "moving_variance": variance}
-    x = channels_last(b, x, channels)
-    return b.apply(BatchNormalization(momentum, epsilon), x, weights=weights, frozen=frozen)
-
-
-def channels_last(b: Builder, x: Value, channels: int) -> Value:
-    """The value in a layer whose last axis is the file's axis `channels`."""
-    channels, last = x.axis(channels), len(x.sizes)
-    axis = x.axes[channels]
-    if axis == tuple(range(last - len(axis), last)) and b.shape(x.layer)[-1] == x.shape[channels]:
-        return x
-    order = [*(n for n in b.natural_order(x) if n != channels), channels]
-    return replace(b.view(x, b.laid_out(x, order), order), sole=x.sole)
-
-
-def add_bias(b: Builder, x: Value, axis: int, bias: Constant) -> bool:
-    """Give the layer that makes `x`, and that nothing else reads, a bias for each element of the file's `axis`. False
-    if it can't."""
-    layer, last = b.maker(x), len(x.sizes) - 1
-    if bias.size > 1 and x.axes[axis] != (last,):
-        return False
-    if not x.sole or layer is None or not isinstance(layer.op, Conv2D | DepthwiseConv2D | Dense) or layer.op.use_bias:
-        return False
-    if layer.shape[-1] != bias.size:
-        return False
-    layer.op = replace(layer.op, use_bias=True)
-    layer.weights["bias"] = np.ascontiguousarray(bias, np.float32)
-    return True
-
-
-def named(padding: Padding, shape: tuple[int, ...], kernel: Pair, strides: Pair, dilation: Pair = (1, 1)) -> Padding:
-    """ "valid" or "same" where the padding in pixels is that."""
-    if isinstance(padding, str):
-        return padding
-    for name in ("valid", "same"):
-        try:
-            if Window.of(shape, kernel, strides, name, dilation).padding == padding:
-                return name
-        except ValueError:
-            continue
-    return padding
-
-
-def _weights(**arrays: Constant | None) -> dict[str, Constant]:
-    return {role: array for role, array in arrays.items() if array is not None}
-
-
-def _rows(x: Value, kernel: Constant) -> Constant:
-    """The kernel with its rows in the order in which the layer has the features."""
-    factors = x.axes[-1]
-    if list(factors) == sorted(factors):
-        return kernel
-    split = kernel.reshape(*(x.sizes[factor] for factor in factors), kernel.shape[1])
-    order = [factors.index(factor) for factor in sorted(factors)]
-    return split.transpose(*order, len(factors)).reshape(prod(kernel.shape[:1]), kernel.shape[1])
-
-
-def layer_normalization(
-    b: Builder, x: Value, axes: Sequence[int], gamma: Constant | None, beta: Constant | None, epsilon: float
-) -> Value:
-    """Mean 0 and variance 1 over the file's `axes` of each example, then gamma and beta, which have these axes."""
-    axes = [x.axis(axis) for axis in axes]
-    natural = b.natural_order(x)
-    last = [axis for axis in natural if axis in axes]
-    if len(last) != len(axes):
-        raise UnsupportedError("It normalizes the batch.", "Axes of an example.")
-    order = [*(axis for axis in natural if axis not in axes), *last]
-    sizes, turned = [x.shape[axis] for axis in axes], [axes.index(axis) for axis in last]
-    found = {"gamma": gamma, "beta": beta}
-    weights = {
-        role: np.broadcast_to(array, sizes).transpose(turned) for role, array in found.items() if array is not None
-    }
-    op = LayerNormalization(epsilon, beta is not None, gamma is not None, tuple(range(-len(axes), 0)))
-    return b.view(x, b.add(op, b.laid_out(x, order), weights=weights), order)
-
-
-def group_normalization(
-    b: Builder, x: Value, groups: int, gamma: Constant | None, beta: Constant | None, epsilon: float, channels: int
-) -> Value:
-    """Mean 0 and variance 1 over all values of a group of channels; -1: over each channel by itself."""
-    op = GroupNormalization(epsilon, beta is not None, gamma is not None, groups)
-    return b.like(x, b.add(op, b.image(x, channels), weights=_weights(gamma=gamma, beta=beta)), channels)
-
-
-Sides = tuple[Pair, Pair]
-
-
-def max_pool(
-    b: Builder, x: Value, size: Pair, strides: Pair, padding: Padding = "valid", *, ceil: bool = False,
-    channels: int = -1,
-) -> Value:  # fmt: skip
-    """The maximum of each window; padding is ignored.
-
-    Arguments:
-    - `size`, `strides`, `padding`: as of MaxPooling2D.
-    - `ceil`: the last windows may reach over the edge, as with ceil_mode.
-    - `channels`: the file's axis of the channels (default the last).
-    """
-    layer = b.image(x, channels)
-    padding = _reaching_over(b.shape(layer), size, strides, padding) if ceil else padding
-    padding = named(padding, b.shape(layer), size, strides)
-    return b.like(x, b.add(MaxPooling2D(size, strides, padding), layer), channels)
-
-
-def average_pool(
-    b: Builder, x: Value, size: Pair, strides: Pair, padding: Padding = "valid", *, ceil: bool = False,
-    counts_padding: bool = False, channels: int = -1,
-) -> Value:  # fmt: skip
-    """The mean of each window; `counts_padding`: with the zeros around the image, as with count_include_pad."""
-    layer = b.image(x, channels)
-    over = _reaching_over(b.shape(layer), size, strides, padding) if ceil else padding
-    if counts_padding and not isinstance(padding, str) and not isinstance(over, str) and any(map(any, padding)):
-        layer = b.add(ZeroPadding2D(padding), layer, name=f"{b.operator.name}_pad")
-        (_, bottom), (_, right) = over
-        over = ((0, bottom - padding[0][1]), (0, right - padding[1][1]))
-    over = named(over, b.shape(layer), size, strides)
-    shape = b.shape(layer)
-    if size == shape[:2] and over == "valid":
-        return b.like(x, _global_average(b, layer), channels)
-    return b.like(x, b.add(AveragePooling2D(size, strides, over), layer), channels)
-
-
-def adaptive_average_pool(b: Builder, x: Value, size: Pair, *, channels: int = -1) -> Value:
-    """The means of `size` equal parts of the image."""
-    layer = b.image(x, channels)
-    height, width, _ = b.shape(layer)
-    if (height, width) == size:
-        return x
-    if height % size[0] or width % size[1]:
-        return b.like(x, b.add(AdaptiveAveragePooling2D(size), layer), channels)
-    window = (height // size[0], width // size[1])
-    return average_pool(b, x, window, window, channels=channels)
-
-
-def reduce(
-    b: Builder, x: Value | np.ndarray, kind: type[Reduction], axes: Sequence[int] | None, keepdims: bool = False
-) -> Value | np.ndarray:
-    """The mean, the sum or the maximum over some of the file's axes.
-
-    Arguments:
-    - `kind`: Mean, Sum or Max.
-    - `axes`: of the file (default None: all but the batch).
-    - `keepdims`: leave them with size 1 (default False).
-    """
-    if isinstance(x, np.ndarray):
-        function = {Mean: np.mean, Sum: np.sum, Max: np.max}[kind]
-        return np.asarray(function(x, None if axes is None else tuple(axes), keepdims=keepdims))
-    every = [axis for axis in range(x.rank) if axis != x.batch_axis]
-    reduced = {x.axis(int(axis)) for axis in (every if axes is None else axes)}
-    if x.batch_axis in reduced:
-        raise UnsupportedError("It reduces the batch.", "Axes of an example.")
-    if any(x.axes[axis] for axis in reduced):
-        order: list[int | None] = list(b.natural_order(x))
-        places = tuple(place for place, axis in enumerate(order) if axis in reduced)
-        layer = b.laid_out(x, order)
-        if kind is Mean and len(order) == 3 and places == (0, 1):
-            return _without(_pixel(b, x, b.add(GlobalAveragePooling2D(), layer), order), reduced, keepdims)
-        x = b.view(x, b.add(kind(tuple(place + 1 for place in places)), layer), order)
-    return _without(x, reduced, keepdims)
-
-
-def global_max_pool(b: Builder, x: Value, channels: int) -> Value:
-    """The maximum of each channel."""
-    axes = [axis for axis in range(x.rank) if axis not in (x.axis(channels), x.batch_axis)]
-    found = reduce(b, x, Max, axes, keepdims=True)
-    assert isinstance(found, Value)
-    return found
-
-
-def pad(
-    b: Builder, x: Value | np.ndarray, sides: Sequence[Pair], value: float = 0.0, mode: str = "constant"
-) -> Value | np.ndarray:
-    """More values around those that are there; a negative number takes some away.
-
-    Arguments:
-    - `sides`: (before, after) for each of the file's axes.
-    - `value`, `mode`: as of Pad.
-    """
-    if isinstance(x, np.ndarray):
-        check_size(tuple(n + sum(side) for n, side in zip(x.shape, sides, strict=True)))
-        return np.pad(x, sides, mode, **({"constant_values": value} if mode == "constant" else {}))  # type: ignore
-    for axis, (before, after) in enumerate(sides):
-        if before < 0 or after < 0:
-            x = shapes.slice_axis(b, x, axis, max(-before, 0), x.shape[axis] - max(-after, 0))
-            assert isinstance(x, Value)
-    sides = [(max(before, 0), max(after, 0)) for before, after in sides]
-    padded = [axis for axis, side in enumerate(sides) if any(side)]
-    if not padded:
-        return x
-    if x.batch_axis in padded:
-        raise UnsupportedError("It pads the batch.", "Padding of an example.")
-    order: list[int | None] = list(b.natural_order(x))
-    if len(order) < 3:
-        order = [*[None] * (3 - len(order)), *order]
-    around = tuple((0, 0) if axis is None else sides[axis] for axis in order)
-    layer = b.laid_out(x, order)
-    if len(order) == 3 and not any(around[2]) and mode == "constant" and value == 0:
-        return b.view(x, b.add(ZeroPadding2D((around[0], around[1])), layer), order)
-    return b.view(x, b.add(Pad(around, mode, value), layer), order)
-
-
-def _pixel(b: Builder, x: Value, layer: str, order: Sequence[int | None]) -> Value:
-    """The value of a layer of channels that was made from an image in this order."""
-    places = {order[2]: 0}
-    new = Value.of(layer, b.shape(layer), tuple(places.get(axis) for axis in range(x.rank)), x.batch)
-    return replace(new, axes=tuple((BATCH,) if n == x.batch_axis else new.axes[1 + n] for n in range(x.rank)))
-
-
-def _without(x: Value, reduced: set[int], keepdims: bool) -> Value:
-    return x if keepdims else x.squeezed(tuple(reduced))
-
-
-def _global_average(b: Builder, layer: str) -> str:
-    """The mean over all pixels of an image, as an image of one pixel."""
-    mean = b.add(GlobalAveragePooling2D(), layer)
-    value = Value.of(mean, b.shape(mean), (0,))
-    return b.arrange(value, (), (), value.axes[1])
-
-
-def _reaching_over(shape: tuple[int, ...], size: Pair, strides: Pair, padding: Padding) -> Padding:
-    """The padding with which the windows cover the whole image. A window starts inside the image or before it."""
-    if isinstance(padding, str):
-        return padding
-    sides = []
-    for n, window, stride, (before, after) in zip(shape[:2], size, strides, padding, strict=True):
-        count = -(-(n + before + after - window) // stride) + 1
-        if (count - 1) * stride >= n + before:
-            count -= 1
-        sides.append((before, max(after, (count - 1) * stride + window - n - before)))
-    return tuple(sides)  # type: ignore[return-value]
-
-
-def resize(
-    b: Builder, x: Value, size: Pair, mode: str, *, coordinates: str = "half_pixel",
-    rounding: str = "round_prefer_ceil", scale: tuple[float, float] | None = None, channels: int = -1,
-) -> Value:  # fmt: skip
-    """An image of another size; arguments as of Resize, where ONNX's "linear" is "bilinear"."""
-    layer = b.image(x, channels)
-    if b.shape(layer)[:2] == size:
-        return x
-    names = {"linear": "bilinear", "nearest": "nearest", "bilinear": "bilinear"}
-    if mode not in names:
-        raise UnsupportedError(f"Interpolation '{mode}'.", "nearest or bilinear.")
-    op = Resize(size, names[mode], coordinates, rounding, scale)
-    return b.like(x, b.add(op, layer), channels)
-
-
-Operand = Value | np.ndarray
-
-
-def activation(b: Builder, x: Operand, op: Op | str, **config) -> Any:
-    """A function of each value: an op, or the class name and the settings of one."""
-    op = b.op(op, **config) if isinstance(op, str) else op
+def activation(b: Builder, x: Operand, op: Op) -> Any:
+    """A function of each value."""
     if isinstance(x, np.ndarray):
         return op.reference_forward([x], {})
     before = b.maker(x)
@@ -440,66 +90,33 @@ def activation(b: Builder, x: Operand, op: Op | str, **config) -> Any:
     return b.apply(op, x)
 
 
-def clip(b: Builder, x: Operand, low: float | None, high: float | None) -> Any:
-    """min(max(x, low), high); None or infinity is no limit."""
+def clip(b: Builder, x: Operand, low: float | None = None, high: float | None = None) -> Any:
+    """min(max(x, low), high); None, infinity or the largest float is no limit."""
     if isinstance(x, np.ndarray):
         return np.clip(x, low, high)
-    low, high = (None if limit is None or np.isinf(limit) else float(limit) for limit in (low, high))
+    low, high = (None if n is None or abs(n) >= MOST_FLOAT else float(n) for n in (low, high))
     if low is None and high is None:
         return x
     if low == 0 and high in (None, 6):
         return activation(b, x, ReLU(high and 6))
-    return activation(b, x, "Clip", min_value=low, max_value=high)
+    return activation(b, x, Clip(low, high))
 
 
-def hard_sigmoid(b: Builder, x: Operand, slope: float = 1 / 6, shift: float = 0.5) -> Any:
+def hard_sigmoid(b: Builder, x: Operand, *, slope: float = 1 / 6, shift: float = 0.5) -> Any:
     """min(max(slope * x + shift, 0), 1)"""
-    slope = 1 / 6 if isclose(slope, 1 / 6, rel_tol=1e-6) else slope
-    return activation(b, x, HardSigmoid(slope, shift))
+    return activation(b, x, HardSigmoid(1 / 6 if isclose(slope, 1 / 6, rel_tol=1e-6) else slope, shift))
 
 
-def add(b: Builder, x: Operand, y: Operand) -> Operand:
-    """x + y; a constant is a number, or one number for each channel."""
-    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        return _constant(np.add, x, y)
-    if isinstance(x, Value) and isinstance(y, Value):
-        return _combined(b, Add(), x, y)
-    return _with_constant(b, *_value_and_constant(x, y), is_shift=True)
-
-
-def subtract(b: Builder, x: Operand, y: Operand) -> Operand:
-    """x - y"""
-    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        return _constant(np.subtract, x, y)
-    if isinstance(y, np.ndarray):
-        return add(b, x, -y)
+def power(b: Builder, x: Operand, exponent: float) -> Operand:
+    """x to a constant power that has an op."""
     if isinstance(x, np.ndarray):
-        return add(b, scale(b, y, -1.0), x)
-    return _combined(b, Subtract(), x, y)
-
-
-def multiply(b: Builder, x: Operand, y: Operand) -> Operand:
-    """x * y; a gate that is a function of the other factor makes one layer of both: SiLU, hard-swish."""
-    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        return _constant(np.multiply, x, y)
-    if isinstance(x, Value) and isinstance(y, Value):
-        return _gated(b, x, y) or _gated(b, y, x) or _combined(b, Multiply(), x, y)
-    return _with_constant(b, *_value_and_constant(x, y), is_shift=False)
-
-
-def divide(b: Builder, x: Operand, y: Operand) -> Operand:
-    """x / y"""
-    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            both = np.issubdtype(x.dtype, np.integer) and np.issubdtype(y.dtype, np.integer)
-            return _constant(np.floor_divide if both else np.true_divide, x, y)
-    if isinstance(y, Value):
-        if isinstance(x, np.ndarray):
-            return multiply(b, activation(b, y, "Reciprocal"), x)
-        return _combined(b, Divide(), x, y)
-    if not np.all(y):
-        raise FormatError(f"{b.operator.kind} '{b.operator.name}' divides by 0: the file is damaged.")
-    return multiply(b, x, np.asarray(1 / y.astype(np.float64)))
+        return np.power(x, x.dtype.type(exponent))
+    kinds = {2.0: Square, 0.5: Sqrt, -0.5: Rsqrt, -1.0: Reciprocal}
+    if exponent == 1:
+        return x
+    if exponent not in kinds:
+        raise UnsupportedError(f"x to the power of {exponent}.", "Powers of 2, 0.5, -0.5 and -1.")
+    return activation(b, x, kinds[exponent]())
 
 
 def scale(b: Builder, x: Operand, factor: float, shift: float = 0.0) -> Any:
@@ -519,7 +136,149 @@ def scale(b: Builder, x: Operand, factor: float, shift: float = 0.0) -> Any:
     return b.apply(Rescaling(factor, shift), x)
 
 
-def _constant(function: Callable, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def negative(b: Builder, x: Operand) -> Operand:
+    """-x"""
+    return scale(b, x, -1.0)
+
+
+def add(b: Builder, x: Operand, y: Operand) -> Operand:
+    """x + y; a constant is a number, or one number for each channel."""
+    found = _both(b, Add(), np.add, x, y)
+    return _with_constant(b, x, y, is_shift=True) if found is None else found
+
+
+def subtract(b: Builder, x: Operand, y: Operand) -> Operand:
+    """x - y"""
+    found = _both(b, Subtract(), np.subtract, x, y)
+    if found is None:
+        return add(b, x, -y) if isinstance(y, np.ndarray) else add(b, negative(b, y), x)
+    return found
+
+
+def multiply(b: Builder, x: Operand, y: Operand) -> Operand:
+    """x * y; a gate that is a function of the other factor makes one layer of both: SiLU, hard-swish."""
+    if isinstance(x, Value) and isinstance(y, Value) and (gated := _gated(b, x, y) or _gated(b, y, x)):
+        return gated
+    found = _both(b, Multiply(), np.multiply, x, y)
+    return _with_constant(b, x, y, is_shift=False) if found is None else found
+
+
+def divide(b: Builder, x: Operand, y: Operand) -> Operand:
+    """x / y; of whole numbers the largest whole number below."""
+    whole = all(isinstance(n, np.ndarray) and np.issubdtype(n.dtype, np.integer) for n in (x, y))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = _both(b, Divide(), np.floor_divide if whole else np.true_divide, x, y)
+    if found is not None:
+        return found
+    if isinstance(y, Value):
+        return multiply(b, activation(b, y, Reciprocal()), x)
+    if not np.all(y):
+        raise FormatError(f"{b.operator.kind} '{b.operator.name}' divides by 0: the file is damaged.")
+    return multiply(b, x, np.asarray(1 / y.astype(np.float64)))
+
+
+def maximum(b: Builder, x: Operand, y: Operand) -> Operand:
+    """The larger of two values, or of a value and a constant."""
+    return _extreme(b, Maximum(), np.maximum, x, y)
+
+
+def minimum(b: Builder, x: Operand, y: Operand) -> Operand:
+    """The smaller of two values, or of a value and a constant."""
+    return _extreme(b, Minimum(), np.minimum, x, y)
+
+
+def all_of(b: Builder, values: Sequence[Operand], *, function: Callable[..., Operand]) -> Operand:
+    """A function of two operands, of any number of them."""
+    found, *others = values
+    for other in others:
+        found = function(b, found, other)
+    return found
+
+
+def average(b: Builder, values: Sequence[Operand]) -> Operand:
+    """The mean of several values."""
+    return scale(b, all_of(b, values, function=add), 1 / len(values))
+
+
+def squared_difference(b: Builder, x: Operand, y: Operand) -> Operand:
+    """(x - y) squared."""
+    return power(b, subtract(b, x, y), 2.0)
+
+
+def compare(b: Builder, x: Operand, y: Operand, *, kind: str) -> Operand:
+    """1 where the comparison holds, else 0. `kind`: greater, less, greater_equal, less_equal, equal or not_equal."""
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        return np.asarray(getattr(np, kind)(x, y))
+    a, c = _all_computed(b, (x, y))
+    if kind in ("greater", "less_equal"):
+        found = _combined(b, Greater(), a, c)
+    elif kind in ("less", "greater_equal"):
+        found = _combined(b, Less(), a, c)
+    else:
+        found = _combined(b, Add(), _combined(b, Greater(), a, c), _combined(b, Less(), a, c))
+    return found if kind in ("greater", "less", "not_equal") else scale(b, found, -1.0, 1.0)
+
+
+COMPARISONS = {
+    kind: partial(compare, kind=kind)
+    for kind in ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
+}
+
+
+def as_type(b: Builder, x: Operand, *, dtype: str) -> Operand:
+    """Numbers of another type. Comparisons are 0 and 1 already; an input's numbers are as the caller gives them."""
+    if isinstance(x, np.ndarray):
+        return x.astype(dtype)
+    whole = _is_truth(b, x.layer)
+    if dtype == "bool":
+        return x if whole else compare(b, x, np.zeros((), np.float32), kind="not_equal")
+    if not dtype.startswith("float") and not whole and x.layer not in b.inputs:
+        raise UnsupportedError(f"A value becomes {dtype}.", "Floating-point numbers.")
+    return x
+
+
+def where(b: Builder, condition: Operand, x: Operand, y: Operand) -> Operand:
+    """x where the condition isn't 0, else y."""
+    operands = (condition, x, y)
+    if all(isinstance(operand, np.ndarray) for operand in operands):
+        return np.where(*operands)  # type: ignore[call-overload]
+    return _combined(b, Where(), *_all_computed(b, operands))
+
+
+def softmax(b: Builder, x: Operand, *, axis: int = -1, op: Softmax | LogSoftmax = Softmax()) -> Operand:  # noqa: B008
+    """Probabilities along the file's axis, or their logarithms."""
+    if isinstance(x, np.ndarray):
+        return np.moveaxis(op.reference_forward([np.moveaxis(x, axis, -1)], {}), -1, axis)
+    axis = x.axis(axis)
+    if axis == x.batch_axis:
+        raise UnsupportedError(f"{type(op).__name__} over the batch.")
+    order = [*(n for n in b.natural_order(x) if n != axis), axis]
+    return b.apply(op, x, order if any(x.axes[n] for n in order[:-1]) else order[-1:])
+
+
+log_softmax = partial(softmax, op=LogSoftmax())
+
+
+def dropout(b: Builder, x: Value, *, rate: float, channels: int | None = None) -> Value:
+    """Values left out in training; with `channels`, whole channels, the file's axis."""
+    if not rate:
+        return x
+    if channels is None:
+        return b.apply(Dropout(rate), x)
+    return b.apply(SpatialDropout2D(rate), x, b.image_order(x, channels))
+
+
+def identity(b: Builder, x: Operand, others: Sequence[Operand] = ()) -> Operand:
+    """Operators that hand their first input on."""
+    return x
+
+
+def _both(b: Builder, op: Op, function: Callable, x: Operand, y: Operand) -> Operand | None:
+    """Two constants, computed at once, or a layer of two values; None for a value and a constant."""
+    if isinstance(x, Value) and isinstance(y, Value):
+        return _combined(b, op, x, y)
+    if isinstance(x, Value) or isinstance(y, Value):
+        return None
     try:
         check_size(np.broadcast_shapes(x.shape, y.shape), x, y)
     except ValueError:
@@ -527,19 +286,27 @@ def _constant(function: Callable, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.asarray(function(x, y))
 
 
+def _extreme(b: Builder, op: Maximum | Minimum, function: Callable, x: Operand, y: Operand) -> Operand:
+    found = _both(b, op, function, x, y)
+    if found is not None:
+        return found
+    value, constant = _value_and_constant(x, y)
+    if constant.size != 1:
+        return _combined(b, op, *_all_computed(b, (value, constant)))
+    limit = float(constant.reshape(()))
+    return clip(b, value, limit, None) if isinstance(op, Maximum) else clip(b, value, None, limit)
+
+
 def _gated(b: Builder, x: Value, gate: Value) -> Value | None:
     """x * gate as one layer, if the gate is a function of x that has one. None if not."""
-    layer = b.maker(gate)
+    layer, source = b.maker(gate), b.source(x.layer)
     if layer is None or gate.sizes != x.sizes or gate.axes != x.axes:
         return None
-    kind = type(layer.op).__name__
-    if kind == "Sigmoid" and b.source(layer.inputs[0]) == b.source(x.layer):
+    if b.source(layer.inputs[0]) == source and type(layer.op).__name__ == "Sigmoid":
         return activation(b, x, SiLU())
-    if kind == "HardSigmoid" and layer.op == HardSigmoid() and b.source(layer.inputs[0]) == b.source(x.layer):
+    if b.source(layer.inputs[0]) == source and layer.op == HardSigmoid():
         return activation(b, x, HardSwish())
-    if _shifted_relu6(b, layer) == b.source(x.layer):
-        return scale(b, activation(b, x, HardSwish()), 6.0)
-    return None
+    return scale(b, activation(b, x, HardSwish()), 6.0) if _shifted_relu6(b, layer) == source else None
 
 
 def _shifted_relu6(b: Builder, layer: Layer | None) -> str | None:
@@ -557,7 +324,7 @@ def _combined(b: Builder, op: Op, *values: Value) -> Value:
     if all((x.sizes, x.axes, b.shape(x.layer)) == (first.sizes, first.axes, b.shape(first.layer)) for x in values):
         return replace(first, layer=b.add(op, *(x.layer for x in values)), sole=True)
     rank = max(x.rank for x in values)
-    values = tuple(_with_rank(x, rank) for x in values)
+    values = tuple(with_rank(x, rank) for x in values)
     shapes = [x.shape for x in values]
     larger = max(values, key=lambda x: prod(x.shape))
     order = b.natural_order(larger)
@@ -581,13 +348,8 @@ def _by_themselves(b: Builder, values: tuple[Value, ...]) -> tuple[Value, ...]:
 
 def _merged(b: Builder, op: Op, values: tuple[Value, ...], larger: Value, order: tuple[int, ...]) -> Value:
     """As `_combined`, with one axis for neighbours that are repeated in the same values: ops repeat the outer axes."""
-    groups: list[list[int]] = []
     kinds = [tuple(x.shape[axis] == larger.shape[axis] for x in values) for axis in range(larger.rank)]
-    for axis in (axis for axis in order if larger.shape[axis] > 1):
-        if groups and kinds[groups[-1][-1]] == kinds[axis]:
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
+    groups = runs([axis for axis in order if larger.shape[axis] > 1], lambda a, z: kinds[a] == kinds[z])
     operands = (b.arrange(v, *(tuple(f for axis in group for f in v.axes[axis]) for group in groups)) for v in values)
     layer = b.add(op, *operands)
     factors = [factor for group in groups for axis in group for factor in larger.axes[axis]]
@@ -599,36 +361,11 @@ def _merged(b: Builder, op: Op, values: tuple[Value, ...], larger: Value, order:
 def _all_computed(b: Builder, operands: tuple[Operand, ...]) -> tuple[Value, ...]:
     """The operands, of which at least one is computed, with constants as values."""
     rank = max(len(x.shape) for x in operands)
-    values = {place: _with_rank(x, rank) for place, x in enumerate(operands) if isinstance(x, Value)}
+    values = {place: with_rank(x, rank) for place, x in enumerate(operands) if isinstance(x, Value)}
     like = max(values.values(), key=lambda x: prod(x.shape))
     return tuple(
         values[n] if n in values else b.constant(np.asarray(x, np.float32), like) for n, x in enumerate(operands)
     )
-
-
-def compare(b: Builder, kind: str, x: Operand, y: Operand) -> Operand:
-    """1 where the comparison holds, else 0. `kind`: greater, less, greater_equal, less_equal, equal or not_equal."""
-    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        return np.asarray(getattr(np, kind)(x, y))
-    a, c = _all_computed(b, (x, y))
-    if kind in ("greater", "less_equal"):
-        found = _combined(b, Greater(), a, c)
-    elif kind in ("less", "greater_equal"):
-        found = _combined(b, Less(), a, c)
-    else:
-        found = _combined(b, Add(), _combined(b, Greater(), a, c), _combined(b, Less(), a, c))
-    return found if kind in ("greater", "less", "not_equal") else scale(b, found, -1.0, 1.0)
-
-
-def as_type(b: Builder, x: Value, kind: str) -> Operand:
-    """A value as numbers of another type. Comparisons are 0 and 1 already; an input's numbers are as the caller gives
-    them."""
-    whole = _is_truth(b, x.layer)
-    if kind == "bool":
-        return x if whole else compare(b, "not_equal", x, np.zeros((), np.float32))
-    if not kind.startswith("float") and not whole and x.layer not in b.inputs:
-        raise UnsupportedError(f"A value becomes {kind}.", "Floating-point numbers.")
-    return x
 
 
 def _is_truth(b: Builder, layer: str) -> bool:
@@ -638,32 +375,20 @@ def _is_truth(b: Builder, layer: str) -> bool:
         return maker is not None
     kinds = [type(b.layers[name].op) for name in maker.inputs if name in b.layers]
     differ = isinstance(maker.op, Add) and set(kinds) == {Greater, Less}
-    joined = isinstance(maker.op, Multiply | Maximum | Rescaling | Reshape | Transpose | BroadcastTo)
-    plain = not isinstance(maker.op, Rescaling) or maker.op == Rescaling(-1.0, 1.0)
-    return differ or (joined and plain and all(_is_truth(b, name) for name in maker.inputs))
-
-
-def where(b: Builder, condition: Operand, x: Operand, y: Operand) -> Operand:
-    """x where the condition isn't 0, else y."""
-    operands = (condition, x, y)
-    if all(isinstance(operand, np.ndarray) for operand in operands):
-        return np.where(*operands)  # type: ignore[call-overload]
-    return _combined(b, Where(), *_all_computed(b, operands))
+    joined = isinstance(maker.op, Multiply | Maximum | Reshape | Transpose | BroadcastTo)
+    plain = maker.op == Rescaling(-1.0, 1.0)
+    return differ or ((joined or plain) and all(_is_truth(b, name) for name in maker.inputs))
 
 
 def _value_and_constant(x: Operand, y: Operand) -> tuple[Value, np.ndarray]:
-    if not isinstance(x, Value):
-        x, y = y, x
-    if not isinstance(x, Value) or isinstance(y, Value | None):
-        raise TypeError("an operand is missing")
-    return x, np.asarray(y)  # arithmetic makes a number of an array without axes
+    return (x, np.asarray(y)) if isinstance(x, Value) else (y, np.asarray(x))  # type: ignore[return-value]
 
 
-def _with_constant(b: Builder, x: Value, constant: np.ndarray, is_shift: bool) -> Value:
+def _with_constant(b: Builder, first: Operand, second: Operand, is_shift: bool) -> Value:
     """x plus or times a constant of the file."""
+    x, constant = _value_and_constant(first, second)
     constant = finite(constant) if is_shift else constant
-    while constant.ndim > x.rank:
-        x = x.expanded(0)
+    x = with_rank(x, constant.ndim)
     if constant.size == 1:
         number = float(constant.reshape(()))
         return scale(b, x, 1.0, number) if is_shift else scale(b, x, number)
@@ -671,7 +396,7 @@ def _with_constant(b: Builder, x: Value, constant: np.ndarray, is_shift: bool) -
         order = [*(n for n in range(x.rank) if n != axis), axis]
         y = dense(b, x.transposed(tuple(order)), constant.reshape(1, -1))
         return y.transposed(tuple(order.index(n) for n in range(x.rank)))
-    whole = shapes.expand(b, x, constant.shape)
+    whole = expand(b, x, constant.shape)
     assert isinstance(whole, Value)
     if not is_shift and whole is not x and (constant == 1).all():
         return whole
@@ -682,8 +407,7 @@ def _with_constant(b: Builder, x: Value, constant: np.ndarray, is_shift: bool) -
     order = b.natural_order(x)
     weight = in_order(aligned, order)
     op = (Bias if is_shift else Scale)(None if wide == [order[-1]] else weight.shape)
-    weights = {op.role: weight.reshape(-1) if op.shape is None else weight}
-    return b.view(x, b.add(op, b.laid_out(x, order), weights=weights), order)
+    return b.apply(op, x, order, weights={op.role: weight.reshape(-1) if op.shape is None else weight})
 
 
 def _repeated(x: Value, constant: np.ndarray) -> int | None:
@@ -702,67 +426,399 @@ def _aligned(x: Value, constant: np.ndarray) -> np.ndarray:
     return aligned
 
 
-def softmax(b: Builder, x: Operand, axis: int, op: Softmax | LogSoftmax = Softmax()) -> Operand:  # noqa: B008
-    """Probabilities along the file's axis, or their logarithms."""
-    if isinstance(x, np.ndarray):
-        return np.moveaxis(op.reference_forward([np.moveaxis(x, axis, -1)], {}), -1, axis)
-    axis = x.axis(axis)
-    if axis == x.batch_axis:
-        raise UnsupportedError(f"{type(op).__name__} over the batch.")
-    order = [*(n for n in b.natural_order(x) if n != axis), axis]
-    order = order if any(x.axes[n] for n in order[:-1]) else order[-1:]
-    return b.view(x, b.add(op, b.laid_out(x, order)), order)
+def conv(
+    b: Builder, x: Value, kernel: Array, bias: Array | None = None, *, strides: Pair = (1, 1),
+    padding: Padding = "valid", dilation: Pair = (1, 1), groups: int = 0, channels: int = -1,
+) -> Value:  # fmt: skip
+    """A convolution; one whose groups are its channels is a DepthwiseConv2D.
+
+    Arguments:
+    - `kernel`: (height, width, channels / groups, filters).
+    - `bias`: (filters,).
+    - `strides`, `padding`, `dilation`, `groups`: as of Conv2D; 0 groups (default): as the kernel's channels tell.
+    - `channels`: the file's axis of the channels (default the last).
+    """
+    layer, size = b.image(x, channels), kernel.shape[:2]
+    before = b.layers.get(layer)
+    if before and isinstance(before.op, ZeroPadding2D):  # explicit pads become the convolution's
+        padding = named(padding, b.shape(layer), size, strides, dilation)
+        inside = Window.of(b.shape(layer), size, strides, padding, dilation).padding
+        layer = before.inputs[0]
+        vertical, horizontal = ((a[0] + c[0], a[1] + c[1]) for a, c in zip(before.op.sides, inside, strict=True))
+        padding = (vertical, horizontal)
+    shape = b.shape(layer)
+    padding = named(padding, shape, size, strides, dilation)
+    groups = groups or shape[-1] // max(kernel.shape[2], 1)
+    if groups > 1 and groups == shape[-1] == kernel.shape[3]:
+        op = DepthwiseConv2D(size, strides, padding, dilation, bias is not None)
+        kernel = kernel.transpose(0, 1, 3, 2)
+    else:
+        op = Conv2D(kernel.shape[3], size, strides, padding, dilation, groups, bias is not None)
+    return b.like(x, b.add(op, layer, weights=_given(kernel=kernel, bias=bias)), channels)
 
 
-def log_softmax(b: Builder, x: Operand, axis: int) -> Operand:
-    """Logarithms of probabilities along the file's axis."""
-    return softmax(b, x, axis, LogSoftmax())
+def depthwise(b: Builder, x: Value, kernel: Array, bias: Array | None = None, *, strides: Pair = (1, 1),
+              padding: Padding = "valid", dilation: Pair = (1, 1), channels: int = -1) -> Value:  # fmt: skip
+    """A convolution of each channel; `kernel` is (height, width, channels, multiplier), other arguments as of conv."""
+    height, width, count, multiplier = kernel.shape
+    kernel = kernel.reshape(height, width, 1, count * multiplier)
+    return conv(
+        b, x, kernel, bias, strides=strides, padding=padding, dilation=dilation, groups=count, channels=channels
+    )
 
 
-def extreme(b: Builder, x: Operand, y: Operand, largest: bool) -> Operand:
-    """The larger, or the smaller, of two values, or of a value and a number."""
+def transposed_conv(
+    b: Builder, x: Value, kernel: Array, bias: Array | None = None, *, strides: Pair = (1, 1),
+    padding: Padding = "valid", output_padding: Margin | None = None, dilation: Pair = (1, 1), groups: int = 1,
+    channels: int = -1,
+) -> Value:  # fmt: skip
+    """A transposed convolution; `kernel` is (height, width, channels, filters / groups), other arguments as of
+    Conv2DTranspose."""
+    height, width, inputs, filters = kernel.shape
+    kernel = kernel.reshape(height, width, groups, inputs // groups, filters)  # ours has filters of all groups in a row
+    kernel = kernel.swapaxes(2, 3).reshape(height, width, inputs // groups, groups * filters)
+    op = Conv2DTranspose(
+        groups * filters, (height, width), strides, padding, output_padding, dilation, bias is not None, groups=groups
+    )
+    return b.apply(op, x, b.image_order(x, channels), weights=_given(kernel=kernel, bias=bias))
+
+
+def dense(b: Builder, x: Value, kernel: Array, bias: Array | None = None) -> Value:
+    """A matrix product over the last axis; `kernel` is (features, units), `bias` (units,).
+
+    Features that the file has flattened in another order than the layer's are not moved: the kernel's rows are.
+    """
+    if kernel.ndim != 2 or x.shape[-1] != kernel.shape[0]:
+        raise UnsupportedError(f"A matrix product of {x.shape} and {kernel.shape}.", "A constant (features, units).")
+    weights = _given(kernel=_rows(x, kernel), bias=bias)
+    units, features = kernel.shape[1], tuple(sorted(x.axes[-1]))
+    points = tuple(factor for axis in x.axes[:-1] for factor in axis if factor != BATCH)
+    if points:
+        weights["kernel"] = weights["kernel"][None, None]
+        layer = b.add(Conv2D(units, 1, use_bias=bias is not None), b.arrange(x, (), points, features), weights=weights)
+    else:
+        layer = b.add(Dense(units, bias is not None), b.arrange(x, features), weights=weights)
+    places = {BATCH: BATCH} | {factor: place for place, factor in enumerate(points)}
+    axes = tuple(tuple(places[factor] for factor in axis) for axis in x.axes[:-1])
+    sizes = (*(x.sizes[factor] for factor in points), *((units,) if units > 1 else ()))
+    return Value(layer, sizes, (*axes, (len(points),) if units > 1 else ()), x.batch)
+
+
+def matmul(b: Builder, x: Operand, y: Operand, *, turn_x: bool = False, turn_y: bool = False) -> Operand:
+    """The product of the last two axes, as numpy.matmul: of a value and a matrix a dense layer, of two values a MatMul,
+    of which one may be a constant of more axes. `turn_x`, `turn_y`: their last two axes are swapped first."""
+    x, y = turn(b, x) if turn_x else x, turn(b, y) if turn_y else y
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
-        return _constant(np.maximum if largest else np.minimum, x, y)
-    if isinstance(x, Value) and isinstance(y, Value):
-        return _combined(b, Maximum() if largest else Minimum(), x, y)
-    value, constant = _value_and_constant(x, y)
-    if constant.size != 1:
-        return _combined(b, Maximum() if largest else Minimum(), *_all_computed(b, (value, constant)))
-    limit = float(constant.reshape(()))
-    return clip(b, value, limit, None) if largest else clip(b, value, None, limit)
+        return np.matmul(x, y)
+    if isinstance(x, Value) and isinstance(y, np.ndarray) and y.ndim == 2:
+        return dense(b, x, y)
+    if isinstance(y, Value) and isinstance(x, np.ndarray) and x.ndim == 2 and y.rank > 1:
+        return turn(b, dense(b, turn(b, y), x.T))  # type: ignore[arg-type]
+    if min(len(x.shape), len(y.shape)) < 2:
+        raise UnsupportedError(f"A matrix product of {x.shape} and {y.shape}.", "Matrices.")
+    rank = max(len(x.shape), len(y.shape))
+    like = with_rank(x if isinstance(x, Value) else y, rank)  # type: ignore[arg-type]
+    x, y = (with_rank(v, rank) if isinstance(v, Value) else b.constant(v, like) for v in (x, y))
+    batches = {x.batch_axis, y.batch_axis} - {None}
+    if batches & {rank - 2, rank - 1}:
+        raise UnsupportedError(
+            f"A matrix product of {x.shape} and {y.shape}: the batch is a matrix's axis.", "Keep it apart."
+        )
+    outer = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    x, y = (expand(b, v, (*outer, *v.shape[-2:])) for v in (x, y))
+    assert isinstance(x, Value) and isinstance(y, Value)
+    order = [*(axis for axis in range(rank - 2) if axis not in batches), rank - 2, rank - 1]
+    layer = b.add(MatMul(), b.laid_out(x, order), b.laid_out(y, order))
+    return b.view(y if x.batch_axis is None else x, layer, order)
 
 
-def local_response(b: Builder, x: Value, op: LocalResponseNormalization, channels: int = -1) -> Value:
-    """Normalization over neighbouring channels."""
-    return b.like(x, b.add(op, b.image(x, channels)), channels)
+def batchnorm(
+    b: Builder, x: Value, gamma: Array | None, beta: Array | None, mean: Array, variance: Array, *,
+    epsilon: float = 1e-3, momentum: float = 0.99, channels: int = -1,
+) -> Value:  # fmt: skip
+    """BatchNormalization over the file's axis `channels`; gamma is 1 and beta 0 where they are None."""
+    frozen = tuple(role for role, array in (("gamma", gamma), ("beta", beta)) if array is None)
+    gamma = np.ones_like(mean) if gamma is None else gamma
+    beta = np.zeros_like(mean) if beta is None else beta
+    weights = {"gamma": gamma, "beta": beta, "moving_mean": mean, "moving_variance": variance}
+    channels, last = x.axis(channels), len(x.sizes)
+    axis = x.axes[channels]
+    if axis != tuple(range(last - len(axis), last)) or b.shape(x.layer)[-1] != x.shape[channels]:
+        order = [*(n for n in b.natural_order(x) if n != channels), channels]  # the channels become the last axis
+        x = b.view(x, b.laid_out(x, order), order)
+    return b.apply(BatchNormalization(momentum, epsilon), x, weights=weights, frozen=frozen)
 
 
-def unit_length(b: Builder, x: Value, axis: int = -1) -> Value:
+def layer_normalization(
+    b: Builder, x: Value, gamma: Array | None = None, beta: Array | None = None, *, axes: Sequence[int],
+    epsilon: float = 1e-3,
+) -> Value:  # fmt: skip
+    """Mean 0 and variance 1 over the file's `axes` of each example, then gamma and beta, which have these axes."""
+    axes = [x.axis(axis) for axis in axes]
+    natural = b.natural_order(x)
+    last = [axis for axis in natural if axis in axes]
+    if len(last) != len(axes):
+        raise UnsupportedError("It normalizes the batch.", "Axes of an example.")
+    order = [*(axis for axis in natural if axis not in axes), *last]
+    sizes, turned = [x.shape[axis] for axis in axes], [axes.index(axis) for axis in last]
+    weights = _given(gamma=gamma, beta=beta)
+    weights = {role: np.broadcast_to(array, sizes).transpose(turned) for role, array in weights.items()}
+    op = LayerNormalization(epsilon, beta is not None, gamma is not None, tuple(range(-len(axes), 0)))
+    return b.apply(op, x, order, weights=weights)
+
+
+def group_normalization(
+    b: Builder, x: Value, gamma: Array | None = None, beta: Array | None = None, *, groups: int = -1,
+    epsilon: float = 1e-3, channels: int = -1,
+) -> Value:  # fmt: skip
+    """Mean 0 and variance 1 over all values of a group of channels; -1: over each channel by itself."""
+    op = GroupNormalization(epsilon, beta is not None, gamma is not None, groups)
+    return b.apply(op, x, b.image_order(x, channels), weights=_given(gamma=gamma, beta=beta))
+
+
+def local_response(b: Builder, x: Value, *, size: int, alpha: float, beta: float, bias: float, average: bool = False,
+                   channels: int = -1) -> Value:  # fmt: skip
+    """Normalization over neighbouring channels; settings as of LocalResponseNormalization."""
+    op = LocalResponseNormalization(size, alpha, beta, bias, average=average)
+    return b.apply(op, x, b.image_order(x, channels))
+
+
+def unit_length(b: Builder, x: Value, *, axis: int = -1) -> Value:
     """x / sqrt(sum of x² along the file's axis)"""
     order = [*(n for n in b.natural_order(x) if n != x.axis(axis)), x.axis(axis)]
     order = [*[None] * (3 - len(order)), *order]
     layer = b.laid_out(x, order)
     squares = b.add(Square(), layer, name=f"{b.operator.name}_squares")
     total = b.add(Sum((len(order),)), squares, name=f"{b.operator.name}_sum")
-    inverse = b.add(b.op("Rsqrt"), total, name=f"{b.operator.name}_inverse")
+    inverse = b.add(Rsqrt(), total, name=f"{b.operator.name}_inverse")
     return b.view(x, b.add(Multiply(), layer, inverse), order)
 
 
-def prelu(b: Builder, x: Value, slope: np.ndarray) -> Value:
+def prelu(b: Builder, x: Value, slope: Array) -> Value:
     """x above 0, slope * x below; the slopes are repeated to x."""
     order = b.natural_order(x)
     alpha = in_order(_aligned(x, slope), order)
     op = PReLU(tuple(place + 1 for place, n in enumerate(alpha.shape) if n == 1))
-    return b.view(x, b.add(op, b.laid_out(x, order), weights={"alpha": alpha}), order)
+    return b.apply(op, x, order, weights={"alpha": alpha})
 
 
-def power(b: Builder, x: Operand, exponent: float) -> Operand:
-    """x to a constant power that has an op."""
-    if isinstance(x, np.ndarray):
-        return np.power(x, x.dtype.type(exponent))
-    kinds = {2.0: "Square", 0.5: "Sqrt", -0.5: "Rsqrt", -1.0: "Reciprocal"}
-    if exponent == 1:
+def add_bias(b: Builder, x: Value, axis: int, bias: Array) -> bool:
+    """Give the layer that makes `x`, and that nothing else reads, a bias for each element of the file's `axis`. False
+    if it can't."""
+    layer, last = b.maker(x), len(x.sizes) - 1
+    if bias.size > 1 and x.axes[axis] != (last,):
+        return False
+    if not x.sole or layer is None or not isinstance(layer.op, Conv2D | DepthwiseConv2D | Dense) or layer.op.use_bias:
+        return False
+    if layer.shape[-1] != bias.size:
+        return False
+    layer.op = replace(layer.op, use_bias=True)
+    layer.weights["bias"] = np.ascontiguousarray(bias, np.float32)
+    return True
+
+
+def named(padding: Padding, shape: tuple[int, ...], kernel: Pair, strides: Pair, dilation: Pair = (1, 1)) -> Padding:
+    """ "valid" or "same" where the padding in pixels is that. Three other names stand for pixels: "same_upper",
+    "same_lower" (the larger half at the beginning) and "causal" (all of it in front)."""
+    if padding == "causal":
+        padding = (0, 0), (dilation[1] * (kernel[1] - 1), 0)
+    elif padding in ("same_upper", "same_lower"):
+        (top, bottom), (left, right) = Window.of(shape, kernel, strides, "same", dilation).padding
+        is_upper = padding == "same_upper"
+        padding = ((top, bottom), (left, right)) if is_upper else ((bottom, top), (right, left))
+    for name in ("valid", "same") if not isinstance(padding, str) else ():
+        try:
+            if Window.of(shape, kernel, strides, name, dilation).padding == padding:
+                return name
+        except ValueError:
+            continue
+    return padding
+
+
+def _given(**arrays: Array | None) -> dict[str, Array]:
+    return {role: array for role, array in arrays.items() if array is not None}
+
+
+def _rows(x: Value, kernel: Array) -> Array:
+    """The kernel with its rows in the order in which the layer has the features."""
+    factors = x.axes[-1]
+    if list(factors) == sorted(factors):
+        return kernel
+    split = kernel.reshape(*(x.sizes[factor] for factor in factors), kernel.shape[1])
+    order = [factors.index(factor) for factor in sorted(factors)]
+    return split.transpose(*order, len(factors)).reshape(kernel.shape)
+
+
+def max_pool(
+    b: Builder, x: Value, *, size: Pair, strides: Pair | None = None, padding: Padding = "valid", ceil: bool = False,
+    channels: int = -1,
+) -> Value:  # fmt: skip
+    """The maximum of each window; padding is ignored.
+
+    Arguments:
+    - `size`, `strides`, `padding`: as of MaxPooling2D.
+    - `ceil`: the last windows may reach over the edge, as with ceil_mode.
+    - `channels`: the file's axis of the channels (default the last).
+    """
+    layer, strides = b.image(x, channels), strides or size
+    padding = _reaching_over(b.shape(layer), size, strides, padding) if ceil else padding
+    padding = named(padding, b.shape(layer), size, strides)
+    return b.like(x, b.add(MaxPooling2D(size, strides, padding), layer), channels)
+
+
+def average_pool(
+    b: Builder, x: Value, *, size: Pair, strides: Pair | None = None, padding: Padding = "valid", ceil: bool = False,
+    counts_padding: bool = False, channels: int = -1,
+) -> Value:  # fmt: skip
+    """The mean of each window; `counts_padding`: with the zeros around the image, as with count_include_pad."""
+    layer, strides = b.image(x, channels), strides or size
+    if padding == "same_lower":
+        padding = named(padding, b.shape(layer), size, strides)
+    over = _reaching_over(b.shape(layer), size, strides, padding) if ceil else padding
+    if counts_padding and not isinstance(padding, str) and not isinstance(over, str) and any(map(any, padding)):
+        layer = b.add(ZeroPadding2D(padding), layer, name=f"{b.operator.name}_pad")
+        (_, bottom), (_, right) = over
+        over = ((0, bottom - padding[0][1]), (0, right - padding[1][1]))
+    over = named(over, b.shape(layer), size, strides)
+    if size == b.shape(layer)[:2] and over == "valid":  # an image of one pixel
+        mean = b.add(GlobalAveragePooling2D(), layer)
+        value = Value.of(mean, b.shape(mean), (0,))
+        return b.like(x, b.arrange(value, (), (), value.axes[1]), channels)
+    return b.like(x, b.add(AveragePooling2D(size, strides, over), layer), channels)
+
+
+def adaptive_average_pool(b: Builder, x: Value, *, size: Pair, channels: int = -1) -> Operand:
+    """The means of `size` equal parts of the image."""
+    if size == (1, 1):
+        return global_pool(b, x, keepdims=True, channels=channels)
+    height, width, _ = b.shape(b.image(x, channels))
+    if (height, width) == size:
         return x
-    if exponent not in kinds:
-        raise UnsupportedError(f"x to the power of {exponent}.", "Powers of 2, 0.5, -0.5 and -1.")
-    return activation(b, x, kinds[exponent])
+    if height % size[0] or width % size[1]:
+        return b.apply(AdaptiveAveragePooling2D(size), x, b.image_order(x, channels))
+    return average_pool(b, x, size=(height // size[0], width // size[1]), channels=channels)
+
+
+def global_pool(
+    b: Builder, x: Value, *, kind: type[Reduction] = Mean, keepdims: bool = False, channels: int = -1
+) -> Operand:
+    """The mean or the maximum of each channel."""
+    return reduce(b, x, [axis for axis in range(1, x.rank) if axis != x.axis(channels)], kind=kind, keepdims=keepdims)
+
+
+def reduce(b: Builder, x: Operand, axes: Sequence[int] | None = None, *, kind: type[Reduction] = Mean,
+           keepdims: bool = False) -> Operand:  # fmt: skip
+    """The mean, the sum or the maximum over some of the file's axes.
+
+    Arguments:
+    - `axes`: of the file (default None: all but the batch).
+    - `kind`: Mean, Sum or Max.
+    - `keepdims`: leave them with size 1 (default False).
+    """
+    if isinstance(x, np.ndarray):
+        function = {Mean: np.mean, Sum: np.sum, Max: np.max}[kind]
+        return np.asarray(function(x, None if axes is None else tuple(axes), keepdims=keepdims))
+    every = [axis for axis in range(x.rank) if axis != x.batch_axis]
+    reduced = {x.axis(int(axis)) for axis in (every if axes is None else axes)}
+    if x.batch_axis in reduced:
+        raise UnsupportedError("It reduces the batch.", "Axes of an example.")
+    if any(x.axes[axis] for axis in reduced):
+        order = list(b.natural_order(x))
+        places = tuple(place for place, axis in enumerate(order) if axis in reduced)
+        if kind is Mean and len(order) == 3 and places == (0, 1):
+            x = b.view(x, b.add(GlobalAveragePooling2D(), b.laid_out(x, order)), order[2:])
+        else:
+            x = b.apply(kind(tuple(place + 1 for place in places)), x, order)
+    return x if keepdims else x.squeezed(tuple(reduced))
+
+
+mean, total, largest = partial(reduce, kind=Mean), partial(reduce, kind=Sum), partial(reduce, kind=Max)
+
+
+def pad(
+    b: Builder, x: Operand, sides: Sequence[Pair], value: float = 0.0, *, mode: str = "constant",
+) -> Operand:  # fmt: skip
+    """More values around those that are there; a negative number takes some away.
+
+    Arguments:
+    - `sides`: (before, after) for each of the file's axes.
+    - `value`, `mode`: as of Pad.
+    """
+    sides = [(int(before), int(after)) for before, after in sides]
+    if mode not in MODES:
+        raise UnsupportedError(f"mode='{mode}'.", f"{', '.join(MODES)}.")
+    if isinstance(x, np.ndarray):
+        check_size(tuple(n + sum(side) for n, side in zip(x.shape, sides, strict=True)))
+        return np.pad(x, sides, mode, **({"constant_values": value} if mode == "constant" else {}))  # type: ignore
+    for axis, (before, after) in enumerate(sides):
+        if before < 0 or after < 0:
+            x = slice_axis(b, x, axis, max(-before, 0), x.shape[axis] - max(-after, 0))
+            assert isinstance(x, Value)
+    sides = [(max(before, 0), max(after, 0)) for before, after in sides]
+    padded = [axis for axis, side in enumerate(sides) if any(side)]
+    if not padded:
+        return x
+    if x.batch_axis in padded:
+        raise UnsupportedError("It pads the batch.", "Padding of an example.")
+    order: list[int | None] = list(b.natural_order(x))
+    order = [*[None] * (3 - len(order)), *order]
+    around = tuple((0, 0) if axis is None else sides[axis] for axis in order)
+    if len(order) == 3 and not any(around[2]) and mode == "constant" and value == 0:
+        return b.apply(ZeroPadding2D((around[0], around[1])), x, order)
+    return b.apply(Pad(around, mode, value), x, order)
+
+
+def _reaching_over(shape: tuple[int, ...], size: Pair, strides: Pair, padding: Padding) -> Padding:
+    """The padding with which the windows cover the whole image. A window starts inside the image or before it."""
+    if isinstance(padding, str):
+        return padding
+    sides = []
+    for n, window, stride, (before, after) in zip(shape[:2], size, strides, padding, strict=True):
+        count = -(-(n + before + after - window) // stride) + 1
+        if (count - 1) * stride >= n + before:
+            count -= 1
+        sides.append((before, max(after, (count - 1) * stride + window - n - before)))
+    return tuple(sides)  # type: ignore[return-value]
+
+
+def resize(
+    b: Builder, x: Value, size: Sequence[int], *, mode: str, coordinates: str = "half_pixel",
+    rounding: str = "round_prefer_ceil", scale: tuple[float, float] | None = None, channels: int = -1,
+) -> Value:  # fmt: skip
+    """An image of another size, (height, width); other arguments as of Resize, where ONNX's "linear" is "bilinear"."""
+    height, width = size
+    if b.shape(b.image(x, channels))[:2] == (height, width):
+        return x
+    names = {"linear": "bilinear", "nearest": "nearest", "bilinear": "bilinear"}
+    if mode not in names:
+        raise UnsupportedError(f"Interpolation '{mode}'.", "nearest or bilinear.")
+    return b.apply(Resize((height, width), names[mode], coordinates, rounding, scale), x, b.image_order(x, channels))
+
+
+def resize_between(b: Builder, x: Value, size: Sequence[int], *, mode: str, align_corners: bool = False,
+                   half_pixel: bool = False) -> Value:  # fmt: skip
+    """An image of another size, by TensorFlow's two switches."""
+    if align_corners and half_pixel and mode == "nearest":
+        raise UnsupportedError("align_corners with half_pixel_centers.", "One of them.")
+    coordinates = "align_corners" if align_corners else "half_pixel" if half_pixel else "asymmetric"
+    rounding = "round_prefer_ceil" if align_corners or half_pixel else "floor"
+    return resize(b, x, size, mode=mode, coordinates=coordinates, rounding=rounding)
+
+
+def transposed_conv_to(
+    b: Builder, shape: Operand, kernel: Array, x: Value, bias: Array | None = None, *, strides: Pair, padding: Padding,
+    channels: int = -1, grows: bool = False,
+) -> Value:  # fmt: skip
+    """A transposed convolution whose output has this shape. `grows`: without padding, rows and columns that no kernel
+    reaches may be cut off, or be more than Keras's."""
+    wanted, more = shape.reshape(-1).tolist() if isinstance(shape, np.ndarray) else None, None
+    if grows and wanted and padding == "valid":
+        ends = zip(wanted[1:3], x.shape[1:3], strides, kernel.shape[:2], strict=True)
+        padding, extra = ((0, 0), (0, 0)), [n - (size - 1) * stride - reach for n, size, stride, reach in ends]
+        if min(extra) < 0:
+            raise UnsupportedError(f"An output of {tuple(wanted[1:3])}, which cuts the kernels off.", "Keras's sizes.")
+        more = extra[0], extra[1]
+    y = transposed_conv(b, x, kernel, bias, strides=strides, padding=padding, output_padding=more, channels=channels)
+    if wanted is not None and list(y.shape[1:]) != wanted[1:]:
+        raise UnsupportedError(f"An output of {tuple(wanted)}; expected {y.shape}.", "Keras's sizes.")
+    return y

@@ -6,7 +6,8 @@ A handler of a layer gets what the layer reads, then its arrays. https://keras.i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,618 +15,342 @@ import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.graph import Network
-from edgelearn.ops import Dropout, Max, Mean, ReLU, SpatialDropout2D, Sum
+from edgelearn.ops import (
+    ELU,
+    GELU,
+    SELU,
+    Abs,
+    Exp,
+    HardSwish,
+    LeakyReLU,
+    Log,
+    Max,
+    Mean,
+    Mish,
+    Op,
+    ReLU,
+    Rsqrt,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Softsign,
+    Sqrt,
+    Square,
+    Sum,
+    Tanh,
+)
+from edgelearn.ops.pooling import Reduction
+from edgelearn.ops.window import Pair
 
 from . import keras_h5, operators, shapes
 from . import keras_structure as configuration
-from .builder import Builder, Value
+from .builder import Builder, Operand, Value
 from .canonical import ForeignGraph, Operator, TensorInfo
 from .foreign import ArrayFile, open_arrays
 from .formats import Format, GraphReader, graph_format, register, weights_of_a_network
+from .forms import Form, Only, forms, pair
 from .keras_h5 import list_layers, snake_case
 from .keras_structure import Call, Slot, Structure
 from .safetensors import ModelFile
-from .tensorflow import Operand, computed, depthwise
 
-PLAIN = {
-    "elu": "ELU", "exponential": "Exp", "gelu": "GELU", "hard_silu": "HardSwish", "hard_swish": "HardSwish",
-    "mish": "Mish", "selu": "SELU", "sigmoid": "Sigmoid", "silu": "SiLU", "softplus": "Softplus",
-    "softsign": "Softsign", "swish": "SiLU", "tanh": "Tanh",
+Array = np.ndarray  # a constant
+ACTIVATIONS: dict[str, type[Op]] = {
+    "elu": ELU, "exponential": Exp, "gelu": GELU, "hard_silu": HardSwish, "hard_swish": HardSwish,
+    "mish": Mish, "selu": SELU, "sigmoid": Sigmoid, "silu": SiLU, "softplus": Softplus,
+    "softsign": Softsign, "swish": SiLU, "tanh": Tanh,
 }  # fmt: skip
 
 
-def name_of(setting: Any) -> tuple[str, dict[str, Any]]:
-    """Name and settings of an activation: a text, or the record of a function or a layer."""
-    if setting is None:
-        return "linear", {}
-    if isinstance(setting, str):
-        return setting, {}
-    config = setting.get("config") if isinstance(setting, dict) else None
-    if isinstance(config, str):
-        return config, {}
-    if isinstance(setting, dict) and isinstance(config, dict):
-        return str(setting["class_name"]), config
-    raise UnsupportedError(f"Activation {setting!r:.60}.", f"One of relu, softmax, {', '.join(PLAIN)}.")
-
-
-def activate(b: Builder, op: Operator, x: Operand, setting: Any) -> Operand:
-    """The activation that a layer ends in."""
-    name, config = name_of(setting)
-    if name == "linear":
+def _activated(b: Builder, op: Operator, x: Operand) -> Operand:
+    """The activation in which a layer ends: a name, or the record of a function or a layer."""
+    setting, config = op.attributes.get("activation"), {}
+    if isinstance(setting, dict) and isinstance(setting.get("config"), str | dict):
+        record = setting["config"]
+        setting, config = (record, {}) if isinstance(record, str) else (str(setting["class_name"]), record)
+    if setting in (None, "linear"):
         return x
     if op.kind == "Activation":
-        return _apply(b, op, x, name, config)
-    with b.part(name.lower()):
-        return _apply(b, op, x, name, config)
+        return _activation(b, op, x, setting, config)
+    with b.part(str(setting).lower()):
+        return _activation(b, op, x, setting, config)
 
 
-def _apply(b: Builder, op: Operator, x: Operand, name: str, config: dict[str, Any]) -> Operand:
+def _activation(b: Builder, op: Operator, x: Operand, name: Any, config: dict[str, Any]) -> Operand:
     if name in ("relu", "ReLU"):
-        limit = config.get("max_value")
-        return operators.activation(b, x, ReLU()) if limit is None else operators.clip(b, x, 0, limit)
+        return operators.clip(b, x, 0, config.get("max_value"))
     if name == "relu6":
         return operators.clip(b, x, 0, 6)
-    if name == "softmax":
-        return operators.softmax(b, x, -1)
-    if name == "log_softmax":
-        return operators.log_softmax(b, x, -1)
+    if name in ("softmax", "log_softmax"):
+        return getattr(operators, name)(b, x)
     if name == "leaky_relu":
-        return operators.activation(b, x, "LeakyReLU", negative_slope=0.2 if op.version >= 3 else 0.3)
+        return operators.activation(b, x, LeakyReLU(0.2 if op.version >= 3 else 0.3))
     if name == "hard_sigmoid":
-        return operators.hard_sigmoid(b, x) if op.version >= 3 else operators.hard_sigmoid(b, x, 0.2)
-    if name in PLAIN:
-        return operators.activation(b, x, PLAIN[name])
-    raise UnsupportedError(f"Activation '{name:.100}'.", f"One of relu, softmax, {', '.join(PLAIN)}.")
+        return operators.hard_sigmoid(b, x, slope=1 / 6 if op.version >= 3 else 0.2)
+    if isinstance(name, str) and name in ACTIVATIONS:
+        return operators.activation(b, x, ACTIVATIONS[name]())
+    raise UnsupportedError(f"Activation {name!r:.100}.", f"One of relu, softmax, {', '.join(ACTIVATIONS)}.")
 
 
-def _filled(value: Any, inputs: tuple[Operand, ...]) -> Any:
+class _Layer(Form):
+    """A layer, whose inputs are what it reads, then its arrays; "gamma?scale" is one that a setting leaves out."""
+
+    def operands(self, b: Builder, inputs: Sequence[Operand | None]) -> dict[str, Any]:
+        a, weighted = b.operator.attributes, len(self.inputs) > 1 and self.inputs[1][0] != "*"
+        if weighted and a.get("called again"):
+            raise UnsupportedError("It is called more than once, and its weights are shared.", "A layer for each call.")
+        if weighted and not a["arrays"]:
+            raise FormatError(
+                f"{b.operator.kind} '{b.operator.name}' has no weights in the file. Give a file with all weights."
+            )
+        flags = [name.partition("?") for name in self.inputs]
+        left_out = [name for name, _, flag in flags if flag and not a.get(flag, True)]
+        names = tuple(name for name, _, _ in flags if name not in left_out)
+        return dict.fromkeys(left_out) | Form(self.meaning, names, self.names).operands(b, inputs)
+
+
+class _Function(Form):
+    """A function between layers: keras.ops of Keras 3 ("ops.Add"), or of TensorFlow in files of Keras 2 ("tf.concat").
+    Its inputs are its arguments, by place or by name."""
+
+    def operands(self, b: Builder, inputs: Sequence[Operand | None]) -> dict[str, Any]:
+        a, given = b.operator.attributes, dict[str, Any](zip(self.inputs[:1], inputs, strict=False))
+        arguments, keywords = a["arguments"], a["keywords"]
+        for place, name in enumerate(self.inputs):
+            key = str(self.names.get(name, name)).partition("=")[0]
+            value = arguments[place] if place < len(arguments) else keywords.get(key, keywords.get(name, a.get(key)))
+            value = _filled(value, inputs)
+            if self.parameters.get(name) == "Operand" and not isinstance(value, Value | None):
+                value = np.asarray(value, np.float64)
+            if value is not None:
+                given[name] = value
+        return given
+
+
+def _filled(value: Any, inputs: Sequence[Operand | None]) -> Any:
     """An argument with its tensors in place of the slots."""
     if isinstance(value, Slot):
         return inputs[value.index]
-    if isinstance(value, list):
-        return [_filled(part, inputs) for part in value]
-    return value
+    return [_filled(part, inputs) for part in value] if isinstance(value, list) else value
 
 
-def _arguments(op: Operator, inputs: tuple[Operand, ...], *names: str) -> list[Any]:
-    """Arguments in the order of `names`, by place or by name; None if they are left out."""
-    given = [_filled(value, inputs) for value in op.attributes["arguments"]]
-    by_name = {key: _filled(value, inputs) for key, value in op.attributes["keywords"].items()}
-    found = []
-    for place, name in enumerate(names):
-        value = given[place] if place < len(given) else by_name.get(name, op.attributes.get(name))
-        found.append(value)
-    return found
-
-
-def _operand(value: Any) -> Operand:
-    if isinstance(value, Value):
-        return value
-    return np.asarray(value, np.float64)
-
-
-def binary(function: Callable[..., Operand], first: str = "x1", second: str = "x2") -> Callable[..., Operand]:
-    def handler(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-        x, y = _arguments(op, inputs, first, second)
-        return function(b, _operand(x), _operand(y))
-
-    return handler
-
-
-def unary(kind: str, **config: Any) -> Callable[..., Operand]:
-    return lambda b, op, x, *_: operators.activation(b, x, kind, **config)
-
-
-def reduction(kind: type) -> Callable[..., Operand]:
-    def handler(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-        x, axis, keepdims = _arguments(op, inputs, "x", "axis", "keepdims")
-        axes = [axis] if isinstance(axis, int) else axis
-        if axes is None:
-            raise UnsupportedError("It reduces the batch.", "Axes of an example.")
-        return operators.reduce(b, x, kind, axes, keepdims=bool(keepdims))
-
-    return handler
-
-
-def reshape_function(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    x, shape = _arguments(op, inputs, "x", "newshape")
-    return shapes.reshape(b, x, [x.shape[0] if n is None else n for n in shape])
-
-
-def transpose(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    x, axes = _arguments(op, inputs, "x", "axes")
-    return shapes.transpose(b, x, axes)
-
-
-def expand_dims(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    x, axis = _arguments(op, inputs, "x", "axis")
-    return shapes.unsqueeze(b, x, [axis])
-
-
-def squeeze(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    x, axis = _arguments(op, inputs, "x", "axis")
-    return shapes.squeeze(b, x, None if axis is None else [axis] if isinstance(axis, int) else axis)
-
-
-def concatenate_function(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    values, axis = _arguments(op, inputs, "xs", "axis")
-    return shapes.concatenate(b, values, 0 if axis is None else axis)
-
-
-def split(b: Builder, op: Operator, *inputs: Operand) -> tuple[Operand, ...]:
-    x, parts, axis = _arguments(op, inputs, "x", "indices_or_sections", "axis")
-    axis = (axis or 0) % len(x.shape)
-    if isinstance(parts, int):
-        if parts < 1 or x.shape[axis] % parts:
-            raise UnsupportedError(f"{parts} parts of an axis of {x.shape[axis]}.", "Equal parts.")
-        return shapes.split(b, x, axis, [x.shape[axis] // parts] * parts)
-    ends = [*parts, x.shape[axis]]
-    return shapes.split(b, x, axis, [end - begin for begin, end in zip([0, *parts], ends, strict=True)])
-
-
-def clip(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    x, low, high = _arguments(op, inputs, "x", "x_min", "x_max")
-    return operators.clip(b, x, low, high)
-
-
-def relu_function(b: Builder, op: Operator, x: Operand, *_: Operand) -> Operand:
-    return operators.activation(b, x, ReLU())
-
-
-def relu6(b: Builder, op: Operator, x: Operand, *_: Operand) -> Operand:
-    return operators.clip(b, x, 0, 6)
-
-
-def leaky_relu_function(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    x, slope = _arguments(op, inputs, "x", "negative_slope")
-    return operators.activation(b, x, "LeakyReLU", negative_slope=0.2 if slope is None else slope)
-
-
-def gelu(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    x, approximate = _arguments(op, inputs, "x", "approximate")
-    return operators.activation(b, x, "GELU", approximate=approximate is None or bool(approximate))
-
-
-def softmax_function(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    x, axis = _arguments(op, inputs, "x", "axis")
-    return operators.softmax(b, x, -1 if axis is None else axis)
-
-
-def log_softmax(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    x, axis = _arguments(op, inputs, "x", "axis")
-    return operators.log_softmax(b, x, -1 if axis is None else axis)
-
-
-def pad(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    x, sides, mode, value = _arguments(op, inputs, "x", "pad_width", "mode", "constant_values")
-    if mode not in (None, "constant", "edge", "reflect", "symmetric"):
-        raise UnsupportedError(f"mode={mode!r:.40}.", "constant, edge, reflect or symmetric.")
-    return operators.pad(b, x, [(int(n), int(m)) for n, m in sides], float(value or 0), mode or "constant")
-
-
-def hard_sigmoid(b: Builder, op: Operator, x: Operand, *_: Operand) -> Operand:
-    return operators.hard_sigmoid(b, x)
-
-
-def negative(b: Builder, op: Operator, x: Operand, *_: Operand) -> Operand:
-    return operators.scale(b, x, -1.0)
-
-
-def power(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    x, exponent = _arguments(op, inputs, "x1", "x2")
-    return operators.power(b, x, float(exponent))
-
-
-def where(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    condition, x, y = _arguments(op, inputs, "condition", "x1", "x2")
-    return operators.where(b, *(a if isinstance(a, Value) else np.asarray(a) for a in (condition, x, y)))
-
-
-def broadcast_to(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-    x, shape = _arguments(op, inputs, "x", "shape")
-    return shapes.expand(b, x, [1 if n is None else n for n in shape])
-
-
-def _comparison(kind: str) -> Callable[..., Operand]:
-    return binary(lambda b, x, y: operators.compare(b, kind, x, y))
-
-
-_KERAS = {
-    "Absolute": unary("Abs"), "Add": binary(operators.add), "BroadcastTo": broadcast_to,
-    "Clip": clip, "Concatenate": concatenate_function,
-    "Divide": binary(operators.divide), "Elu": unary("ELU"), "Exp": unary("Exp"), "ExpandDims": expand_dims,
-    "Equal": _comparison("equal"), "Greater": _comparison("greater"), "GreaterEqual": _comparison("greater_equal"),
-    "Less": _comparison("less"), "LessEqual": _comparison("less_equal"), "Matmul": binary(operators.matmul),
-    "Where": where,
-    "Gelu": gelu, "HardSigmoid": hard_sigmoid, "HardSilu": unary("HardSwish"), "LeakyRelu": leaky_relu_function,
-    "Log": unary("Log"), "LogSoftmax": log_softmax, "Max": reduction(Max),
-    "Maximum": binary(lambda b, x, y: operators.extreme(b, x, y, True)), "Mean": reduction(Mean),
-    "Minimum": binary(lambda b, x, y: operators.extreme(b, x, y, False)), "Multiply": binary(operators.multiply),
-    "Negative": negative, "Pad": pad, "Power": power, "Relu": relu_function, "Relu6": relu6,
-    "Reshape": reshape_function,
-    "Rsqrt": unary("Rsqrt"),
-    "Selu": unary("SELU"), "Sigmoid": unary("Sigmoid"), "Silu": unary("SiLU"), "Softmax": softmax_function,
-    "Softplus": unary("Softplus"), "Split": split, "Sqrt": unary("Sqrt"), "Square": unary("Square"),
-    "Squeeze": squeeze, "Subtract": binary(operators.subtract), "Sum": reduction(Sum), "Tanh": unary("Tanh"),
-    "Transpose": transpose, "TrueDivide": binary(operators.divide),
-}  # fmt: skip
-_TENSORFLOW = {
-    "__operators__.add": binary(operators.add, "x", "y"), "math.add": binary(operators.add, "x", "y"),
-    "math.multiply": binary(operators.multiply, "x", "y"), "math.subtract": binary(operators.subtract, "x", "y"),
-    "math.truediv": binary(operators.divide, "x", "y"), "math.divide": binary(operators.divide, "x", "y"),
-    "nn.relu": relu_function, "nn.relu6": relu6, "nn.silu": unary("SiLU"), "nn.softmax": softmax_function,
-    "math.sigmoid": unary("Sigmoid"), "math.tanh": unary("Tanh"), "concat": concatenate_function,
-}  # fmt: skip
-FUNCTIONS: dict[str, Callable[..., Any]] = {f"ops.{name}": handler for name, handler in _KERAS.items()} | {
-    f"tf.{name}": handler for name, handler in _TENSORFLOW.items()
-}
-
-
-Layer = Callable[..., Operand]
-
-
-def layer(function: Layer) -> Layer:
-    """A handler that ends in the layer's `activation`."""
-
-    def handler(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-        return activate(b, op, function(b, op, *inputs), op.attributes.get("activation"))
-
-    return handler
-
-
-def weighted(function: Layer) -> Layer:
-    """A handler of a layer with weights, which no model may share."""
-
-    def handler(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-        if op.attributes.get("called again"):
-            raise UnsupportedError("It is called more than once, and its weights are shared.", "A layer for each call.")
-        if not op.attributes["arrays"]:
-            raise FormatError(f"{op.kind} '{op.name}' has no weights in the file. Give a file with all weights.")
-        return activate(b, op, function(b, op, *inputs), op.attributes.get("activation"))
-
-    return handler
-
-
-def _channels(op: Operator) -> int:
+def _channels(op: Operator, x: Any = None) -> int:
     return 1 if op.attributes.get("data_format") == "channels_first" else -1
 
 
-def _pair(op: Operator, name: str, default: int = 1) -> tuple[int, int]:
-    """A setting as (height, width); the layers of sequences have the width alone."""
-    value = op.attributes.get(name)
-    numbers = [default] if value is None else [value] if isinstance(value, int) else list(value)
-    if op.kind.endswith("1D"):
-        numbers = [1, *numbers]
-    if len(numbers) == 1:
-        numbers *= 2
-    if len(numbers) != 2 or any(not isinstance(n, int) or n < 0 for n in numbers):
-        raise FormatError(f"{op.kind} '{op.name}' has {name}={value!r:.60}. The file is damaged.")
-    return numbers[0], numbers[1]
-
-
-def _padding(op: Operator, kernel: int, dilation: int = 1) -> Any:
-    padding = op.attributes.get("padding", "valid")
-    if padding == "causal":
-        return (0, 0), (dilation * (kernel - 1), 0)
-    return padding
-
-
-def _as_image(kernel: np.ndarray) -> np.ndarray:
-    """The kernel of a layer of sequences as one of images of height 1."""
-    return kernel[None] if kernel.ndim == 3 else kernel
-
-
-def conv(b: Builder, op: Operator, x: Operand, kernel: np.ndarray, bias: np.ndarray | None = None) -> Value:
-    x, kernel, dilation = computed(x), _as_image(kernel), _pair(op, "dilation_rate")
-    groups = op.attributes.get("groups", 1)
-    return operators.conv(
-        b, x, kernel, bias, strides=_pair(op, "strides"), padding=_padding(op, kernel.shape[1], dilation[1]),
-        dilation=dilation, groups=groups, channels=_channels(op),
-    )  # fmt: skip
-
-
-def depthwise_conv(b: Builder, op: Operator, x: Operand, kernel: np.ndarray, bias: np.ndarray | None = None) -> Value:
-    kernel, dilation = _as_image(kernel), _pair(op, "dilation_rate")
-    padding = _padding(op, kernel.shape[1], dilation[1])
-    return depthwise(b, computed(x), kernel, bias, _pair(op, "strides"), padding, dilation, _channels(op))
+def _axis(op: Operator, x: Any) -> int:
+    """The only axis of a setting."""
+    axes = op.attributes.get("axis", -1)
+    axes = axes if isinstance(axes, list) else [axes]
+    if len(axes) != 1:
+        raise UnsupportedError(f"{op.kind} over the axes {axes!r:.60}.", "One axis.")
+    return axes[0]
 
 
 def separable_conv(
-    b: Builder, op: Operator, x: Operand, depth: np.ndarray, point: np.ndarray, bias: np.ndarray | None = None
-) -> Value:
+    b: Builder, x: Value, depth: Array, point: Array, bias: Array | None = None, *, strides: Pair = (1, 1),
+    padding: Any = "valid", dilation: Pair = (1, 1), channels: int,
+) -> Value:  # fmt: skip
     with b.part("depthwise"):
-        y = depthwise_conv(b, op, x, depth)
-    return operators.conv(b, y, _as_image(point), bias, channels=_channels(op))
+        y = operators.depthwise(b, x, depth, strides=strides, padding=padding, dilation=dilation, channels=channels)
+    return operators.conv(b, y, point, bias, channels=channels)
 
 
-def transposed_conv(b: Builder, op: Operator, x: Operand, kernel: np.ndarray, bias: np.ndarray | None = None) -> Value:
-    """Keras's kernel is (height, width, filters, channels)."""
-    extra = None if op.attributes.get("output_padding") is None else _pair(op, "output_padding")
-    return operators.transposed_conv(
-        b, computed(x), _as_image(kernel).transpose(0, 1, 3, 2), bias, strides=_pair(op, "strides"),
-        padding=op.attributes.get("padding", "valid"), output_padding=extra, dilation=_pair(op, "dilation_rate"),
-        channels=_channels(op),
-    )  # fmt: skip
-
-
-def dense(b: Builder, op: Operator, x: Operand, kernel: np.ndarray, bias: np.ndarray | None = None) -> Value:
-    return operators.dense(b, computed(x), kernel, bias)
-
-
-def embedding(b: Builder, op: Operator, x: Operand, table: np.ndarray) -> Operand:
-    if op.attributes.get("mask_zero"):
-        raise UnsupportedError("mask_zero=True.", "mask_zero=False.")
-    return shapes.gather(b, table, computed(x), 0)
-
-
-def batchnorm(b: Builder, op: Operator, x: Operand, *arrays: np.ndarray) -> Value:
-    rest = list(arrays)
-    gamma = rest.pop(0) if op.attributes.get("scale", True) else None
-    beta = rest.pop(0) if op.attributes.get("center", True) else None
-    mean, variance = rest
-    axis = op.attributes.get("axis", -1)
-    axis = axis[0] if isinstance(axis, list) else axis
-    settings = {name: op.attributes.get(name, default) for name, default in (("epsilon", 1e-3), ("momentum", 0.99))}
-    return operators.batchnorm(b, computed(x), gamma, beta, mean, variance, channels=axis, **settings)
-
-
-def groupnorm(b: Builder, op: Operator, x: Operand, *arrays: np.ndarray) -> Value:
-    rest = list(arrays)
-    gamma = rest.pop(0) if op.attributes.get("scale", True) else None
-    beta = rest.pop(0) if op.attributes.get("center", True) else None
-    groups, epsilon = op.attributes.get("groups", 32), op.attributes.get("epsilon", 1e-3)
-    return operators.group_normalization(b, computed(x), groups, gamma, beta, epsilon, op.attributes.get("axis", -1))
-
-
-def layernorm(b: Builder, op: Operator, x: Operand, *arrays: np.ndarray) -> Value:
-    rest, x = list(arrays), computed(x)
-    gamma = rest.pop(0) if op.attributes.get("scale", True) else None
-    beta = rest.pop(0) if op.attributes.get("center", True) else None
-    axis = op.attributes.get("axis", -1)
-    axes = axis if isinstance(axis, list) else [axis]
-    return operators.layer_normalization(
-        b, x, [x.axis(n) for n in axes], gamma, beta, op.attributes.get("epsilon", 1e-3)
-    )
-
-
-def layer_scale(b: Builder, op: Operator, x: Operand, scale: np.ndarray) -> Operand:
-    """A factor for each channel, of ConvNeXt."""
-    return operators.multiply(b, x, scale)
-
-
-def normalization(b: Builder, op: Operator, x: Operand, *arrays: np.ndarray) -> Operand:
+def normalization(
+    b: Builder, x: Operand, arrays: Sequence[Operand], *, mean: Any = None, variance: Any = None, axis: Any = -1,
+    inverted: bool = False,
+) -> Operand:  # fmt: skip
     """(x - mean) / sqrt(variance) with statistics of the training data."""
-    mean, variance = op.attributes.get("mean"), op.attributes.get("variance")
     if mean is None:
         if len(arrays) < 2:
-            raise FormatError(f"{op.kind} '{op.name}' has no mean and variance. Adapt the layer, and save it again.")
+            raise FormatError(
+                f"{b.operator.kind} '{b.operator.name}' has no mean and variance. Adapt the layer, and save it again."
+            )
         mean, variance = arrays[:2]
-    axis = op.attributes.get("axis", -1)
     if axis not in (-1, [-1], None, []) and axis not in (len(x.shape) - 1, [len(x.shape) - 1]):
         raise UnsupportedError(f"Normalization over axis {axis}.", "The last axis.")
     scale = np.maximum(np.sqrt(np.asarray(variance, np.float64)), 1e-7).reshape(-1)
     shift = np.asarray(mean, np.float64).reshape(-1)
-    if op.attributes.get("invert"):
+    if inverted:
         return operators.add(b, operators.multiply(b, x, scale), shift)
     return operators.multiply(b, operators.subtract(b, x, shift), 1 / scale)
 
 
-def unit_normalization(b: Builder, op: Operator, x: Operand) -> Operand:
-    axis = op.attributes.get("axis", -1)
-    axes = axis if isinstance(axis, list) else [axis]
-    if len(axes) != 1:
-        raise UnsupportedError(f"Unit length over the axes {axes!r:.60}.", "One axis.")
-    return operators.unit_length(b, computed(x), axes[0])
+def rescaling(b: Builder, x: Operand, *, scale: Any = 1.0, offset: Any = 0.0) -> Operand:
+    factor, shift = np.asarray(scale, np.float64), np.asarray(offset, np.float64)
+    if factor.size == shift.size == 1:
+        return operators.scale(b, x, float(factor.reshape(())), float(shift.reshape(())))
+    return operators.add(b, operators.multiply(b, x, factor), shift)
 
 
-def rescaling(b: Builder, op: Operator, x: Operand) -> Operand:
-    scale, offset = (
-        np.asarray(op.attributes.get(name, d), np.float64) for name, d in (("scale", 1.0), ("offset", 0.0))
-    )
-    if scale.size == offset.size == 1:
-        return operators.scale(b, x, float(scale.reshape(())), float(offset.reshape(())))
-    return operators.add(b, operators.multiply(b, x, scale), offset)
-
-
-def prelu(b: Builder, op: Operator, x: Operand, slope: np.ndarray) -> Value:
-    return operators.prelu(b, computed(x), slope)
-
-
-def relu(b: Builder, op: Operator, x: Operand) -> Operand:
-    slope, threshold = op.attributes.get("negative_slope") or 0.0, op.attributes.get("threshold") or 0.0
-    highest = op.attributes.get("max_value")
+def relu(
+    b: Builder, x: Operand, *, highest: float | None = None, slope: float = 0.0, threshold: float = 0.0
+) -> Operand:
     if threshold or (slope and highest is not None):
         raise UnsupportedError(f"ReLU with threshold={threshold}, negative_slope={slope}.", "ReLU(max_value).")
-    if slope:
-        return operators.activation(b, x, "LeakyReLU", negative_slope=slope)
-    return operators.clip(b, x, 0, highest)
+    return operators.activation(b, x, LeakyReLU(slope)) if slope else operators.clip(b, x, 0, highest)
 
 
-def leaky_relu(b: Builder, op: Operator, x: Operand) -> Operand:
-    slope = op.attributes.get("negative_slope", op.attributes.get("alpha", 0.3))
-    return operators.activation(b, x, "LeakyReLU", negative_slope=float(slope))
-
-
-def elu(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.activation(b, x, "ELU", alpha=float(op.attributes.get("alpha", 1.0)))
-
-
-def softmax(b: Builder, op: Operator, x: Operand) -> Operand:
-    axis = op.attributes.get("axis", -1)
-    if not isinstance(axis, int):
-        raise UnsupportedError(f"Softmax over the axes {axis!r:.60}.", "One axis.")
-    return operators.softmax(b, x, axis)
-
-
-def activation(b: Builder, op: Operator, x: Operand) -> Operand:
-    return x  # `layer` applies it
-
-
-def dropout(b: Builder, op: Operator, x: Operand) -> Operand:
-    rate = op.attributes["rate"]
-    return b.apply(Dropout(rate), computed(x)) if rate else x
-
-
-def spatial_dropout(b: Builder, op: Operator, x: Operand) -> Operand:
-    x, rate = computed(x), op.attributes["rate"]
-    if not rate:
-        return x
-    return b.like(x, b.add(SpatialDropout2D(rate), b.image(x, _channels(op))), _channels(op))
-
-
-def flatten(b: Builder, op: Operator, x: Operand) -> Operand:
-    if _channels(op) == 1 and len(x.shape) == 4:
+def flatten(b: Builder, x: Operand, *, channels: int) -> Operand:
+    if channels == 1 and len(x.shape) == 4:
         x = shapes.transpose(b, x, (0, 2, 3, 1))
     return shapes.reshape(b, x, (x.shape[0], -1))
 
 
-def reshape(b: Builder, op: Operator, x: Operand) -> Operand:
-    return shapes.reshape(b, x, (x.shape[0], *op.attributes["target_shape"]))
+def _sides(name: str, sign: int) -> Callable[[Operator, Any], list[tuple[int, int]]]:
+    """(before, after) for each axis, of a setting for height and width."""
+
+    def read(op: Operator, x: Any) -> list[tuple[int, int]]:
+        rank, value = len(x.shape), op.attributes[name]
+        value = [value] * (rank - 2) if isinstance(value, int) else value
+        value = [value] if rank == 3 and len(value) == 2 and isinstance(value[0], int) else value
+        pairs = [(sign * n, sign * n) if isinstance(n, int) else (sign * int(n[0]), sign * int(n[1])) for n in value]
+        whole = (0, 0)
+        return [whole, whole, *pairs] if _channels(op) == 1 else [whole, *pairs, whole]
+
+    return read
 
 
-def permute(b: Builder, op: Operator, x: Operand) -> Operand:
-    return shapes.transpose(b, x, (0, *op.attributes["dims"]))
+def _upsampled(op: Operator, x: Any) -> list[int]:
+    factors, first = pair(op.attributes.get("size") or 2, "size", op, x), 2 if _channels(op) == 1 else 1
+    return [n * factor for n, factor in zip(x.shape[first : first + 2], factors, strict=True)]
 
 
-def _window(op: Operator) -> tuple[Any, ...]:
-    size = _pair(op, "pool_size", 2)
-    strides = size if op.attributes.get("strides") is None else _pair(op, "strides")
-    return size, strides, op.attributes.get("padding", "valid")
+def _all(function: Callable[..., Any]) -> tuple[Any, ...]:
+    return partial(operators.all_of, function=function), "*values"
 
 
-def max_pool(b: Builder, op: Operator, x: Operand) -> Value:
-    return operators.max_pool(b, computed(x), *_window(op), channels=_channels(op))
-
-
-def average_pool(b: Builder, op: Operator, x: Operand) -> Value:
-    return operators.average_pool(b, computed(x), *_window(op), channels=_channels(op))
-
-
-def _global(kind: type) -> Layer:
-    def pool(b: Builder, op: Operator, x: Operand) -> Operand:
-        x = computed(x)
-        axes = [axis for axis in range(x.rank) if axis not in (0, x.axis(_channels(op)))]
-        return operators.reduce(b, x, kind, axes, keepdims=bool(op.attributes.get("keepdims", False)))
-
-    return pool
-
-
-def zero_padding(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.pad(b, x, _sides(op, x, op.attributes["padding"]))
-
-
-def cropping(b: Builder, op: Operator, x: Operand) -> Operand:
-    sides = _sides(op, x, op.attributes["cropping"])
-    for axis, (before, after) in enumerate(sides):
-        x = shapes.slice_axis(b, x, axis, before, x.shape[axis] - after)
-    return x
-
-
-def _sides(op: Operator, x: Operand, value: Any) -> list[tuple[int, int]]:
-    """(before, after) for each axis, of height and width."""
-    rank = len(x.shape)
-    if isinstance(value, int):
-        value = [value] * (rank - 2)
-    if rank == 3 and len(value) == 2 and isinstance(value[0], int):
-        value = [value]
-    pairs = [(n, n) if isinstance(n, int) else (int(n[0]), int(n[1])) for n in value]
-    whole = (0, 0)
-    return [whole, whole, *pairs] if _channels(op) == 1 else [whole, *pairs, whole]
-
-
-def upsampling(b: Builder, op: Operator, x: Operand) -> Value:
-    x, factors = computed(x), _pair(op, "size", 2)
-    first = 2 if _channels(op) == 1 else 1
-    height, width = (n * factor for n, factor in zip(x.shape[first : first + 2], factors, strict=True))
-    mode = op.attributes.get("interpolation", "nearest")
-    return operators.resize(b, x, (height, width), mode, channels=_channels(op))
-
-
-def resizing(b: Builder, op: Operator, x: Operand) -> Value:
-    if op.attributes.get("crop_to_aspect_ratio") or op.attributes.get("pad_to_aspect_ratio"):
-        raise UnsupportedError("Resizing that keeps the aspect ratio.", "Resizing to a height and a width.")
-    size = op.attributes["height"], op.attributes["width"]
-    mode = op.attributes.get("interpolation", "bilinear")
-    return operators.resize(b, computed(x), size, mode, channels=_channels(op))
-
-
-def _merge(function: Callable[..., Operand]) -> Layer:
-    def merge(b: Builder, op: Operator, first: Operand, *others: Operand) -> Operand:
-        for other in others:
-            first = function(b, first, other)
-        return first
-
-    return merge
-
-
-def average(b: Builder, op: Operator, *values: Operand) -> Operand:
-    total = _merge(operators.add)(b, op, *values)
-    return operators.scale(b, total, 1 / len(values))  # type: ignore[arg-type]
-
-
-def concatenate(b: Builder, op: Operator, *values: Operand) -> Operand:
-    return shapes.concatenate(b, values, op.attributes.get("axis", -1))
-
-
-def identity(b: Builder, op: Operator, x: Operand, *_: Operand) -> Operand:
-    return x
-
-
-HANDLERS: dict[str, Callable[..., Any]] = {
-    "Activation": layer(activation),
-    "Add": _merge(operators.add),
-    "Average": average,
-    "AveragePooling1D": average_pool,
-    "AveragePooling2D": average_pool,
-    "BatchNormalization": weighted(batchnorm),
-    "BatchNormalizationV1": weighted(batchnorm),
-    "Concatenate": concatenate,
-    "Conv1D": weighted(conv),
-    "Conv2D": weighted(conv),
-    "Conv2DTranspose": weighted(transposed_conv),
-    "Cropping1D": cropping,
-    "Cropping2D": cropping,
-    "Dense": weighted(dense),
-    "DepthwiseConv1D": weighted(depthwise_conv),
-    "DepthwiseConv2D": weighted(depthwise_conv),
-    "Dropout": dropout,
-    "ELU": elu,
-    "Embedding": weighted(embedding),
-    "Flatten": flatten,
-    "GlobalAveragePooling1D": _global(Mean),
-    "GlobalAveragePooling2D": _global(Mean),
-    "GlobalMaxPooling1D": _global(Max),
-    "GlobalMaxPooling2D": _global(Max),
-    "Identity": identity,
-    "GroupNormalization": weighted(groupnorm),
-    "LayerNormalization": weighted(layernorm),
-    "LayerScale": weighted(layer_scale),
-    "LeakyReLU": leaky_relu,
-    "MaxPooling1D": max_pool,
-    "MaxPooling2D": max_pool,
-    "Maximum": _merge(lambda b, x, y: operators.extreme(b, x, y, True)),
-    "Minimum": _merge(lambda b, x, y: operators.extreme(b, x, y, False)),
-    "Multiply": _merge(operators.multiply),
-    "Normalization": normalization,
-    "PReLU": weighted(prelu),
-    "Permute": permute,
-    "ReLU": relu,
-    "Rescaling": rescaling,
-    "Reshape": reshape,
-    "Resizing": resizing,
-    "SeparableConv1D": weighted(separable_conv),
-    "SeparableConv2D": weighted(separable_conv),
-    "Softmax": softmax,
-    "SpatialDropout1D": spatial_dropout,
-    "SpatialDropout2D": spatial_dropout,
-    "Subtract": _merge(operators.subtract),
-    "UnitNormalization": unit_normalization,
-    "UpSampling2D": upsampling,
-    "ZeroPadding1D": zero_padding,
-    "ZeroPadding2D": zero_padding,
-    "training only": identity,
-    **FUNCTIONS,
+_WHOLE = "Resizing to a height and a width."
+_POOLS = {
+    "AveragePooling": operators.average_pool,
+    "GlobalAveragePooling": operators.global_pool,
+    "GlobalMaxPooling": partial(operators.global_pool, kind=Max),
+    "MaxPooling": operators.max_pool,
+    "Conv": (operators.conv, "x kernel:HWIO bias", {"groups": "groups=1"}),
+    "DepthwiseConv": (operators.depthwise, "x kernel:HWIO bias"),
+    "SeparableConv": (separable_conv, "x depth:HWIO point:HWIO bias"),
+    "SpatialDropout": operators.dropout,
+    "Cropping": (operators.pad, "x", {"sides": _sides("cropping", -1)}),
+    "ZeroPadding": (operators.pad, "x", {"sides": _sides("padding", 1)}),
 }
+_NORM = "x gamma?scale beta?center"
+_BATCHNORM = (operators.batchnorm, f"{_NORM} mean variance", {"channels": _axis})
+_LAYERS = forms(
+    {
+        **{f"{kind}{axes}D": entry for kind, entry in _POOLS.items() for axes in (1, 2)},
+        "Activation": operators.identity,
+        "Add": _all(operators.add),
+        "Average": operators.average,
+        "BatchNormalization": _BATCHNORM,
+        "BatchNormalizationV1": _BATCHNORM,
+        "Concatenate": shapes.concatenate,
+        "Conv2DTranspose": (operators.transposed_conv, "x kernel:HWOI bias"),
+        "Dense": (operators.dense, "x kernel:IO bias"),
+        "Dropout": (operators.dropout, {"channels": None}),
+        "ELU": (ELU, {"alpha": "alpha=1.0"}),
+        "Embedding": (shapes.gather, "indices x", {"axis": 0, "mask_zero": Only(False, "mask_zero=False.")}),
+        "Flatten": flatten,
+        "Identity": operators.identity,
+        "GroupNormalization": (
+            operators.group_normalization, _NORM, {"groups": "groups=32", "channels": "axis"}
+        ),
+        "LayerNormalization": (operators.layer_normalization, _NORM, {"axes": "axis=-1"}),
+        "LayerScale": operators.multiply,
+        "LeakyReLU": (
+            LeakyReLU,
+            {"negative_slope": lambda op, x: op.attributes.get("negative_slope", op.attributes.get("alpha", 0.3))},
+        ),
+        "Maximum": _all(operators.maximum),
+        "Minimum": _all(operators.minimum),
+        "Multiply": _all(operators.multiply),
+        "Normalization": (normalization, "x *arrays", {"mean": "mean", "variance": "variance", "axis": "axis"}),
+        "PReLU": operators.prelu,
+        "Permute": (shapes.transpose, "x", {"order": lambda op, x: (0, *op.attributes["dims"])}),
+        "ReLU": (relu, {"highest": "max_value", "slope": "negative_slope", "threshold": "threshold"}),
+        "Rescaling": (rescaling, {"scale": "scale", "offset": "offset"}),
+        "Reshape": (shapes.reshape, "x", {"shape": lambda op, x: (x.shape[0], *op.attributes["target_shape"])}),
+        "Resizing": (
+            operators.resize, "x",
+            {"size": "height width", "mode": lambda op, x: op.attributes.get("interpolation", "bilinear"),
+             "crop_to_aspect_ratio": Only(False, _WHOLE), "pad_to_aspect_ratio": Only(False, _WHOLE)},
+        ),
+        "Softmax": (operators.softmax, {"axis": _axis}),
+        "Subtract": _all(operators.subtract),
+        "UnitNormalization": (operators.unit_length, {"axis": _axis}),
+        "UpSampling2D": (
+            operators.resize, "x",
+            {"size": _upsampled, "mode": lambda op, x: op.attributes.get("interpolation", "nearest")},
+        ),
+        "training only": operators.identity,
+    },
+    form=_Layer, after=_activated, channels=_channels, strides="strides", dilation="dilation_rate", padding="padding",
+    size="pool_size=2", output_padding="output_padding", axis="axis", keepdims="keepdims", rate="rate",
+    epsilon="epsilon=1e-3", momentum="momentum=0.99", inverted="invert",
+)  # fmt: skip
+
+
+def reduction(
+    b: Builder, x: Operand, axes: Sequence[int] | None = None, keepdims: bool = False, *, kind: type[Reduction]
+) -> Operand:
+    if axes is None:
+        raise UnsupportedError("It reduces the batch.", "Axes of an example.")
+    return operators.reduce(b, x, axes, kind=kind, keepdims=keepdims)
+
+
+def reshape(b: Builder, x: Operand, shape: Any) -> Operand:
+    return shapes.reshape(b, x, [x.shape[0] if n is None else n for n in shape])
+
+
+def broadcast_to(b: Builder, x: Operand, shape: Any) -> Operand:
+    return shapes.expand(b, x, [1 if n is None else n for n in shape])
+
+
+def concatenate(b: Builder, values: Any, axis: int = 0) -> Operand:
+    return shapes.concatenate(b, values, axis=axis)
+
+
+def split(b: Builder, x: Operand, parts: Any, axis: int = 0) -> tuple[Operand, ...]:
+    axis %= len(x.shape)
+    if isinstance(parts, int):
+        if parts < 1 or x.shape[axis] % parts:
+            raise UnsupportedError(f"{parts} parts of an axis of {x.shape[axis]}.", "Equal parts.")
+        return shapes.halves(b, x, count=parts, axis=axis)
+    ends = [*parts, x.shape[axis]]
+    sizes = [end - begin for begin, end in zip([0, *parts], ends, strict=True)]
+    return shapes.split(b, x, sizes, axis=axis)
+
+
+_SOFTMAX, _LOG_SOFTMAX = (operators.softmax, "x axis"), (operators.log_softmax, "x axis")
+_FUNCTIONS = {
+    "Absolute": Abs, "Add": operators.add, "BroadcastTo": broadcast_to, "Clip": operators.clip,
+    "Concatenate": concatenate, "Divide": operators.divide, "Elu": ELU, "Exp": Exp, "ExpandDims": shapes.unsqueeze,
+    "Gelu": (GELU, "x approximate", {"approximate": "approximate=True"}), "HardSigmoid": operators.hard_sigmoid,
+    "HardSilu": HardSwish, "LeakyRelu": (LeakyReLU, "x negative_slope", {"negative_slope": "negative_slope=0.2"}),
+    "Log": Log, "LogSoftmax": _LOG_SOFTMAX, "Matmul": operators.matmul, "Max": partial(reduction, kind=Max),
+    "Maximum": operators.maximum, "Mean": partial(reduction, kind=Mean), "Minimum": operators.minimum,
+    "Multiply": operators.multiply, "Negative": operators.negative, "Pad": (operators.pad, "x sides mode value"),
+    "Power": operators.power, "Relu": ReLU, "Relu6": partial(operators.clip, low=0, high=6), "Reshape": reshape,
+    "Rsqrt": Rsqrt, "Selu": SELU, "Sigmoid": Sigmoid, "Silu": SiLU, "Softmax": _SOFTMAX, "Softplus": Softplus,
+    "Split": split, "Sqrt": Sqrt, "Square": Square, "Squeeze": shapes.squeeze, "Subtract": operators.subtract,
+    "Sum": partial(reduction, kind=Sum), "Tanh": Tanh, "Transpose": shapes.transpose, "TrueDivide": operators.divide,
+    "Where": operators.where,
+    **{kind.title().replace("_", ""): operators.COMPARISONS[kind]
+       for kind in ("equal", "greater", "greater_equal", "less", "less_equal")},
+}  # fmt: skip
+_TENSORFLOW = {
+    "__operators__.add": operators.add, "math.add": operators.add, "math.multiply": operators.multiply,
+    "math.subtract": operators.subtract, "math.truediv": operators.divide, "math.divide": operators.divide,
+    "nn.relu": ReLU, "nn.relu6": partial(operators.clip, low=0, high=6), "nn.silu": SiLU, "nn.softmax": _SOFTMAX,
+    "math.sigmoid": Sigmoid, "math.tanh": Tanh, "concat": concatenate,
+}  # fmt: skip
+HANDLERS: dict[str, Form] = {
+    **_LAYERS,
+    **forms(
+        {f"ops.{name}": entry for name, entry in _FUNCTIONS.items()}, form=_Function, x="x1", y="x2", exponent="x2",
+        axes="axis", order="axes", shape="newshape", low="x_min", high="x_max", parts="indices_or_sections",
+        values="xs", sides="pad_width", value="constant_values",
+    ),
+    **forms({f"tf.{name}": entry for name, entry in _TENSORFLOW.items()}, form=_Function),
+}  # fmt: skip
 
 _CODE = "layers of Keras, or an export to TFLite or ONNX: Python code is not in the file, or not run"
 NEAREST = {

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import isclose, prod, sqrt
 from pathlib import Path
 from typing import Any
@@ -17,100 +18,72 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import LocalResponseNormalization, LogSoftmax, Max, Mean, ReLU, Softmax, Sum
-from edgelearn.ops.window import Window
+from edgelearn.ops import (
+    ELU,
+    GELU,
+    SELU,
+    Abs,
+    Exp,
+    HardSwish,
+    LeakyReLU,
+    Log,
+    LogSoftmax,
+    Max,
+    Mean,
+    Mish,
+    Op,
+    Reciprocal,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Softsign,
+    Sqrt,
+    Square,
+    Sum,
+    Tanh,
+)
+from edgelearn.ops.pooling import Reduction
 
 from . import operators, shapes
-from .builder import Builder, Value, check_size, filled
+from .builder import Builder, Operand, Value
 from .canonical import ForeignGraph, Operator, Quantization, TensorInfo, gives_channels_first, takes_channels_first
 from .formats import GraphReader, graph_format, register
+from .forms import Form, Only, forms, integers, known
 
-Operand = Value | np.ndarray
-Pair = tuple[int, int]
-
-
-def as_keras(kernel: np.ndarray) -> np.ndarray:
-    """(out, in, height, width) or (out, in, width) as (height, width, in, out)."""
-    kernel = kernel[:, :, None] if kernel.ndim == 3 else kernel
-    return kernel.transpose(2, 3, 1, 0) if kernel.ndim == 4 else kernel
+Array = np.ndarray  # a constant
+AUTOMATIC = {"SAME_UPPER": "same", "SAME_LOWER": "same_lower", "VALID": "valid"}
 
 
-def pairs(op: Operator, axes: int, *names: str) -> list[Pair]:
-    """Attributes with a number for each of `axes` spatial axes, as (height, width); default 1."""
-    found = []
-    for name in names:
-        values = [int(n) for n in op.attributes.get(name) or [1] * axes]
-        if len(values) != axes or axes not in (1, 2):
-            raise UnsupportedError(f"{axes} spatial axes, {name}={values}.", "Images (2) and sequences (1).")
-        found.append((1, values[0]) if axes == 1 else (values[0], values[1]))
-    return found
-
-
-def padding_of(op: Operator, x: Value, size: Pair, strides: Pair, dilation: Pair = (1, 1)) -> str | tuple[Pair, Pair]:
-    """The padding of windows of `size` over the image or the sequence `x`."""
-    axes = x.rank - 2
+def _padding(op: Operator, x: Any) -> Any:
     automatic = op.attributes.get("auto_pad", "NOTSET")
-    if automatic == "SAME_UPPER":
-        return "same"
-    if automatic == "VALID":
-        return "valid"
-    if automatic == "SAME_LOWER":
-        shape = (1, *x.shape[2:], x.shape[1]) if axes == 1 else (*x.shape[2:], x.shape[1])
-        (top, bottom), (left, right) = Window.of(shape, size, strides, "same", dilation).padding
-        return (bottom, top), (right, left)
+    if automatic in AUTOMATIC:
+        return AUTOMATIC[automatic]
     if automatic != "NOTSET":
         raise UnsupportedError(f"auto_pad='{automatic}'.", "SAME_UPPER, SAME_LOWER, VALID or pads.")
-    pads = [int(n) for n in op.attributes.get("pads") or [0] * 2 * axes]
-    if axes == 1:
-        return (0, 0), (pads[0], pads[1])
-    return (pads[0], pads[2]), (pads[1], pads[3])
+    pads = [int(n) for n in op.attributes.get("pads") or [0] * 4]
+    return ((0, 0), (pads[0], pads[1])) if len(pads) == 2 else ((pads[0], pads[2]), (pads[1], pads[3]))
 
 
-def known(x: Operand | None, what: str) -> np.ndarray:
-    if not isinstance(x, np.ndarray):
-        raise UnsupportedError(f"Its {what} is computed, or missing.", "A constant.")
-    return x
+def _transposed_padding(op: Operator, x: Any) -> Any:
+    if "output_shape" in op.attributes or op.attributes.get("auto_pad") == "SAME_LOWER":
+        raise UnsupportedError("A transposed convolution with output_shape, or SAME_LOWER.", "pads and output_padding.")
+    return _padding(op, x)
 
 
-def integers(x: Operand) -> list[int]:
-    return [int(n) for n in known(x, "shape").reshape(-1)]
+def _window(op: Operator, x: Any) -> Any:
+    """The size of a pooling's windows."""
+    if {1, *(op.attributes.get("dilations") or ())} != {1} or len(op.outputs) > 1:
+        raise UnsupportedError("Pooling with dilation or with indices.", "Plain windows.")
+    return op.attributes["kernel_shape"]
 
 
-CHANNELS = 1  # axis of the channels
-
-
-def conv(b: Builder, op: Operator, x: Value, kernel: np.ndarray, bias: np.ndarray | None = None) -> Value:
-    kernel = known(kernel, "kernel")
-    strides, dilation = pairs(op, kernel.ndim - 2, "strides", "dilations")
-    groups, kernel = op.attributes.get("group", 1), as_keras(kernel)
-    padding = padding_of(op, x, (kernel.shape[0], kernel.shape[1]), strides, dilation)
-    return operators.conv(
-        b, x, kernel, bias, strides=strides, padding=padding, dilation=dilation, groups=groups,
-        channels=CHANNELS,
-    )  # fmt: skip
-
-
-def conv_transpose(b: Builder, op: Operator, x: Value, kernel: np.ndarray, bias: np.ndarray | None = None) -> Value:
-    kernel = known(kernel, "kernel")
-    strides, dilation = pairs(op, kernel.ndim - 2, "strides", "dilations")
-    if "output_shape" in op.attributes:
-        raise UnsupportedError("A transposed convolution with output_shape.", "pads and output_padding.")
-    more = (0,) * (4 - kernel.ndim) + tuple(op.attributes.get("output_padding", (0,) * (kernel.ndim - 2)))
-    kernel = kernel[:, :, None] if kernel.ndim == 3 else kernel  # (in, out, height, width)
-    if op.attributes.get("auto_pad", "NOTSET") == "SAME_LOWER":
-        raise UnsupportedError("A transposed convolution with auto_pad='SAME_LOWER'.", "SAME_UPPER, VALID or pads.")
-    padding = padding_of(op, x, kernel.shape[2:], strides, dilation)
-    return operators.transposed_conv(
-        b, x, kernel.transpose(2, 3, 0, 1), bias, strides=strides, padding=padding,
-        output_padding=(more[0], more[1]), dilation=dilation, groups=op.attributes.get("group", 1), channels=CHANNELS,
-    )  # fmt: skip
-
-
-def gemm(b: Builder, op: Operator, x: Operand, kernel: Operand, bias: Operand | None = None) -> Operand:
-    a = op.attributes
-    x = shapes.transpose(b, x, (1, 0)) if a.get("transA", 0) else x
-    kernel = shapes.transpose(b, kernel, (1, 0)) if a.get("transB", 0) else kernel
-    alpha, beta = a.get("alpha", 1.0), a.get("beta", 1.0)
+def gemm(
+    b: Builder, x: Operand, kernel: Operand, bias: Operand | None = None, *, turn_x: bool = False, turn_y: bool = False,
+    alpha: float = 1.0, beta: float = 1.0,
+) -> Operand:  # fmt: skip
+    x, kernel = (shapes.transpose(b, v, (1, 0)) if turn else v for v, turn in ((x, turn_x), (kernel, turn_y)))
     kernel = kernel if alpha == 1 else operators.scale(b, kernel, alpha)
     if not isinstance(x, Value) or not isinstance(kernel, np.ndarray) or isinstance(bias, Value):
         y = operators.matmul(b, x, kernel)
@@ -121,90 +94,55 @@ def gemm(b: Builder, op: Operator, x: Operand, kernel: Operand, bias: Operand | 
     return operators.dense(b, x, kernel, array)
 
 
-def matmul(b: Builder, op: Operator, x: Operand, y: Operand) -> Operand:
-    return operators.matmul(b, x, y)
-
-
-def batchnorm(
-    b: Builder, op: Operator, x: Value, gamma: np.ndarray, beta: np.ndarray, mean: np.ndarray, variance: np.ndarray
+def group_normalization(
+    b: Builder, x: Value, gamma: Array, beta: Array, *, groups: int, epsilon: float, channels: int
 ) -> Value:
-    if op.attributes.get("training_mode", 0):
-        raise UnsupportedError("training_mode=1.", "An export for inference; edgelearn trains it all the same.")
-    if not op.attributes.get("spatial", 1):
-        raise UnsupportedError("Statistics of each pixel (spatial=0).", "Statistics of channels.")
-    epsilon, momentum = op.attributes.get("epsilon", 1e-5), op.attributes.get("momentum", 0.9)
-    return operators.batchnorm(b, x, gamma, beta, mean, variance, epsilon=epsilon, momentum=momentum, channels=CHANNELS)
-
-
-def layer_normalization(b: Builder, op: Operator, x: Value, scale: np.ndarray, bias: np.ndarray | None = None) -> Value:
-    axis = x.axis(op.attributes.get("axis", -1))
-    return operators.layer_normalization(b, x, range(axis, x.rank), scale, bias, op.attributes.get("epsilon", 1e-5))
-
-
-def group_normalization(b: Builder, op: Operator, x: Value, scale: np.ndarray, bias: np.ndarray) -> Value:
     """Before opset 21 scale and bias have one number for each group."""
-    groups, epsilon = op.attributes["num_groups"], op.attributes.get("epsilon", 1e-5)
-    scale, bias = (np.repeat(a, x.shape[1] // groups) if op.version < 21 else a for a in (scale, bias))
-    return operators.group_normalization(b, x, groups, scale, bias, epsilon, CHANNELS)
+    if b.operator.version < 21:
+        gamma, beta = (np.repeat(a, x.shape[channels] // groups) for a in (gamma, beta))
+    return operators.group_normalization(b, x, gamma, beta, groups=groups, epsilon=epsilon, channels=channels)
 
 
-def instance_normalization(b: Builder, op: Operator, x: Value, scale: np.ndarray, bias: np.ndarray) -> Value:
-    return operators.group_normalization(b, x, -1, scale, bias, op.attributes.get("epsilon", 1e-5), CHANNELS)
+def softmax(b: Builder, x: Operand, *, axis: int | None = None, op: Softmax | LogSoftmax) -> Operand:
+    """Before opset 13 it is over all axes from `axis` on."""
+    if b.operator.version >= 13:
+        return operators.softmax(b, x, axis=-1 if axis is None else axis, op=op)
+    axis, shape = (1 if axis is None else axis) % len(x.shape), x.shape
+    flat = shapes.reshape(b, x, (*shape[:axis], -1)) if axis < len(shape) - 1 else x
+    return shapes.reshape(b, operators.softmax(b, flat, op=op), shape)
 
 
-def local_response(b: Builder, op: Operator, x: Value) -> Value:
-    a = op.attributes
-    norm = LocalResponseNormalization(
-        a["size"], a.get("alpha", 1e-4), a.get("beta", 0.75), a.get("bias", 1.0), average=True
-    )
-    return operators.local_response(b, x, norm, CHANNELS)
+def reduced(
+    b: Builder, x: Operand, axes: Sequence[int] | None = None, *, kind: type[Reduction], keepdims: bool,
+    kept: bool = False, before: Op | None = None, after: Op | None = None,
+) -> Operand:  # fmt: skip
+    """A sum, mean or maximum; `before` and `after`: ops of what is reduced, and of the result."""
+    x = operators.activation(b, x, before) if before else x
+    if axes or not kept:
+        if not axes and isinstance(x, Value) and x.batch_axis is not None:
+            axes = range(len(x.shape)) if x.batch > 1 else None
+        x = operators.reduce(b, x, axes or None, kind=kind, keepdims=keepdims)
+    return operators.activation(b, x, after) if after else x
 
 
-def lp_normalization(b: Builder, op: Operator, x: Value) -> Value:
-    if op.attributes.get("p", 2) != 2:
-        raise UnsupportedError("Normalization by the sum of magnitudes.", "p=2.")
-    return operators.unit_length(b, x, op.attributes.get("axis", -1))
-
-
-def max_pool(b: Builder, op: Operator, x: Value) -> Value:
-    n = len(op.attributes["kernel_shape"])
-    size, strides, dilation = pairs(op, n, "kernel_shape", "strides", "dilations")
-    if dilation != (1, 1) or len(op.outputs) > 1:
-        raise UnsupportedError("Maximum pooling with dilation or with indices.", "Plain windows.")
-    ceil = bool(op.attributes.get("ceil_mode", 0))
-    return operators.max_pool(b, x, size, strides, padding_of(op, x, size, strides), ceil=ceil, channels=CHANNELS)
-
-
-def average_pool(b: Builder, op: Operator, x: Value) -> Value:
-    n = len(op.attributes["kernel_shape"])
-    size, strides, dilation = pairs(op, n, "kernel_shape", "strides", "dilations")
-    if dilation != (1, 1):
-        raise UnsupportedError("Average pooling with dilation.", "Plain windows.")
-    return operators.average_pool(
-        b, x, size, strides, padding_of(op, x, size, strides), ceil=bool(op.attributes.get("ceil_mode", 0)),
-        counts_padding=bool(op.attributes.get("count_include_pad", 0)), channels=CHANNELS,
-    )  # fmt: skip
-
-
-def global_average_pool(b: Builder, op: Operator, x: Value) -> Operand:
-    return operators.reduce(b, x, Mean, range(2, x.rank), keepdims=True)
-
-
-def global_max_pool(b: Builder, op: Operator, x: Value) -> Operand:
-    return operators.global_max_pool(b, x, CHANNELS)
+def smallest(
+    b: Builder, x: Operand, axes: Sequence[int] | None = None, *, keepdims: bool, kept: bool = False
+) -> Operand:
+    x = reduced(b, operators.negative(b, x), axes, kind=Max, keepdims=keepdims, kept=kept)
+    return operators.negative(b, x)
 
 
 def resize(
-    b: Builder, op: Operator, x: Value, roi: Operand | None = None, scales: Operand | None = None,
-    sizes: Operand | None = None,
+    b: Builder, x: Value, roi: Operand | None = None, scales: Operand | None = None, sizes: Operand | None = None, *,
+    mode: str = "nearest", coordinates: str | None = None, rounding: str | None = None,
 ) -> Value:  # fmt: skip
     """Opset 10 has no regions: its second input are the scales."""
+    op, scale = b.operator, None
     if op.version < 11 and op.kind == "Resize":
         scales = roi
     if op.kind == "Upsample":
         old = [1, 1, *(op.attributes.get(name, 1.0) for name in ("height_scale", "width_scale"))]
         scales = roi if roi is not None else np.array(op.attributes.get("scales", old))
-    scale = None
     if sizes is not None:
         target = integers(sizes)
     else:
@@ -213,399 +151,232 @@ def resize(
         scale = (factors[-2], factors[-1])
     if x.rank != 4 or len(target) != 4 or target[1] != x.shape[1]:
         raise UnsupportedError(f"{x.shape} becomes {tuple(target)}.", "Other heights and widths.")
-    old = "asymmetric" if op.version < 11 else "half_pixel"
+    old_names = ("asymmetric", "floor") if op.version < 11 else ("half_pixel", "round_prefer_floor")
     return operators.resize(
-        b, x, (target[2], target[3]), op.attributes.get("mode", "nearest"),
-        coordinates=op.attributes.get("coordinate_transformation_mode", old),
-        scale=scale, rounding=op.attributes.get("nearest_mode", "floor" if op.version < 11 else "round_prefer_floor"),
-        channels=CHANNELS,
+        b, x, target[2:], mode=mode, coordinates=coordinates or old_names[0], rounding=rounding or old_names[1],
+        scale=scale, channels=1,
     )  # fmt: skip
 
 
-def concat(b: Builder, op: Operator, *values: Operand) -> Operand:
-    return shapes.concatenate(b, values, op.attributes.get("axis", 1))
+def reshape(b: Builder, x: Operand, shape: Sequence[int], *, with_zeros: bool = False) -> Operand:
+    return shapes.reshape(b, x, [x.shape[axis] if n == 0 and not with_zeros else n for axis, n in enumerate(shape)])
 
 
-def reshape(b: Builder, op: Operator, x: Operand, shape: Operand | None = None) -> Operand:
-    wanted = list(op.attributes["shape"]) if shape is None else integers(shape)
-    if not op.attributes.get("allowzero", 0):
-        wanted = [x.shape[axis] if n == 0 else n for axis, n in enumerate(wanted)]
-    return shapes.reshape(b, x, wanted)
-
-
-def flatten(b: Builder, op: Operator, x: Operand) -> Operand:
-    axis = op.attributes.get("axis", 1)
+def flatten(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
     axis = axis + len(x.shape) if axis < 0 else axis
-    return shapes.reshape(b, x, (int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:]))))
-
-
-def transpose(b: Builder, op: Operator, x: Operand) -> Operand:
-    return shapes.transpose(b, x, op.attributes.get("perm") or range(len(x.shape))[::-1])
-
-
-def squeeze(b: Builder, op: Operator, x: Operand, axes: Operand | None = None) -> Operand:
-    return shapes.squeeze(b, x, op.attributes.get("axes") if axes is None else integers(axes))
-
-
-def unsqueeze(b: Builder, op: Operator, x: Operand, axes: Operand | None = None) -> Operand:
-    return shapes.unsqueeze(b, x, op.attributes["axes"] if axes is None else integers(axes))
+    return shapes.reshape(b, x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
 def slices(
-    b: Builder, op: Operator, x: Operand, starts: Operand | None = None, ends: Operand | None = None,
-    axes: Operand | None = None, steps: Operand | None = None,
+    b: Builder, x: Operand, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None,
+    steps: Sequence[int] | None = None,
 ) -> Operand:  # fmt: skip
-    begin = op.attributes["starts"] if starts is None else integers(starts)
-    end = op.attributes["ends"] if ends is None else integers(ends)
-    where = op.attributes.get("axes") if axes is None else integers(axes)
-    step = [1] * len(begin) if steps is None else integers(steps)
-    for axis, first, last, by in zip(where or range(len(begin)), begin, end, step, strict=True):
+    steps = [1] * len(starts) if steps is None else steps
+    for axis, first, last, by in zip(axes or range(len(starts)), starts, ends, steps, strict=True):
         if by == 0:
             raise UnsupportedError("A slice with step 0.")
-        last = None if by < 0 and last < -x.shape[axis] else last  # in front of the first
-        x = shapes.slice_axis(b, x, axis, first, last, by)
+        end = None if by < 0 and last < -x.shape[axis] else last  # in front of the first
+        x = shapes.slice_axis(b, x, axis, first, end, by)
     return x
 
 
-def split(b: Builder, op: Operator, x: Operand, sizes: Operand | None = None) -> tuple[Operand, ...]:
-    axis = op.attributes.get("axis", 0)
-    parts = op.attributes.get("split") if sizes is None else integers(sizes)
-    if not parts:
-        count, n = op.attributes.get("num_outputs", len(op.outputs)), x.shape[axis]
-        size = -(-n // count)
-        parts = [size] * (n // size) + ([n % size] if n % size else [])
-    return shapes.split(b, x, axis, parts)
-
-
-def gather(b: Builder, op: Operator, x: Operand, indices: Operand) -> Operand:
-    return shapes.gather(b, x, indices, op.attributes.get("axis", 0))
+def split(b: Builder, x: Operand, sizes: Sequence[int] | None = None, *, axis: int = 0, count: int) -> Any:
+    if sizes:
+        return shapes.split(b, x, sizes, axis=axis)
+    return shapes.pieces(b, x, size=-(-x.shape[axis] // count), axis=axis)
 
 
 def pad(
-    b: Builder, op: Operator, x: Operand, pads: Operand | None = None, value: Operand | None = None,
-    axes: Operand | None = None,
+    b: Builder, x: Operand, pads: Sequence[int], value: float = 0.0, axes: Sequence[int] | None = None, *,
+    mode: str = "constant",
 ) -> Operand:  # fmt: skip
-    sizes = op.attributes.get("pads", op.attributes.get("paddings")) if pads is None else integers(pads)
-    number = op.attributes.get("value", 0.0) if value is None else float(known(value, "value").reshape(()))
     rank = len(x.shape)
-    where = range(rank) if axes is None else [axis % rank for axis in integers(axes)]
-    sides: list[Pair] = [(0, 0)] * rank
+    where = range(rank) if axes is None else [axis % rank for axis in axes]
+    sides = [(0, 0)] * rank
     for n, axis in enumerate(where):
-        sides[axis] = (int(sizes[n]), int(sizes[n + len(where)]))
-    mode = op.attributes.get("mode", "constant")
-    if mode not in ("constant", "edge", "reflect"):
-        raise UnsupportedError(f"mode='{mode}'.", "constant, edge or reflect.")
-    return operators.pad(b, x, sides, number, mode)
+        sides[axis] = (int(pads[n]), int(pads[n + len(where)]))
+    return operators.pad(b, x, sides, value, mode=mode)
 
 
-def cast(b: Builder, op: Operator, x: Operand) -> Operand:
-    import onnx
-
-    kind = onnx.helper.tensor_dtype_to_np_dtype(op.attributes["to"])
-    if isinstance(x, np.ndarray):
-        return x.astype(kind)
-    return operators.as_type(b, x, kind.name)
-
-
-def constant(b: Builder, op: Operator) -> Operand:
+def constant(b: Builder) -> Operand:
     for name, kind in (("value", None), ("value_float", np.float32), ("value_floats", np.float32),
                        ("value_int", np.int64), ("value_ints", np.int64)):  # fmt: skip
-        if name in op.attributes:
-            return np.asarray(op.attributes[name], kind)
+        if name in b.operator.attributes:
+            return np.asarray(b.operator.attributes[name], kind)
     raise UnsupportedError("A constant that is no number.")
 
 
-def constant_of_shape(b: Builder, op: Operator, shape: Operand) -> Operand:
-    value = np.asarray(op.attributes.get("value", np.zeros(1, np.float32))).reshape(-1)
-    return filled(tuple(integers(shape)), value[0])
+def shape_of(b: Builder, x: Operand, *, start: int = 0, end: int | None = None) -> Operand:
+    return shapes.shape_of(b, x)[start:end]
 
 
-def shape_of(b: Builder, op: Operator, x: Operand) -> Operand:
-    return shapes.shape_of(x)[op.attributes.get("start", 0) : op.attributes.get("end")]
-
-
-def arange(b: Builder, op: Operator, start: Operand, limit: Operand, delta: Operand) -> Operand:
-    first, last, step = (known(x, "limit").item() for x in (start, limit, delta))
-    check_size((int(max((last - first) // step, 0)),))
-    return np.arange(first, last, step)
-
-
-def expand(b: Builder, op: Operator, x: Operand, shape: Operand) -> Operand:
-    return shapes.expand(b, x, integers(shape))
-
-
-def dequantize(b: Builder, op: Operator, x: Operand, scale: np.ndarray, zero: np.ndarray | None = None) -> Operand:
+def dequantize(b: Builder, x: Operand, scale: Array, zero: Array | None = None, *, axis: int = 1) -> Operand:
     """Constants become numbers again; values already are."""
     if isinstance(x, Value):
         return x
-    axis = op.attributes.get("axis", 1) % max(x.ndim, 1)
-    shape = [-1 if n == axis else 1 for n in range(x.ndim)] if scale.size > 1 else []
+    shape = [-1 if n == axis % max(x.ndim, 1) else 1 for n in range(x.ndim)] if scale.size > 1 else []
     offset = 0 if zero is None else zero.astype(np.int64).reshape(shape)
     return ((x.astype(np.int64) - offset) * scale.reshape(shape)).astype(np.float32)
 
 
-def quantize(b: Builder, op: Operator, x: Operand, scale: np.ndarray, zero: np.ndarray | None = None) -> Operand:
+def quantize(b: Builder, x: Operand, scale: Array, zero: Array | None = None) -> Operand:
     if isinstance(x, np.ndarray):
         raise UnsupportedError("A constant is quantized.", "Constants that are integers in the file.")
     zero = np.zeros(scale.shape, np.uint8) if zero is None else zero
     quantization = Quantization(scale.reshape(-1), zero.reshape(-1), dtype=str(zero.dtype))
-    return b.saturated(x, op.outputs[0], quantization)
+    return b.saturated(x, b.operator.outputs[0], quantization)
 
 
-def depth_to_space(b: Builder, op: Operator, x: Value) -> Operand:
-    n, c, h, w = x.shape
-    s = op.attributes["blocksize"]
-    if op.attributes.get("mode", "DCR") == "DCR":
-        y = shapes.transpose(b, shapes.reshape(b, x, (n, s, s, c // s**2, h, w)), (0, 3, 4, 1, 5, 2))
-    else:
-        y = shapes.transpose(b, shapes.reshape(b, x, (n, c // s**2, s, s, h, w)), (0, 1, 4, 2, 5, 3))
-    return shapes.reshape(b, y, (n, c // s**2, h * s, w * s))
+def image_scaler(b: Builder, x: Operand, *, scale: float = 1.0, bias: Any = (0.0,)) -> Operand:
+    """Before opset 10: x * scale, and a bias for each channel."""
+    return operators.add(b, operators.scale(b, x, scale), np.asarray(bias, np.float32).reshape(-1, 1, 1))
 
 
-def space_to_depth(b: Builder, op: Operator, x: Value) -> Operand:
-    n, c, h, w = x.shape
-    s = op.attributes["blocksize"]
-    y = shapes.transpose(b, shapes.reshape(b, x, (n, c, h // s, s, w // s, s)), (0, 3, 5, 1, 2, 4))
-    return shapes.reshape(b, y, (n, c * s * s, h // s, w // s))
+def logical_not(b: Builder, x: Operand) -> Operand:
+    return operators.compare(b, x, np.zeros((), np.float32), kind="equal")
 
 
-def relu(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.activation(b, x, ReLU())
+def _dtype(op: Operator, x: Any) -> str:
+    import onnx
+
+    return onnx.helper.tensor_dtype_to_np_dtype(op.attributes["to"]).name
 
 
-def clip(b: Builder, op: Operator, x: Operand, low: Operand | None = None, high: Operand | None = None) -> Operand:
-    smallest = op.attributes.get("min") if low is None else float(known(low, "minimum").reshape(()))
-    largest = op.attributes.get("max") if high is None else float(known(high, "maximum").reshape(()))
-    ends = (float(np.finfo(np.float32).min), float(np.finfo(np.float32).max))  # no limits
-    return operators.clip(b, x, *(None if limit in ends else limit for limit in (smallest, largest)))
-
-
-def hard_sigmoid(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.hard_sigmoid(b, x, op.attributes.get("alpha", 0.2), op.attributes.get("beta", 0.5))
-
-
-def swish(b: Builder, op: Operator, x: Operand) -> Operand:
-    if op.attributes.get("alpha", 1.0) != 1:
-        raise UnsupportedError("Swish with another alpha than 1.", "x * sigmoid(x).")
-    return operators.activation(b, x, "SiLU")
-
-
-def prelu(b: Builder, op: Operator, x: Value, slope: np.ndarray) -> Value:
-    return operators.prelu(b, x, known(slope, "slope"))
-
-
-def _softmax(kind: Softmax | LogSoftmax):
-    """Before opset 13 it is over all axes from `axis` on."""
-
-    def handler(b: Builder, op: Operator, x: Operand) -> Operand:
-        if op.version >= 13:
-            return operators.softmax(b, x, op.attributes.get("axis", -1), kind)
-        axis, shape = op.attributes.get("axis", 1) % len(x.shape), x.shape
-        flat = shapes.reshape(b, x, (*shape[:axis], -1)) if axis < len(shape) - 1 else x
-        return shapes.reshape(b, operators.softmax(b, flat, -1, kind), shape)
-
-    return handler
-
-
-def selu(b: Builder, op: Operator, x: Operand) -> Operand:
-    given = [op.attributes.get(name, default) for name, default in (("alpha", 1.6732632), ("gamma", 1.0507010))]
-    if not np.allclose(given, (1.6732632, 1.0507010), rtol=1e-4):
-        raise UnsupportedError(f"Selu with alpha={given[0]}, gamma={given[1]}.", "The default numbers.")
-    return operators.activation(b, x, "SELU")
-
-
-def _reduction(kind: type, before=None, after=None):
-    """A sum, mean or maximum; `before` and `after`: functions of what is reduced, and of the result."""
-
-    def reduce(b: Builder, op: Operator, x: Operand, axes: Operand | None = None) -> Operand:
-        x = before(b, x) if before else x
-        y = plain(b, op, x, axes)
-        return after(b, y) if after else y
-
-    def plain(b: Builder, op: Operator, x: Operand, axes: Operand | None) -> Operand:
-        chosen = op.attributes.get("axes") if axes is None else integers(axes)
-        if not chosen and op.attributes.get("noop_with_empty_axes", 0):
-            return x
-        if not chosen and isinstance(x, Value) and x.batch_axis is not None:
-            chosen = range(len(x.shape)) if x.batch > 1 else None
-        return operators.reduce(b, x, kind, chosen or None, keepdims=bool(op.attributes.get("keepdims", 1)))
-
-    return reduce
-
-
-def _absolute(b: Builder, x: Operand) -> Operand:
-    return operators.activation(b, x, "Abs")
-
-
-def _squared(b: Builder, x: Operand) -> Operand:
-    return operators.power(b, x, 2.0)
-
-
-def _negative(b: Builder, x: Operand) -> Operand:
-    return operators.scale(b, x, -1.0)
-
-
-def dropout(b: Builder, op: Operator, x: Operand, *_: Operand) -> Operand:
-    return x
-
-
-def identity(b: Builder, op: Operator, x: Operand, *_: Operand) -> Operand:
-    return x
-
-
-def variadic(function):
-    """Operators of any number of inputs, pairwise."""
-
-    def handler(b: Builder, op: Operator, first: Operand, *others: Operand) -> Operand:
-        for other in others:
-            first = function(b, first, other)
-        return first
-
-    return handler
-
-
-def _binary(function):
+class _Form(Form):
     """Before opset 7 `axis` says which axis of x is the first of y."""
 
-    def handler(b: Builder, op: Operator, x: Operand, y: Operand) -> Operand:
-        if op.version < 7 and op.attributes.get("broadcast") and "axis" in op.attributes:
-            missing = len(x.shape) - op.attributes["axis"] % len(x.shape) - len(y.shape)
-            y = shapes.reshape(b, y, (*y.shape, *(1,) * missing))
-        return function(b, x, y)
-
-    return handler
-
-
-def image_scaler(b: Builder, op: Operator, x: Operand) -> Operand:
-    """Before opset 10: x * scale, and a bias for each channel."""
-    bias = np.asarray(op.attributes.get("bias") or [0.0], np.float32).reshape(-1, 1, 1)
-    return operators.add(b, operators.scale(b, x, op.attributes.get("scale", 1.0)), bias)
+    def operands(self, b: Builder, inputs: Sequence[Operand | None]) -> dict[str, Any]:
+        given, a = super().operands(b, inputs), b.operator.attributes
+        if b.operator.version < 7 and a.get("broadcast") and "axis" in a and "y" in given:
+            x, y = given["x"], given["y"]
+            missing = len(x.shape) - a["axis"] % len(x.shape) - len(y.shape)
+            given["y"] = shapes.reshape(b, y, (*y.shape, *(1,) * missing))
+        return given
 
 
-def _unary(kind: str, *names: tuple[str, str, float]):
-    """An activation; `names`: (attribute, argument of the op, default)."""
-
-    def handler(b: Builder, op: Operator, x: Operand) -> Operand:
-        return operators.activation(
-            b, x, kind, **{argument: op.attributes.get(attribute, default) for attribute, argument, default in names}
-        )
-
-    return handler
+def _all(function: Callable[..., Any]) -> tuple[Any, ...]:
+    return partial(operators.all_of, function=function), "*values"
 
 
-def _folded(function):
-    """Operators that files apply to constants alone."""
-
-    def handler(b: Builder, op: Operator, *inputs: Operand) -> Operand:
-        if any(isinstance(x, Value) for x in inputs):
-            raise UnsupportedError("It is applied to a value.", "Constants.")
-        return np.asarray(function(*inputs))
-
-    return handler
-
-
-def _comparison(kind: str):
-    return _binary(lambda b, x, y: operators.compare(b, kind, x, y))
-
-
-def gelu(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.activation(b, x, "GELU", approximate=op.attributes.get("approximate", "none") == "tanh")
-
-
-def power(b: Builder, op: Operator, x: Operand, exponent: Operand) -> Operand:
-    return operators.power(b, x, float(known(exponent, "exponent").reshape(())))
-
-
-HANDLERS = {
-    "Abs": _unary("Abs"),
-    "Add": _binary(operators.add),
-    "And": _binary(operators.multiply),
-    "AveragePool": average_pool,
-    "BatchNormalization": batchnorm,
-    "Cast": cast,
-    "Ceil": _folded(np.ceil),
-    "Clip": clip,
-    "Concat": concat,
-    "Constant": constant,
-    "ConstantOfShape": constant_of_shape,
-    "Conv": conv,
-    "ConvTranspose": conv_transpose,
-    "DepthToSpace": depth_to_space,
-    "DequantizeLinear": dequantize,
-    "Div": _binary(operators.divide),
-    "Dropout": dropout,
-    "Elu": _unary("ELU", ("alpha", "alpha", 1.0)),
-    "Equal": _comparison("equal"),
-    "Exp": _unary("Exp"),
-    "Expand": expand,
-    "Flatten": flatten,
-    "Floor": _folded(np.floor),
-    "Gather": gather,
-    "Gelu": gelu,
-    "Gemm": gemm,
-    "GlobalAveragePool": global_average_pool,
-    "GlobalMaxPool": global_max_pool,
-    "GroupNormalization": group_normalization,
-    "Greater": _comparison("greater"),
-    "GreaterOrEqual": _comparison("greater_equal"),
-    "HardSigmoid": hard_sigmoid,
-    "HardSwish": _unary("HardSwish"),
-    "Identity": identity,
-    "ImageScaler": image_scaler,
-    "InstanceNormalization": instance_normalization,
-    "LayerNormalization": layer_normalization,
-    "LRN": local_response,
-    "Less": _comparison("less"),
-    "LessOrEqual": _comparison("less_equal"),
-    "LeakyRelu": _unary("LeakyReLU", ("alpha", "negative_slope", 0.01)),
-    "Log": _unary("Log"),
-    "LogSoftmax": _softmax(LogSoftmax()),
-    "LpNormalization": lp_normalization,
-    "MatMul": matmul,
-    "Max": variadic(lambda b, x, y: operators.extreme(b, x, y, True)),
-    "MaxPool": max_pool,
-    "Min": variadic(lambda b, x, y: operators.extreme(b, x, y, False)),
-    "Mish": _unary("Mish"),
-    "Mul": _binary(operators.multiply),
-    "Not": lambda b, op, x: operators.compare(b, "equal", x, np.zeros((), np.float32)),
-    "Neg": lambda b, op, x: operators.scale(b, x, -1.0),
-    "Or": _binary(lambda b, x, y: operators.extreme(b, x, y, True)),
-    "PRelu": prelu,
-    "Pad": pad,
-    "Pow": power,
-    "QuantizeLinear": quantize,
-    "Range": arange,
-    "Reciprocal": _unary("Reciprocal"),
-    "ReduceL1": _reduction(Sum, _absolute),
-    "ReduceL2": _reduction(Sum, _squared, lambda b, x: operators.power(b, x, 0.5)),
-    "ReduceMax": _reduction(Max),
-    "ReduceMean": _reduction(Mean),
-    "ReduceMin": _reduction(Max, _negative, _negative),
-    "ReduceSum": _reduction(Sum),
-    "ReduceSumSquare": _reduction(Sum, _squared),
-    "Relu": relu,
-    "Reshape": reshape,
-    "Resize": resize,
-    "Selu": selu,
-    "Shape": shape_of,
-    "Sigmoid": _unary("Sigmoid"),
-    "Slice": slices,
-    "Softmax": _softmax(Softmax()),
-    "Softplus": _unary("Softplus"),
-    "Softsign": _unary("Softsign"),
-    "SpaceToDepth": space_to_depth,
-    "Split": split,
-    "Sqrt": _unary("Sqrt"),
-    "Squeeze": squeeze,
-    "Sub": _binary(operators.subtract),
-    "Sum": variadic(operators.add),
-    "Swish": swish,
-    "Tanh": _unary("Tanh"),
-    "Transpose": transpose,
-    "Unsqueeze": unsqueeze,
-    "Upsample": resize,
-    "Where": lambda b, op, condition, x, y: operators.where(b, condition, x, y),
-}  # fmt: skip
+HANDLERS = forms(
+    {
+        "Abs": Abs,
+        "Add": operators.add,
+        "And": operators.multiply,
+        "AveragePool": operators.average_pool,
+        "BatchNormalization": (
+            operators.batchnorm,
+            {"training_mode": Only(0, "An export for inference; edgelearn trains it all the same."),
+             "spatial": Only(1, "Statistics of channels.", "Statistics of each pixel (spatial=0).")},
+        ),
+        "Cast": operators.as_type,
+        "Ceil": partial(shapes.folded, function=np.ceil),
+        "Clip": (operators.clip, {"low": "min", "high": "max"}),
+        "Concat": (shapes.concatenate, {"axis": "axis=1"}),
+        "Constant": constant,
+        "ConstantOfShape": (
+            shapes.fill, "shape", {"value": lambda op, x: np.ravel(op.attributes.get("value", np.float32(0)))[:1]}
+        ),
+        "Conv": (operators.conv, "x kernel:OIHW bias", {"groups": "group=1"}),
+        "ConvTranspose": (
+            operators.transposed_conv, "x kernel:IOHW bias",
+            {"groups": "group=1", "output_padding": "output_padding=0",
+             "padding": _transposed_padding},
+        ),
+        "DepthToSpace": (
+            shapes.depth_to_space, {"pixels_first": lambda op, x: op.attributes.get("mode", "DCR") == "DCR"}
+        ),
+        "DequantizeLinear": dequantize,
+        "Div": operators.divide,
+        "Dropout": operators.identity,
+        "Elu": (ELU, {"alpha": "alpha=1.0"}),
+        "Equal": operators.COMPARISONS["equal"],
+        "Exp": Exp,
+        "Expand": shapes.expand,
+        "Flatten": flatten,
+        "Floor": partial(shapes.folded, function=np.floor),
+        "Gather": shapes.gather,
+        "Gelu": (GELU, {"approximate": lambda op, x: op.attributes.get("approximate") == "tanh"}),
+        "Gemm": (gemm, {"alpha": "alpha", "beta": "beta"}),
+        "GlobalAveragePool": operators.global_pool,
+        "GlobalMaxPool": partial(operators.global_pool, kind=Max),
+        "GroupNormalization": (group_normalization, {"groups": "num_groups"}),
+        "Greater": operators.COMPARISONS["greater"],
+        "GreaterOrEqual": operators.COMPARISONS["greater_equal"],
+        "HardSigmoid": (operators.hard_sigmoid, {"slope": "alpha=0.2", "shift": "beta=0.5"}),
+        "HardSwish": HardSwish,
+        "Identity": operators.identity,
+        "ImageScaler": (image_scaler, {"scale": "scale", "bias": "bias"}),
+        "InstanceNormalization": operators.group_normalization,
+        "LayerNormalization": (
+            operators.layer_normalization,
+            {"axes": lambda op, x: range(x.axis(op.attributes.get("axis", -1)), x.rank)},
+        ),
+        "LRN": (
+            operators.local_response,
+            {"size": "size", "alpha": "alpha=1e-4", "beta": "beta=0.75", "bias": "bias=1.0", "average": True},
+        ),
+        "Less": operators.COMPARISONS["less"],
+        "LessOrEqual": operators.COMPARISONS["less_equal"],
+        "LeakyRelu": (LeakyReLU, {"negative_slope": "alpha=0.01"}),
+        "Log": Log,
+        "LogSoftmax": partial(softmax, op=LogSoftmax()),
+        "LpNormalization": (operators.unit_length, {"p": Only(2, "p=2.")}),
+        "MatMul": operators.matmul,
+        "Max": _all(operators.maximum),
+        "MaxPool": operators.max_pool,
+        "Min": _all(operators.minimum),
+        "Mish": Mish,
+        "Mul": operators.multiply,
+        "Not": logical_not,
+        "Neg": operators.negative,
+        "Or": operators.maximum,
+        "PRelu": operators.prelu,
+        "Pad": (pad, {"mode": "mode"}),
+        "Pow": operators.power,
+        "QuantizeLinear": quantize,
+        "Range": shapes.arange,
+        "Reciprocal": Reciprocal,
+        "ReduceL1": partial(reduced, kind=Sum, before=Abs()),
+        "ReduceL2": partial(reduced, kind=Sum, before=Square(), after=Sqrt()),
+        "ReduceMax": partial(reduced, kind=Max),
+        "ReduceMean": partial(reduced, kind=Mean),
+        "ReduceMin": smallest,
+        "ReduceSum": partial(reduced, kind=Sum),
+        "ReduceSumSquare": partial(reduced, kind=Sum, before=Square()),
+        "Relu": ReLU,
+        "Reshape": (reshape, {"shape": "shape"}),
+        "Resize": resize,
+        "Selu": (
+            SELU, {"alpha": Only(1.6732632, "The default numbers."), "gamma": Only(1.0507010, "The default numbers.")}
+        ),
+        "Shape": shape_of,
+        "Sigmoid": Sigmoid,
+        "Slice": slices,
+        "Softmax": partial(softmax, op=Softmax()),
+        "Softplus": Softplus,
+        "Softsign": Softsign,
+        "SpaceToDepth": shapes.space_to_depth,
+        "Split": (split, {"sizes": "split"}),
+        "Sqrt": Sqrt,
+        "Squeeze": shapes.squeeze,
+        "Sub": operators.subtract,
+        "Sum": _all(operators.add),
+        "Swish": (SiLU, {"alpha": Only(1, "x * sigmoid(x).")}),
+        "Tanh": Tanh,
+        "Transpose": (shapes.transpose, {"order": "perm"}),
+        "Unsqueeze": shapes.unsqueeze,
+        "Upsample": resize,
+        "Where": operators.where,
+    },
+    form=_Form, channels=1, strides="strides=1", dilation="dilations", padding=_padding, size=_window, axis="axis",
+    axes="axes", keepdims="keepdims=1", kept="noop_with_empty_axes", epsilon="epsilon=1e-5", momentum="momentum=0.9",
+    ceil="ceil_mode", counts_padding="count_include_pad", block="blocksize", dtype=_dtype, starts="starts", ends="ends",
+    start="start", end="end", with_zeros="allowzero", turn_x="transA", turn_y="transB", value="value", mode="mode",
+    coordinates="coordinate_transformation_mode", rounding="nearest_mode",
+    pads=lambda op, x: op.attributes.get("pads", op.attributes.get("paddings")),
+    count=lambda op, x: op.attributes.get("num_outputs", len(op.outputs)),
+)  # fmt: skip
 
 NEAREST = {
     "GRU": "Convolutions over time (DS-CNN, BC-ResNet).",

@@ -18,6 +18,7 @@ import io
 import zipfile
 import zlib
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,32 +26,14 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import LocalResponseNormalization, Max, Mean, ReLU, Sum
+from edgelearn.ops import ELU, GELU, Abs, Exp, HardSwish, LeakyReLU, Log, ReLU, Rsqrt, Sigmoid, Sqrt, Square, Tanh
 
-from . import operators, shapes, tensorflow
-from .builder import Builder, Value, check_size
+from . import operators, shapes
+from .builder import Builder, Operand, Value
 from .canonical import ForeignGraph, Operator, Quantization, TensorInfo, fuse_dilated
 from .formats import GraphReader, graph_format, register
+from .forms import Only, forms
 from .litert import run
-from .tensorflow import (
-    Operand,
-    add_n,
-    binary,
-    computed,
-    constant_only,
-    expand_dims,
-    filled_with,
-    integers,
-    known,
-    padded,
-    power,
-    same,
-    shape_of,
-    slices,
-    split_v,
-    transpose,
-    unary,
-)
 from .wire import Buffer, Table
 
 _NAMES = """
@@ -146,330 +129,157 @@ def _parse(text: str) -> list[tuple[str, int, str, int]]:
 OPTIONS = {operator: _parse(text) for operator, text in _OPTIONS.items()}
 
 
-DTYPES = {number: name for number, name in TYPES.items() if name not in ("string", "resource", "variant")}
+Array = np.ndarray  # a constant
+DTYPES = {number: {"int4": "int8", "bfloat16": "float32"}.get(name, name) for number, name in TYPES.items()}
 
 
-ACTIVATIONS = {
-    "relu": lambda b, x: operators.activation(b, x, ReLU()),
-    "relu6": lambda b, x: operators.clip(b, x, 0, 6),
-    "relu_n1_to_1": lambda b, x: operators.clip(b, x, -1, 1),
-    "tanh": lambda b, x: operators.activation(b, x, "Tanh"),
-}
-
-
-def fused(b: Builder, op: Operator, x: Operand) -> Operand:
-    """The activation that an operator ends in."""
+def _activated(b: Builder, op: Operator, x: Operand) -> Operand:
+    """The activation in which an operator ends."""
     name = op.attributes.get("activation", "none")
     if name == "none":
         return x
-    if name not in ACTIVATIONS:
-        raise UnsupportedError(f"Activation '{name}'.", f"One of {', '.join(ACTIVATIONS)}.")
+    if name.upper() not in HANDLERS:
+        raise UnsupportedError(f"Activation '{name}'.", "One of relu, relu6, relu_n1_to_1, tanh.")
     with b.part(name):
-        return ACTIVATIONS[name](b, x)
+        return HANDLERS[name.upper()].apply(b, op, {"x": x})
 
 
-def _window(op: Operator) -> dict:
-    strides = op.attributes["stride_h"], op.attributes["stride_w"]
-    dilation = op.attributes.get("dilation_h", 1), op.attributes.get("dilation_w", 1)
-    if min(*strides, *dilation) < 1:
-        raise FormatError(f"{op.kind} '{op.name}' has strides {strides} and dilation {dilation}: the file is damaged.")
-    return {"strides": strides, "padding": op.attributes["padding"], "dilation": dilation}
-
-
-def conv(b: Builder, op: Operator, x: Operand, kernel: Operand, bias: Operand | None = None) -> Operand:
-    """The kernel is (filters, height, width, channels of a group)."""
-    x, array = computed(x), known(kernel, "kernel").transpose(1, 2, 3, 0)
-    groups = x.shape[-1] // max(array.shape[2], 1)
-    bias = None if bias is None else known(bias, "bias")
-    return fused(b, op, operators.conv(b, x, array, bias, groups=groups, **_window(op)))
-
-
-def depthwise(b: Builder, op: Operator, x: Operand, kernel: Operand, bias: Operand | None = None) -> Operand:
-    """The kernel is (1, height, width, channels * multiplier)."""
-    x, array = computed(x), known(kernel, "kernel")
-    channels = x.shape[-1]
-    array = array.reshape(*array.shape[1:3], channels, array.shape[3] // channels)
-    bias = None if bias is None else known(bias, "bias")
-    return fused(b, op, tensorflow.depthwise(b, x, array, bias, **_window(op)))
-
-
-def transposed_conv(
-    b: Builder, op: Operator, shape: Operand, kernel: Operand, x: Operand, bias: Operand | None = None
-) -> Operand:
-    """The kernel is (filters, height, width, channels); `shape` is that of the output."""
-    x, array = computed(x), known(kernel, "kernel").transpose(1, 2, 3, 0)
-    window, wanted = _window(op), integers(shape)[1:3]
-    array_bias = None if bias is None else known(bias, "bias")
-    padding, more = window["padding"], None
-    if padding == "valid":  # rows and columns that no kernel reaches may be cut off, or be more than Keras's
-        ends = zip(wanted, x.shape[1:3], window["strides"], array.shape[:2], strict=True)
-        padding, more = ((0, 0), (0, 0)), [n - (size - 1) * stride - reach for n, size, stride, reach in ends]
-        if min(more) < 0:
-            raise UnsupportedError(f"An output of {tuple(wanted)}, which cuts the kernels off.", "Keras's sizes.")
-        more = more[0], more[1]
-    y = operators.transposed_conv(
-        b, x, array, array_bias, strides=window["strides"], padding=padding, output_padding=more
-    )  # fmt: skip
-    if list(y.shape[1:]) != integers(shape)[1:]:
-        raise UnsupportedError(f"An output of {tuple(integers(shape))}; expected {y.shape}.", "Keras's sizes.")
-    return fused(b, op, y)
-
-
-def biased_transposed_conv(b: Builder, op: Operator, x: Operand, kernel: Operand, bias: Operand) -> Operand:
-    """MediaPipe's Convolution2DTransposeBias; the kernel is (filters, height, width, channels). Its options are three
-    integers: padding (1: same) and strides (width, height)."""
-    x, array = computed(x), known(kernel, "kernel").transpose(1, 2, 3, 0)
-    if len(op.attributes["options"]) < 12:
-        raise FormatError(f"{op.kind} '{op.name}' has options of {len(op.attributes['options'])} bytes, not 12.")
-    padding, width, height = np.frombuffer(op.attributes["options"], "<i4", 3).tolist()
+def biased_transposed_conv(b: Builder, x: Value, kernel: Array, bias: Array, *, options: Any) -> Operand:
+    """MediaPipe's Convolution2DTransposeBias. Its options are three integers: padding (1: same) and strides (width,
+    height)."""
+    op = b.operator
+    if len(options) < 12:
+        raise FormatError(f"{op.kind} '{op.name}' has options of {len(options)} bytes, not 12.")
+    padding, width, height = np.frombuffer(options, "<i4", 3).tolist()
     if min(width, height) < 1:
         raise FormatError(f"{op.kind} '{op.name}' has strides {(height, width)}: the file is damaged.")
     sides = []
-    for n, stride, size in zip(x.shape[1:3], (height, width), array.shape, strict=False):
+    for n, stride, size in zip(x.shape[1:3], (height, width), kernel.shape, strict=False):
         cut = max(0, size - (n - 1) % stride - 1) if padding == 1 else 0
         sides.append((cut // 2, cut - cut // 2))
     return operators.transposed_conv(
-        b, x, array, known(bias, "bias"), strides=(height, width), padding=(sides[0], sides[1]), output_padding=(0, 0)
+        b, x, kernel, bias, strides=(height, width), padding=(sides[0], sides[1]), output_padding=(0, 0)
     )
 
 
-def fully_connected(b: Builder, op: Operator, x: Operand, kernel: Operand, bias: Operand | None = None) -> Operand:
-    """The kernel is (units, features)."""
-    array = known(kernel, "kernel")
-    if op.attributes["weights_format"]:
-        raise UnsupportedError("Shuffled weights.", "The default format of weights.")
-    x = computed(x)
-    if not op.attributes["keep_num_dims"] and (len(x.shape) != 2 or x.shape[-1] != array.shape[1]):
-        x = computed(shapes.reshape(b, x, (-1, array.shape[1])))
-    return fused(b, op, operators.dense(b, x, array.T, None if bias is None else known(bias, "bias")))
+def fully_connected(b: Builder, x: Value, kernel: Array, bias: Array | None = None, *, keeps_axes: bool) -> Operand:
+    if not keeps_axes and (len(x.shape) != 2 or x.shape[-1] != kernel.shape[0]):
+        x = shapes.reshape(b, x, (-1, kernel.shape[0]))  # type: ignore[assignment]
+    return operators.dense(b, x, kernel, bias)
 
 
-def batch_matmul(b: Builder, op: Operator, x: Operand, y: Operand) -> Operand:
-    x = shapes.turn(b, x) if op.attributes["adj_x"] else x
-    return operators.matmul(b, x, shapes.turn(b, y) if op.attributes["adj_y"] else y)
+def softmax(b: Builder, x: Operand, *, beta: float) -> Operand:
+    return operators.softmax(b, x if beta == 1 else operators.scale(b, x, beta))
 
 
-def _arithmetic(function):
-    return lambda b, op, x, y: fused(b, op, function(b, x, y))
+def logical_not(b: Builder, x: Operand) -> Operand:
+    return operators.scale(b, x, -1.0, 1.0) if isinstance(x, Value) else ~x
 
 
-def average_pool(b: Builder, op: Operator, x: Operand) -> Operand:
-    size, window = (op.attributes["filter_h"], op.attributes["filter_w"]), _window(op)
-    return fused(b, op, operators.average_pool(b, computed(x), size, window["strides"], window["padding"]))
-
-
-def max_pool(b: Builder, op: Operator, x: Operand) -> Operand:
-    size, window = (op.attributes["filter_h"], op.attributes["filter_w"]), _window(op)
-    return fused(b, op, operators.max_pool(b, computed(x), size, window["strides"], window["padding"]))
-
-
-def _reduction(kind: type):
-    def reduce(b: Builder, op: Operator, x: Operand, axes: Operand) -> Operand:
-        return operators.reduce(b, x, kind, integers(axes, "axes"), keepdims=bool(op.attributes["keep_dims"]))
-
-    return reduce
-
-
-def concatenate(b: Builder, op: Operator, *values: Operand) -> Operand:
-    return fused(b, op, shapes.concatenate(b, values, op.attributes["axis"]))
-
-
-def reshape(b: Builder, op: Operator, x: Operand, shape: Operand | None = None) -> Operand:
-    return shapes.reshape(b, x, op.attributes["shape"] if shape is None else integers(shape))
-
-
-def squeeze(b: Builder, op: Operator, x: Operand) -> Operand:
-    return shapes.squeeze(b, x, op.attributes["axes"] or None)
-
-
-def split(b: Builder, op: Operator, axis: Operand, x: Operand) -> tuple[Operand, ...]:
-    (place,), count = integers(axis, "axis"), op.attributes["count"]
-    if count < 1 or x.shape[place] % count:
-        raise FormatError(f"{op.kind} '{op.name}': {count} parts of {x.shape}. The file is damaged.")
-    return shapes.split(b, x, place, [x.shape[place] // count] * count)
-
-
-def strided_slice(b: Builder, op: Operator, x: Operand, begin: Operand, end: Operand, strides: Operand) -> Operand:
-    first, last = integers(begin, "begin"), integers(end, "end")
-    if op.attributes["offset"]:
-        last = [a + z for a, z in zip(first, last, strict=True)]
-    return tensorflow.strided_slice(b, x, first, last, integers(strides, "strides"), op.attributes)
-
-
-def pack(b: Builder, op: Operator, *values: Operand) -> Operand:
-    return tensorflow.pack(b, values, op.attributes["axis"])
-
-
-def unpack(b: Builder, op: Operator, x: Operand) -> tuple[Operand, ...]:
-    return tensorflow.unpack(b, x, op.attributes["axis"])
-
-
-def gather(b: Builder, op: Operator, x: Operand, indices: Operand) -> Operand:
-    if op.attributes["batch_dims"]:
-        raise UnsupportedError("Gather with batch_dims.", "Gather along one axis.")
-    return shapes.gather(b, x, indices, op.attributes["axis"])
-
-
-def mirror_pad(b: Builder, op: Operator, x: Operand, sides: Operand) -> Operand:
-    return tensorflow.pad(b, x, known(sides, "paddings"), mode="symmetric" if op.attributes["mode"] else "reflect")
-
-
-def _resize(mode: str):
-    def resize(b: Builder, op: Operator, x: Operand, size: Operand) -> Operand:
-        corners, half = op.attributes["align_corners"], op.attributes["half_pixel_centers"]
-        return tensorflow.resize(b, computed(x), integers(size, "size"), mode, corners, half)
-
-    return resize
-
-
-def depth_to_space(b: Builder, op: Operator, x: Operand) -> Operand:
-    return tensorflow.depth_to_space(b, x, op.attributes["block_size"])
-
-
-def space_to_depth(b: Builder, op: Operator, x: Operand) -> Operand:
-    return tensorflow.space_to_depth(b, x, op.attributes["block_size"])
-
-
-def softmax(b: Builder, op: Operator, x: Operand) -> Operand:
-    beta = op.attributes["beta"]
-    return operators.softmax(b, x if beta == 1 else operators.scale(b, x, beta), -1)
-
-
-def local_response(b: Builder, op: Operator, x: Operand) -> Operand:
-    a = op.attributes
-    size = 2 * max(a["radius"], 0) + 1
-    return operators.local_response(b, computed(x), LocalResponseNormalization(size, a["alpha"], a["beta"], a["bias"]))
-
-
-def unit_length(b: Builder, op: Operator, x: Operand) -> Operand:
-    return fused(b, op, operators.unit_length(b, computed(x)))
-
-
-def leaky_relu(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.activation(b, x, "LeakyReLU", negative_slope=op.attributes["alpha"])
-
-
-def gelu(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.activation(b, x, "GELU", approximate=bool(op.attributes["approximate"]))
-
-
-def prelu(b: Builder, op: Operator, x: Operand, slope: Operand) -> Operand:
-    return operators.prelu(b, computed(x), known(slope, "slope"))
-
-
-def cast(b: Builder, op: Operator, x: Operand) -> Operand:
-    kind = DTYPES.get(op.attributes["out_type"], "float32")
-    kind = {"int4": "int8", "bfloat16": "float32"}.get(kind, kind)
-    return x.astype(kind) if isinstance(x, np.ndarray) else operators.as_type(b, x, kind)
-
-
-def tile(b: Builder, op: Operator, x: Operand, multiples: Operand) -> Operand:
-    counts = integers(multiples, "multiples")
-    sizes = [n * count for n, count in zip(x.shape, counts, strict=True)]
-    if isinstance(x, np.ndarray):
-        check_size(tuple(sizes))
-        return np.tile(x, counts)
-    for axis, count in enumerate(counts):
-        if count > 1 and x.shape[axis] > 1:
-            x = computed(shapes.concatenate(b, [x] * count, axis))
-    return shapes.expand(b, x, sizes)
-
-
-def select(b: Builder, op: Operator, condition: Operand, x: Operand, y: Operand) -> Operand:
-    if op.kind == "SELECT" and len(condition.shape) == 1 < len(x.shape):
+def select(b: Builder, condition: Operand, x: Operand, y: Operand) -> Operand:
+    if b.operator.kind == "SELECT" and len(condition.shape) == 1 < len(x.shape):
         raise UnsupportedError("A condition for each example.", "A condition for each value.")
     return operators.where(b, condition, x, y)
 
 
-def _compare(kind: str):
-    return binary(lambda b, x, y: operators.compare(b, kind, x, y))
-
-
-HANDLERS = {
-    "ABS": unary("Abs"),
-    "ADD": _arithmetic(operators.add),
-    "ADD_N": add_n,
-    "AVERAGE_POOL_2D": average_pool,
-    "BATCH_MATMUL": batch_matmul,
-    "BROADCAST_TO": lambda b, op, x, shape: shapes.expand(b, x, integers(shape)),
-    "CAST": cast,
-    "CONCATENATION": concatenate,
-    "CONV_2D": conv,
-    "DEPTHWISE_CONV_2D": depthwise,
-    "CUSTOM Convolution2DTransposeBias": biased_transposed_conv,
-    "DENSIFY": same,
-    "DEPTH_TO_SPACE": depth_to_space,
-    "DEQUANTIZE": same,
-    "DIV": _arithmetic(operators.divide),
-    "ELU": unary("ELU"),
-    "EQUAL": _compare("equal"),
-    "EXP": unary("Exp"),
-    "EXPAND_DIMS": expand_dims,
-    "FAKE_QUANT": same,
-    "FILL": filled_with,
-    "FULLY_CONNECTED": fully_connected,
-    "GATHER": gather,
-    "GELU": gelu,
-    "GREATER": _compare("greater"),
-    "GREATER_EQUAL": _compare("greater_equal"),
-    "HARD_SWISH": unary("HardSwish"),
-    "LEAKY_RELU": leaky_relu,
-    "LESS": _compare("less"),
-    "LESS_EQUAL": _compare("less_equal"),
-    "L2_NORMALIZATION": unit_length,
-    "LOCAL_RESPONSE_NORMALIZATION": local_response,
-    "LOG": unary("Log"),
-    "LOGICAL_AND": binary(operators.multiply),
-    "LOGICAL_NOT": lambda b, op, x: operators.scale(b, x, -1.0, 1.0) if isinstance(x, Value) else ~x,
-    "LOGICAL_OR": lambda b, op, x, y: operators.extreme(b, x, y, True),
-    "LOGISTIC": unary("Sigmoid"),
-    "LOG_SOFTMAX": lambda b, op, x: operators.log_softmax(b, x, -1),
-    "MAXIMUM": lambda b, op, x, y: operators.extreme(b, x, y, True),
-    "MAX_POOL_2D": max_pool,
-    "MEAN": _reduction(Mean),
-    "MINIMUM": lambda b, op, x, y: operators.extreme(b, x, y, False),
-    "MIRROR_PAD": mirror_pad,
-    "MUL": _arithmetic(operators.multiply),
-    "NOT_EQUAL": _compare("not_equal"),
-    "NEG": lambda b, op, x: operators.scale(b, x, -1.0),
-    "PACK": pack,
-    "PAD": padded,
-    "PADV2": padded,
-    "POW": power,
-    "PRELU": prelu,
-    "QUANTIZE": same,
-    "RANGE": constant_only(tensorflow.arange),
-    "REDUCE_MAX": _reduction(Max),
-    "REDUCE_PROD": constant_only(lambda x, axes: np.prod(x)),
-    "RELU": lambda b, op, x: operators.activation(b, x, ReLU()),
-    "RELU6": lambda b, op, x: operators.clip(b, x, 0, 6),
-    "RELU_0_TO_1": lambda b, op, x: operators.clip(b, x, 0, 1),
-    "RELU_N1_TO_1": lambda b, op, x: operators.clip(b, x, -1, 1),
-    "RESHAPE": reshape,
-    "RESIZE_BILINEAR": _resize("bilinear"),
-    "RESIZE_NEAREST_NEIGHBOR": _resize("nearest"),
-    "RSQRT": unary("Rsqrt"),
-    "SELECT": select,
-    "SELECT_V2": select,
-    "SHAPE": shape_of,
-    "SLICE": slices,
-    "SOFTMAX": softmax,
-    "SPACE_TO_DEPTH": space_to_depth,
-    "SPLIT": split,
-    "SPLIT_V": split_v,
-    "SQRT": unary("Sqrt"),
-    "SQUARE": unary("Square"),
-    "SQUARED_DIFFERENCE": binary(tensorflow.squared_difference),
-    "SQUEEZE": squeeze,
-    "STRIDED_SLICE": strided_slice,
-    "SUB": _arithmetic(operators.subtract),
-    "SUM": _reduction(Sum),
-    "TANH": unary("Tanh"),
-    "TILE": tile,
-    "TRANSPOSE": transpose,
-    "TRANSPOSE_CONV": transposed_conv,
-    "UNPACK": unpack,
-}
+HANDLERS = forms(
+    {
+        "ABS": Abs,
+        "ADD": operators.add,
+        "ADD_N": partial(operators.all_of, function=operators.add),
+        "AVERAGE_POOL_2D": operators.average_pool,
+        "BATCH_MATMUL": operators.matmul,
+        "BROADCAST_TO": shapes.expand,
+        "CAST": operators.as_type,
+        "CONCATENATION": shapes.concatenate,
+        "CONV_2D": (operators.conv, "x kernel:OHWI bias"),
+        "DEPTHWISE_CONV_2D": (operators.conv, "x kernel:IHWO bias"),
+        "CUSTOM Convolution2DTransposeBias": (biased_transposed_conv, "x kernel:OHWI bias"),
+        "DENSIFY": operators.identity,
+        "DEPTH_TO_SPACE": shapes.depth_to_space,
+        "DEQUANTIZE": operators.identity,
+        "DIV": operators.divide,
+        "ELU": ELU,
+        "EXP": Exp,
+        "EXPAND_DIMS": shapes.unsqueeze,
+        "FAKE_QUANT": operators.identity,
+        "FILL": shapes.fill,
+        "FULLY_CONNECTED": (
+            fully_connected, "x kernel:OI bias",
+            {"weights_format": Only(0, "The default format of weights.", "Shuffled weights.")},
+        ),
+        "GATHER": (shapes.gather, {"batch_dims": Only(0, "Gather along one axis.")}),
+        "GELU": GELU,
+        "HARD_SWISH": HardSwish,
+        "LEAKY_RELU": LeakyReLU,
+        "L2_NORMALIZATION": operators.unit_length,
+        "LOCAL_RESPONSE_NORMALIZATION": (
+            operators.local_response,
+            {
+                "size": lambda op, x: 2 * max(op.attributes["radius"], 0) + 1, "alpha": "alpha", "bias": "bias",
+            }
+        ),
+        "LOG": Log,
+        "LOGICAL_AND": operators.multiply,
+        "LOGICAL_NOT": logical_not,
+        "LOGICAL_OR": operators.maximum,
+        "LOGISTIC": Sigmoid,
+        "LOG_SOFTMAX": operators.log_softmax,
+        "MAXIMUM": operators.maximum,
+        "MAX_POOL_2D": operators.max_pool,
+        "MEAN": operators.mean,
+        "MINIMUM": operators.minimum,
+        "MIRROR_PAD": (
+            operators.pad, "x sides", {"mode": lambda op, x: ("reflect", "symmetric")[bool(op.attributes["mode"])]}
+        ),
+        "MUL": operators.multiply,
+        "NEG": operators.negative,
+        "PACK": shapes.pack,
+        "PAD": operators.pad,
+        "PADV2": operators.pad,
+        "POW": operators.power,
+        "PRELU": operators.prelu,
+        "QUANTIZE": operators.identity,
+        "RANGE": shapes.arange,
+        "REDUCE_MAX": operators.largest,
+        "REDUCE_PROD": (partial(shapes.folded, function=np.prod), "x *others"),
+        "RELU": ReLU,
+        "RELU6": partial(operators.clip, low=0, high=6),
+        "RELU_0_TO_1": partial(operators.clip, low=0, high=1),
+        "RELU_N1_TO_1": partial(operators.clip, low=-1, high=1),
+        "RESHAPE": (shapes.reshape, {"shape": "shape"}),
+        "RESIZE_BILINEAR": partial(operators.resize_between, mode="bilinear"),
+        "RESIZE_NEAREST_NEIGHBOR": partial(operators.resize_between, mode="nearest"),
+        "RSQRT": Rsqrt,
+        "SELECT": select,
+        "SELECT_V2": select,
+        "SHAPE": shapes.shape_of,
+        "SLICE": shapes.part,
+        "SOFTMAX": softmax,
+        "SPACE_TO_DEPTH": shapes.space_to_depth,
+        "SPLIT": (shapes.halves, "axis x"),
+        "SPLIT_V": (shapes.split, "x sizes axis"),
+        "SQRT": Sqrt,
+        "SQUARE": Square,
+        "SQUARED_DIFFERENCE": operators.squared_difference,
+        "SQUEEZE": (shapes.squeeze, {"axes": lambda op, x: op.attributes["axes"] or None}),
+        "STRIDED_SLICE": shapes.strided_slice,
+        "SUB": operators.subtract,
+        "SUM": operators.total,
+        "TANH": Tanh,
+        "TILE": shapes.tile,
+        "TRANSPOSE": shapes.transpose,
+        "TRANSPOSE_CONV": (partial(operators.transposed_conv_to, grows=True), "shape kernel:OHWI x bias"),
+        "UNPACK": shapes.unpack,
+        **{kind.upper(): compare for kind, compare in operators.COMPARISONS.items()},
+    },
+    after=_activated, strides="stride_h stride_w", dilation="dilation_h=1 dilation_w=1", size="filter_h filter_w",
+    padding="padding", keepdims="keep_dims", axis="axis", block="block_size", count="count",
+    turn_x="adj_x", turn_y="adj_y", align_corners="align_corners", half_pixel="half_pixel_centers", beta="beta",
+    approximate="approximate", negative_slope="alpha", options="options",
+    keeps_axes="keep_num_dims", masks=lambda op, x: op.attributes,
+    dtype=lambda op, x: DTYPES.get(op.attributes["out_type"], "float32"),
+)  # fmt: skip
 
 NEAREST = {
     "ARG_MAX": "leave it out: the network ends in scores",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,12 @@ from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.ops import (
     ELU,
     GELU,
+    SELU,
     Abs,
-    Dropout,
     Exp,
     HardSwish,
     LeakyReLU,
     Log,
-    Max,
-    Mean,
     Mish,
     Reciprocal,
     ReLU,
@@ -30,7 +29,6 @@ from edgelearn.ops import (
     Sigmoid,
     SiLU,
     Softplus,
-    SpatialDropout2D,
     Sqrt,
     Square,
     Sum,
@@ -38,461 +36,256 @@ from edgelearn.ops import (
 )
 
 from . import operators, shapes
-from .builder import Builder, Value
+from .builder import Builder, Operand, Value
 from .canonical import ForeignGraph, Operator, TensorInfo, gives_channels_first, takes_channels_first
+from .forms import Only, forms, pair
 
-Operand = Value | np.ndarray
+Array = np.ndarray  # a constant
 PADS = {"pad": "constant", "reflection": "reflect", "replication": "edge", "replicate": "edge"}
 
 
-def cat(b: Builder, op: Operator, *values: Operand) -> Operand:
-    return shapes.concatenate(b, values, op.attributes["dim"])
+def _padding(op: Operator, x: Any) -> Any:
+    padding = op.attributes["padding"] or 0
+    if isinstance(padding, str):
+        return "same_upper" if padding == "same" else padding
+    top, left = pair(padding, "padding", op, x, 0)
+    return (top, top), (left, left)
 
 
-def view(b: Builder, op: Operator, x: Operand) -> Operand:
-    return shapes.reshape(b, x, op.attributes.get("size") or op.attributes["shape"])
+def _window(op: Operator, x: Any) -> Any:
+    """The size of a pooling's windows, or of its result."""
+    if set(np.ravel(op.attributes.get("dilation", 1))) != {1} or op.attributes.get("divisor_override"):
+        raise UnsupportedError("Pooling with dilation or divisor_override.", "Plain windows, the number of pixels.")
+    return op.attributes.get("kernel_size", op.attributes.get("output_size"))
 
 
-def flatten(b: Builder, op: Operator, x: Operand) -> Operand:
-    return shapes.flatten(b, x, op.attributes["start_dim"], op.attributes["end_dim"])
-
-
-def unflatten(b: Builder, op: Operator, x: Operand) -> Operand:
-    axis = op.attributes["dim"] % len(x.shape)
-    return shapes.reshape(b, x, (*x.shape[:axis], *op.attributes["sizes"], *x.shape[axis + 1 :]))
-
-
-def transpose(b: Builder, op: Operator, x: Operand) -> Operand:
-    order = list(range(len(x.shape)))
-    first, second = op.attributes["dim0"], op.attributes["dim1"]
-    order[first], order[second] = order[second], order[first]
-    return shapes.transpose(b, x, order)
-
-
-def permute(b: Builder, op: Operator, x: Operand) -> Operand:
-    return shapes.transpose(b, x, op.attributes["dims"])
-
-
-def squeeze(b: Builder, op: Operator, x: Operand) -> Operand:
-    axes = op.attributes.get("dim")
-    axes = (axes,) if isinstance(axes, int) else axes
-    return shapes.squeeze(b, x, None if axes is None else [axis for axis in axes if x.shape[axis] == 1])
-
-
-def unsqueeze(b: Builder, op: Operator, x: Operand) -> Operand:
-    return shapes.unsqueeze(b, x, [op.attributes["dim"]])
-
-
-def part(b: Builder, op: Operator, x: Operand) -> Operand:
-    a = op.attributes
-    return shapes.slice_axis(b, x, a["dim"], a["start"], a["end"], a["step"])
-
-
-def select(b: Builder, op: Operator, x: Operand) -> Operand:
-    return shapes.gather(b, x, np.asarray(op.attributes["index"]), op.attributes["dim"])
-
-
-def narrow(b: Builder, op: Operator, x: Operand) -> Operand:
-    a = op.attributes
-    return shapes.slice_axis(b, x, a["dim"], a["start"], a["start"] + a["length"])
-
-
-def chunk(b: Builder, op: Operator, x: Operand) -> tuple[Operand, ...]:
-    n = x.shape[op.attributes["dim"]]
-    return _parts(b, x, op.attributes["dim"], -(-n // op.attributes["chunks"]))
-
-
-def split(b: Builder, op: Operator, x: Operand) -> tuple[Operand, ...]:
-    sizes = op.attributes.get("split_size", op.attributes.get("split_sizes"))
-    if isinstance(sizes, int):
-        return _parts(b, x, op.attributes["dim"], sizes)
-    return shapes.split(b, x, op.attributes["dim"], sizes)
-
-
-def pad(b: Builder, op: Operator, x: Operand) -> Operand:
-    pads = op.attributes.get("pad", op.attributes.get("padding"))
-    given = op.attributes.get("mode") or op.kind.partition("_")[0]
-    mode = PADS.get(given, given)
-    if mode not in ("constant", "edge", "reflect"):
-        raise UnsupportedError(f"mode='{mode}'.", "constant, reflect or replicate.")
-    sides = [(pads[2 * n], pads[2 * n + 1]) for n in range(len(pads) // 2)][::-1]
-    sides = [(0, 0)] * (len(x.shape) - len(sides)) + sides
-    return operators.pad(b, x, sides, float(op.attributes.get("value") or 0), mode)
-
-
-def pixel_shuffle(b: Builder, op: Operator, x: Value) -> Operand:
-    n, c, h, w = x.shape
-    s = op.attributes["upscale_factor"]
-    y = shapes.reshape(b, x, (n, c // s**2, s, s, h, w))
-    return shapes.reshape(b, shapes.transpose(b, y, (0, 1, 4, 2, 5, 3)), (n, c // s**2, h * s, w * s))
-
-
-def identity(b: Builder, op: Operator, x: Operand, *_: Operand) -> Operand:
-    return x
-
-
-def _parts(b: Builder, x: Operand, axis: int, size: int) -> tuple[Operand, ...]:
-    n = x.shape[axis]
-    return shapes.split(b, x, axis, [size] * (n // size) + ([n % size] if n % size else []))
-
-
-Pair = tuple[int, int]
-CHANNELS = 1
-
-
-def conv(b: Builder, op: Operator, x: Value, kernel: np.ndarray, bias: np.ndarray | None = None) -> Value:
-    a, kernel = op.attributes, _constant(kernel)
-    axes = kernel.ndim - 2
-    kernel = kernel[:, :, None] if axes == 1 else kernel
-    padding = a["padding"]
-    if padding != "valid" and padding != "same":
-        (top, left) = _pair(padding, axes, 0)
-        padding = (top, top), (left, left)
-    elif padding == "same":
-        padding = _same(kernel.shape[2:], _pair(a["dilation"], axes))
-    return operators.conv(
-        b, x, kernel.transpose(2, 3, 1, 0), bias, strides=_pair(a["stride"], axes), padding=padding,
-        dilation=_pair(a["dilation"], axes), groups=a["groups"], channels=CHANNELS,
-    )  # fmt: skip
-
-
-def conv_transpose(b: Builder, op: Operator, x: Value, kernel: np.ndarray, bias: np.ndarray | None = None) -> Value:
-    a, kernel = op.attributes, _constant(kernel)
-    top, left = _pair(a["padding"], 2)
-    return operators.transposed_conv(
-        b, x, kernel.transpose(2, 3, 0, 1), bias, strides=_pair(a["stride"], 2), padding=((top, top), (left, left)),
-        output_padding=_pair(a["output_padding"], 2), dilation=_pair(a["dilation"], 2), groups=a["groups"],
-        channels=CHANNELS,
-    )  # fmt: skip
-
-
-def dense(b: Builder, op: Operator, x: Value, kernel: np.ndarray, bias: np.ndarray | None = None) -> Value:
-    return operators.dense(b, x, _constant(kernel).T, bias)
-
-
-def addmm(b: Builder, op: Operator, bias: np.ndarray, x: Value, kernel: np.ndarray) -> Value:
-    return operators.dense(b, x, _constant(kernel), _constant(bias))
-
-
-def matmul(b: Builder, op: Operator, x: Operand, y: Operand) -> Operand:
-    return operators.matmul(b, x, y)
-
-
-def attention(b: Builder, op: Operator, query: Operand, key: Operand, value: Operand) -> Operand:
+def attention(b: Builder, query: Operand, key: Operand, value: Operand, *, scale: float | None = None) -> Operand:
     """softmax(query keyᵀ / sqrt(channels)) value"""
-    a = op.attributes
-    if a.get("is_causal") or a.get("enable_gqa"):
-        raise UnsupportedError("Attention that is causal, or of groups.", "Attention of all to all.")
-    factor = a.get("scale") or query.shape[-1] ** -0.5
-    scores = operators.scale(b, operators.matmul(b, query, shapes.turn(b, key)), factor)
-    return operators.matmul(b, operators.softmax(b, scores, -1), value)
+    factor = scale or query.shape[-1] ** -0.5
+    scores = operators.scale(b, operators.matmul(b, query, key, turn_y=True), factor)
+    return operators.matmul(b, operators.softmax(b, scores), value)
 
 
-def vector_norm(b: Builder, op: Operator, x: Operand) -> Operand:
+def vector_norm(b: Builder, x: Operand, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Operand:
     """The root of the sum of squares"""
-    a = op.attributes
-    if a.get("ord", 2) != 2:
-        raise UnsupportedError(f"A norm of order {a['ord']}.", "The root of the sum of squares.")
-    axes = a.get("dim") or range(len(x.shape))
-    total = operators.reduce(b, operators.power(b, x, 2.0), Sum, axes, bool(a.get("keepdim")))
+    squares = operators.power(b, x, 2.0)
+    total = operators.reduce(b, squares, axes or range(len(x.shape)), kind=Sum, keepdims=keepdims)
     return operators.power(b, total, 0.5)
 
 
-def _comparison(kind: str):
-    def handler(b: Builder, op: Operator, x: Operand, y: Operand | None = None) -> Operand:
-        return operators.compare(b, kind, x, np.asarray(op.attributes["other"], np.float32) if y is None else y)
-
-    return handler
-
-
-def expand(b: Builder, op: Operator, x: Operand, like: Operand | None = None) -> Operand:
+def expand(b: Builder, x: Operand, like: Operand | None = None, *, size: Sequence[int] = ()) -> Operand:
     """-1 keeps a size"""
-    sizes = op.attributes["size"] if like is None else like.shape
+    sizes = size if like is None else like.shape
     own = (1,) * (len(sizes) - len(x.shape)) + tuple(x.shape)
     return shapes.expand(b, x, [n if size == -1 else size for n, size in zip(own, sizes, strict=True)])
 
 
 def batchnorm(
-    b: Builder, op: Operator, x: Value, gamma: np.ndarray | None, beta: np.ndarray | None,
-    mean: np.ndarray | None = None, variance: np.ndarray | None = None,
+    b: Builder, x: Value, gamma: Array | None = None, beta: Array | None = None, mean: Array | None = None,
+    variance: Array | None = None, *, epsilon: float, momentum: float = 0.99, channels: int,
 ) -> Value:  # fmt: skip
     if mean is None or variance is None:
         raise UnsupportedError("BatchNorm without running statistics.", "track_running_stats=True.")
-    momentum = 1 - op.attributes["momentum"]
-    epsilon = op.attributes["eps"]
-    return operators.batchnorm(b, x, gamma, beta, mean, variance, epsilon=epsilon, momentum=momentum, channels=CHANNELS)
-
-
-def layer_norm(
-    b: Builder, op: Operator, x: Value, gamma: np.ndarray | None = None, beta: np.ndarray | None = None
-) -> Value:
-    axes = range(x.rank - len(op.attributes["normalized_shape"]), x.rank)
-    return operators.layer_normalization(b, x, axes, gamma, beta, op.attributes["eps"])
-
-
-def group_norm(
-    b: Builder, op: Operator, x: Value, gamma: np.ndarray | None = None, beta: np.ndarray | None = None
-) -> Value:
-    return operators.group_normalization(b, x, op.attributes["num_groups"], gamma, beta, op.attributes["eps"], CHANNELS)
+    return operators.batchnorm(b, x, gamma, beta, mean, variance, epsilon=epsilon, momentum=momentum, channels=channels)
 
 
 def instance_norm(
-    b: Builder, op: Operator, x: Value, gamma: np.ndarray | None = None, beta: np.ndarray | None = None,
-    mean: np.ndarray | None = None, variance: np.ndarray | None = None,
+    b: Builder, x: Value, gamma: Array | None = None, beta: Array | None = None, mean: Array | None = None,
+    variance: Array | None = None, *, epsilon: float, channels: int,
 ) -> Value:  # fmt: skip
-    epsilon = op.attributes["eps"]
-    if op.attributes["use_input_stats"] or mean is None or variance is None:
-        return operators.group_normalization(b, x, -1, gamma, beta, epsilon, CHANNELS)
-    return operators.batchnorm(b, x, gamma, beta, mean, variance, epsilon=epsilon, channels=CHANNELS)
+    if b.operator.attributes["use_input_stats"] or mean is None or variance is None:
+        return operators.group_normalization(b, x, gamma, beta, epsilon=epsilon, channels=channels)
+    return operators.batchnorm(b, x, gamma, beta, mean, variance, epsilon=epsilon, channels=channels)
 
 
-def max_pool(b: Builder, op: Operator, x: Value) -> Value:
-    a, axes = op.attributes, x.rank - 2
-    size, strides, dilation = (_pair(a[key] or a["kernel_size"], axes) for key in ("kernel_size", "stride", "dilation"))
-    if dilation != (1, 1):
-        raise UnsupportedError("Maximum pooling with dilation.", "Plain windows.")
-    padding = _around(a["padding"], axes)
-    return operators.max_pool(b, x, size, strides, padding, ceil=a["ceil_mode"], channels=CHANNELS)
+def elu(b: Builder, x: Operand, *, alpha: float, scale: float, input_scale: float) -> Operand:
+    return operators.activation(b, x, ELU(alpha) if scale == 1 == input_scale else SELU())
 
 
-def average_pool(b: Builder, op: Operator, x: Value) -> Value:
-    a, axes = op.attributes, x.rank - 2
-    if a.get("divisor_override"):
-        raise UnsupportedError("divisor_override.", "The number of pixels.")
-    size, strides = (_pair(a[key] or a["kernel_size"], axes) for key in ("kernel_size", "stride"))
-    return operators.average_pool(
-        b, x, size, strides, _around(a["padding"], axes), ceil=a["ceil_mode"], counts_padding=a["count_include_pad"],
-        channels=CHANNELS,
-    )  # fmt: skip
+def prelu(b: Builder, x: Value, slope: Array) -> Value:
+    return operators.prelu(b, x, slope.reshape(-1, *(1,) * (x.rank - 2)))
 
 
-def adaptive_average_pool(b: Builder, op: Operator, x: Value) -> Operand:
-    axes = x.rank - 2
-    size = _pair(op.attributes["output_size"], axes)
-    if size == (1, 1):
-        return operators.reduce(b, x, Mean, range(2, x.rank), keepdims=True)
-    return operators.adaptive_average_pool(b, x, size, channels=CHANNELS)
+def add(b: Builder, x: Operand, y: Operand, *, alpha: Any = 1) -> Operand:
+    return operators.add(b, x, y if alpha == 1 else operators.scale(b, y, alpha))
 
 
-def _reduction(kind: type):
-    def reduce(b: Builder, op: Operator, x: Operand) -> Operand:
-        axes, keepdims = op.attributes.get("dim"), op.attributes.get("keepdim", False)
-        every = range(len(x.shape)) if not isinstance(x, Value) else None
-        return operators.reduce(b, x, kind, axes or every, keepdims)
-
-    return reduce
+def subtract(b: Builder, x: Operand, y: Operand, *, alpha: Any = 1) -> Operand:
+    return operators.subtract(b, x, y if alpha == 1 else operators.scale(b, y, alpha))
 
 
-def hardtanh(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.clip(b, x, op.attributes["min_val"], op.attributes["max_val"])
+def upsample(
+    b: Builder, x: Value, *, size: Sequence[int] | None = None, align_corners: bool | None = None, factors: Any
+) -> Value:
+    size = size or [int(n * f) for n, f in zip(x.shape[2:], factors, strict=True)]
+    how = {"mode": "nearest", "coordinates": "asymmetric", "rounding": "floor"}
+    if align_corners is not None:
+        how = {"mode": "bilinear", "coordinates": "align_corners" if align_corners else "half_pixel"}
+    return operators.resize(b, x, size, scale=factors if len(factors) == 2 else None, channels=1, **how)
 
 
-def clamp(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.clip(b, x, op.attributes.get("min"), op.attributes.get("max"))
+def unflatten(b: Builder, x: Operand, *, axis: int, sizes: Sequence[int]) -> Operand:
+    axis %= len(x.shape)
+    return shapes.reshape(b, x, (*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
 
 
-def leaky_relu(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.activation(b, x, LeakyReLU(float(op.attributes["negative_slope"])))
+def transpose(b: Builder, x: Operand, *, first: int, second: int) -> Operand:
+    order = list(range(len(x.shape)))
+    order[first], order[second] = order[second], order[first]
+    return shapes.transpose(b, x, order)
 
 
-def elu(b: Builder, op: Operator, x: Operand) -> Operand:
-    if op.attributes["scale"] != 1 or op.attributes["input_scale"] != 1:
-        return operators.activation(b, x, "SELU")
-    return operators.activation(b, x, ELU(float(op.attributes["alpha"])))
+def squeeze(b: Builder, x: Operand, *, axes: Sequence[int] | None = None) -> Operand:
+    return shapes.squeeze(b, x, None if axes is None else [axis for axis in axes if x.shape[axis] == 1])
 
 
-def gelu(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.activation(b, x, GELU(op.attributes["approximate"] == "tanh"))
+def narrow(b: Builder, x: Operand, *, axis: int, start: int, length: int) -> Operand:
+    return shapes.slice_axis(b, x, axis, start, start + length)
 
 
-def prelu(b: Builder, op: Operator, x: Value, slope: np.ndarray) -> Value:
-    return operators.prelu(b, x, _constant(slope).reshape(-1, *(1,) * (x.rank - 2)))
+def chunk(b: Builder, x: Operand, *, count: int, axis: int) -> tuple[Operand, ...]:
+    return shapes.pieces(b, x, size=-(-x.shape[axis] // count), axis=axis)
 
 
-def softmax(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.softmax(b, x, op.attributes["dim"])
+def split(b: Builder, x: Operand, *, sizes: Any, axis: int) -> tuple[Operand, ...]:
+    if isinstance(sizes, int):
+        return shapes.pieces(b, x, size=sizes, axis=axis)
+    return shapes.split(b, x, sizes, axis=axis)
 
 
-def log_softmax(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.log_softmax(b, x, op.attributes["dim"])
+def pad(b: Builder, x: Operand, *, pads: Sequence[int], value: float = 0.0, mode: str | None = None) -> Operand:
+    given = mode or b.operator.kind.partition("_")[0]
+    mode = PADS.get(given, given)
+    sides = [(pads[2 * n], pads[2 * n + 1]) for n in range(len(pads) // 2)][::-1]
+    return operators.pad(b, x, [(0, 0)] * (len(x.shape) - len(sides)) + sides, value, mode=mode)
 
 
-def dropout(b: Builder, op: Operator, x: Value) -> Value:
-    """It draws in training; `p` is the module's, since the graph is the one for inference."""
-    rate = float(op.attributes["p"])
-    if not rate:
-        return x
-    return b.apply((SpatialDropout2D if op.kind == "feature_dropout" else Dropout)(rate), x)
-
-
-def _arithmetic(function):
-    """x with another value, or with a number; alpha multiplies the second."""
-
-    def handler(b: Builder, op: Operator, x: Operand, y: Operand | None = None) -> Operand:
-        other = np.asarray(op.attributes["other"], np.float32) if y is None else y
-        alpha = op.attributes.get("alpha", 1)
-        return function(b, x, other if alpha == 1 else operators.scale(b, other, alpha))
-
-    return handler
-
-
-def divide(b: Builder, op: Operator, x: Operand, y: Operand | None = None) -> Operand:
-    if op.attributes.get("rounding_mode"):
-        raise UnsupportedError("Division that rounds.")
-    return operators.divide(b, x, np.asarray(op.attributes["other"], np.float32) if y is None else y)
-
-
-def power(b: Builder, op: Operator, x: Operand) -> Operand:
-    return operators.power(b, x, float(op.attributes["exponent"]))
-
-
-def reverse_subtract(b: Builder, op: Operator, x: Operand, y: Operand | None = None) -> Operand:
-    return operators.subtract(b, np.asarray(op.attributes["other"], np.float32) if y is None else y, x)
-
-
-def upsample(b: Builder, op: Operator, x: Value) -> Value:
+def _factors(op: Operator, x: Any) -> tuple[float, ...]:
     a = op.attributes
-    factors = [float(f) for f in a.get("scale_factors") or (a.get("scales_h"), a.get("scales_w")) if f]
-    size = a.get("output_size") or tuple(int(n * f) for n, f in zip(x.shape[2:], factors, strict=True))
-    scale = (factors[0], factors[1]) if len(factors) == 2 else None
-    if op.kind == "upsample_nearest2d":
-        how = {"mode": "nearest", "coordinates": "asymmetric", "rounding": "floor"}
-    else:
-        how = {"mode": "bilinear", "coordinates": "align_corners" if a["align_corners"] else "half_pixel"}
-    return operators.resize(b, x, (size[0], size[1]), scale=scale, channels=CHANNELS, **how)  # type: ignore[arg-type]
+    return tuple(float(f) for f in a.get("scale_factors") or (a.get("scales_h"), a.get("scales_w")) if f)
 
 
-def _activation(function):
-    return lambda b, op, x: operators.activation(b, x, function())
-
-
-def _pair(values: int | tuple[int, ...], axes: int, missing: int = 1) -> Pair:
-    """(height, width); the height of a sequence is 1 pixel."""
-    numbers = (values,) * axes if isinstance(values, int) else tuple(values) * (axes if len(values) == 1 else 1)
-    if len(numbers) != axes or axes not in (1, 2):
-        raise UnsupportedError(f"{axes} spatial axes.", "Images (2) and sequences (1).")
-    return (missing, numbers[0]) if axes == 1 else (numbers[0], numbers[1])
-
-
-def _around(padding: int | tuple[int, ...], axes: int) -> tuple[Pair, Pair]:
-    top, left = _pair(padding or 0, axes, 0)
-    return (top, top), (left, left)
-
-
-def _same(kernel: tuple[int, ...], dilation: Pair) -> tuple[Pair, Pair]:
-    """PyTorch's "same": the larger half at the end."""
-    total = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
-    return (total[0] // 2, total[0] - total[0] // 2), (total[1] // 2, total[1] - total[1] // 2)
-
-
-def _constant(x: Operand) -> np.ndarray:
-    if not isinstance(x, np.ndarray):
-        raise UnsupportedError("Both factors are computed.", "A weight.")
-    return x
-
-
-HANDLERS = {
-    "_log_softmax": log_softmax,
-    "_softmax": softmax,
-    "abs": _activation(Abs),
-    "adaptive_avg_pool1d": adaptive_average_pool,
-    "adaptive_avg_pool2d": adaptive_average_pool,
-    "add": _arithmetic(operators.add),
-    "addmm": addmm,
-    "alias": identity,
-    "amax": _reduction(Max),
-    "avg_pool1d": average_pool,
-    "avg_pool2d": average_pool,
-    "batch_norm": batchnorm,
-    "bmm": matmul,
-    "cat": cat,
-    "chunk": chunk,
-    "clamp": clamp,
-    "clamp_max": clamp,
-    "clamp_min": clamp,
-    "clone": identity,
-    "constant_pad_nd": pad,
-    "contiguous": identity,
-    "conv1d": conv,
-    "conv2d": conv,
-    "conv_transpose2d": conv_transpose,
-    "detach": identity,
-    "div": divide,
-    "dropout": dropout,
-    "elu": elu,
-    "embedding": lambda b, op, table, numbers: shapes.gather(b, table, numbers, 0),
-    "eq": _comparison("equal"),
-    "exp": _activation(Exp),
-    "expand": expand,
-    "expand_as": expand,
-    "feature_dropout": dropout,
-    "flatten": flatten,
-    "ge": _comparison("greater_equal"),
-    "gelu": gelu,
-    "group_norm": group_norm,
-    "gt": _comparison("greater"),
-    "hardsigmoid": lambda b, op, x: operators.hard_sigmoid(b, x),
-    "hardswish": _activation(HardSwish),
-    "hardtanh": hardtanh,
-    "instance_norm": instance_norm,
-    "layer_norm": layer_norm,
-    "le": _comparison("less_equal"),
-    "leaky_relu": leaky_relu,
-    "index_select": lambda b, op, x, numbers: shapes.gather(b, x, numbers, op.attributes["dim"]),
-    "linalg_vector_norm": vector_norm,
-    "linear": dense,
-    "log": _activation(Log),
-    "log_softmax": log_softmax,
-    "lt": _comparison("less"),
-    "matmul": matmul,
-    "max_pool1d": max_pool,
-    "max_pool2d": max_pool,
-    "mean": _reduction(Mean),
-    "mish": _activation(Mish),
-    "mm": matmul,
-    "mul": _arithmetic(operators.multiply),
-    "narrow": narrow,
-    "ne": _comparison("not_equal"),
-    "neg": lambda b, op, x: operators.scale(b, x, -1.0),
-    "pad": pad,
-    "permute": permute,
-    "pixel_shuffle": pixel_shuffle,
-    "pow": power,
-    "prelu": prelu,
-    "reciprocal": _activation(Reciprocal),
-    "relu": _activation(ReLU),
-    "relu6": lambda b, op, x: operators.activation(b, x, ReLU(6)),
-    "reshape": view,
-    "rsqrt": _activation(Rsqrt),
-    "reflection_pad1d": pad,
-    "reflection_pad2d": pad,
-    "replication_pad1d": pad,
-    "replication_pad2d": pad,
-    "rsub": reverse_subtract,
-    "scaled_dot_product_attention": attention,
-    "select": select,
-    "sigmoid": _activation(Sigmoid),
-    "silu": _activation(SiLU),
-    "slice": part,
-    "softmax": softmax,
-    "softplus": _activation(Softplus),
-    "split": split,
-    "split_with_sizes": split,
-    "sqrt": _activation(Sqrt),
-    "square": _activation(Square),
-    "squeeze": squeeze,
-    "sub": _arithmetic(operators.subtract),
-    "sum": _reduction(Sum),
-    "t": lambda b, op, x: shapes.transpose(b, x, range(len(x.shape))[::-1]),
-    "tanh": _activation(Tanh),
-    "transpose": transpose,
-    "unflatten": unflatten,
-    "unsqueeze": unsqueeze,
-    "upsample_bilinear2d": upsample,
-    "upsample_nearest2d": upsample,
-    "view": view,
-    "where": lambda b, op, condition, x, y: operators.where(b, condition, x, y),
-}
+_BATCHNORM = {"momentum": lambda op, x: 1 - op.attributes["momentum"]}
+_CLIP = (operators.clip, {"low": "min", "high": "max"})
+_CONV = (operators.conv, "x kernel:OIHW bias", {"groups": "groups"})
+HANDLERS = forms(
+    {
+        "_log_softmax": operators.log_softmax,
+        "_softmax": operators.softmax,
+        "abs": Abs,
+        "adaptive_avg_pool1d": operators.adaptive_average_pool,
+        "adaptive_avg_pool2d": operators.adaptive_average_pool,
+        "add": add,
+        "addmm": (operators.dense, "bias x kernel"),
+        "alias": operators.identity,
+        "amax": operators.largest,
+        "avg_pool1d": operators.average_pool,
+        "avg_pool2d": operators.average_pool,
+        "batch_norm": (batchnorm, _BATCHNORM),
+        "bmm": operators.matmul,
+        "cat": shapes.concatenate,
+        "chunk": chunk,
+        "clamp": _CLIP,
+        "clamp_max": _CLIP,
+        "clamp_min": _CLIP,
+        "clone": operators.identity,
+        "constant_pad_nd": pad,
+        "contiguous": operators.identity,
+        "conv1d": _CONV,
+        "conv2d": _CONV,
+        "conv_transpose2d": (operators.transposed_conv, "x kernel:IOHW bias", {"groups": "groups"}),
+        "detach": operators.identity,
+        "div": (operators.divide, {"rounding_mode": Only(None, "", "Division that rounds.")}),
+        "dropout": (operators.dropout, {"channels": None}),
+        "elu": elu,
+        "embedding": (shapes.gather, {"axis": 0}),
+        "eq": operators.COMPARISONS["equal"],
+        "exp": Exp,
+        "expand": (expand, {"size": "size"}),
+        "expand_as": expand,
+        "feature_dropout": (operators.dropout, {"channels": 1}),
+        "flatten": (shapes.flatten, {"start": "start_dim", "end": "end_dim"}),
+        "ge": operators.COMPARISONS["greater_equal"],
+        "gelu": (GELU, {"approximate": lambda op, x: op.attributes["approximate"] == "tanh"}),
+        "group_norm": (operators.group_normalization, {"groups": "num_groups"}),
+        "gt": operators.COMPARISONS["greater"],
+        "hardsigmoid": operators.hard_sigmoid,
+        "hardswish": HardSwish,
+        "hardtanh": (operators.clip, {"low": "min_val", "high": "max_val"}),
+        "instance_norm": instance_norm,
+        "layer_norm": (
+            operators.layer_normalization, {"axes": lambda op, x: range(-len(op.attributes["normalized_shape"]), 0)}
+        ),
+        "le": operators.COMPARISONS["less_equal"],
+        "leaky_relu": LeakyReLU,
+        "index_select": shapes.gather,
+        "linalg_vector_norm": (vector_norm, {"ord": Only(2, "The root of the sum of squares.")}),
+        "linear": (operators.dense, "x kernel:OI bias"),
+        "log": Log,
+        "log_softmax": operators.log_softmax,
+        "lt": operators.COMPARISONS["less"],
+        "matmul": operators.matmul,
+        "max_pool1d": operators.max_pool,
+        "max_pool2d": operators.max_pool,
+        "mean": operators.mean,
+        "mish": Mish,
+        "mm": operators.matmul,
+        "mul": operators.multiply,
+        "narrow": narrow,
+        "ne": operators.COMPARISONS["not_equal"],
+        "neg": operators.negative,
+        "pad": pad,
+        "permute": (shapes.transpose, {"order": "dims"}),
+        "pixel_shuffle": (shapes.depth_to_space, {"pixels_first": False}),
+        "pow": operators.power,
+        "prelu": prelu,
+        "reciprocal": Reciprocal,
+        "relu": ReLU,
+        "relu6": partial(operators.clip, low=0, high=6),
+        "reshape": shapes.reshape,
+        "rsqrt": Rsqrt,
+        "reflection_pad1d": pad,
+        "reflection_pad2d": pad,
+        "replication_pad1d": pad,
+        "replication_pad2d": pad,
+        "rsub": (subtract, "y x", {"x": "other"}),
+        "scaled_dot_product_attention": (
+            attention,
+            {"is_causal": Only(False, "Attention of all to all.", "Attention that is causal."),
+             "enable_gqa": Only(False, "Attention of all to all.", "Attention of groups.")},
+        ),
+        "select": (shapes.gather, "x", {"indices": lambda op, x: np.asarray(op.attributes["index"])}),
+        "sigmoid": Sigmoid,
+        "silu": SiLU,
+        "slice": (shapes.slice_axis, "x"),
+        "softmax": operators.softmax,
+        "softplus": Softplus,
+        "split": (split, {"sizes": "split_size"}),
+        "split_with_sizes": (split, {"sizes": "split_sizes"}),
+        "sqrt": Sqrt,
+        "square": Square,
+        "squeeze": squeeze,
+        "sub": subtract,
+        "sum": operators.total,
+        "t": (shapes.transpose, "x"),
+        "tanh": Tanh,
+        "transpose": (transpose, {"first": "dim0", "second": "dim1"}),
+        "unflatten": (unflatten, {"sizes": "sizes"}),
+        "unsqueeze": shapes.unsqueeze,
+        "upsample_bilinear2d": (upsample, {"size": "output_size"}),
+        "upsample_nearest2d": (upsample, {"size": "output_size"}),
+        "view": shapes.reshape,
+        "where": operators.where,
+    },
+    channels=1, strides=lambda op, x: op.attributes["stride"] or None, dilation="dilation", padding=_padding,
+    size=_window, output_padding="output_padding", ceil="ceil_mode", counts_padding="count_include_pad", axis="dim",
+    axes=lambda op, x: None if op.attributes.get("dim") == () else op.attributes.get("dim"), keepdims="keepdim",
+    epsilon="eps", rate="p", y="other", alpha="alpha", scale="scale", input_scale="input_scale", exponent="exponent",
+    negative_slope="negative_slope", start="start", end="end", step="step", length="length", count="chunks",
+    align_corners="align_corners", factors=_factors, block="upscale_factor", value="value", mode="mode",
+    pads=lambda op, x: op.attributes.get("pad", op.attributes.get("padding")),
+    shape=lambda op, x: op.attributes.get("size") or op.attributes.get("shape"),
+)  # fmt: skip
 
 NEAREST = {
     "lstm": "Convolutions over time (DS-CNN, BC-ResNet).",

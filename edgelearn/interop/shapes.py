@@ -1,22 +1,26 @@
-"""Reshape, Transpose, Concatenate and their like for handlers. Most of them only change how a value is seen."""
+"""What operators that move values mean: Reshape, Transpose, Concatenate and their like, with constants of a file.
+
+Most of them only change how a value is seen. Operands come first, settings are keyword arguments, as in `operators`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.ops import BroadcastTo, Concatenate, Constant, Embedding, Op, Slice, SliceChannels, Take
 
-from .builder import BATCH, Axis, Builder, Value, check_size, filled
+from .builder import BATCH, Axis, Builder, Operand, Value, check_size, filled, runs, with_rank
 
-Operand = Value | np.ndarray
+Array = np.ndarray  # a constant
 
 
-def shape_of(x: Operand) -> np.ndarray:
+def shape_of(b: Builder, x: Operand) -> np.ndarray:
     """The shape as a constant; an open batch counts as 1."""
     return np.array(x.shape, np.int64)
 
@@ -39,15 +43,15 @@ def reshape(b: Builder, x: Operand, shape: Sequence[int]) -> Operand:
     return seen
 
 
-def flatten(b: Builder, x: Operand, start: int = 1, end: int = -1) -> Operand:
+def flatten(b: Builder, x: Operand, *, start: int = 1, end: int = -1) -> Operand:
     """The axes from `start` to `end` as one."""
     start, end = start % len(x.shape), end % len(x.shape)
     return reshape(b, x, (*x.shape[:start], prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
 
 
-def transpose(b: Builder, x: Operand, order: Sequence[int]) -> Operand:
-    """The axes in another order."""
-    order = tuple(int(axis) % len(x.shape) for axis in order)
+def transpose(b: Builder, x: Operand, order: Sequence[int] | None = None) -> Operand:
+    """The axes in another order (default: the last first)."""
+    order = tuple(int(axis) % len(x.shape) for axis in order or range(len(x.shape))[::-1])
     if sorted(order) != list(range(len(x.shape))):
         raise FormatError(f"{b.operator.kind} '{b.operator.name}': {order} is no order of the axes of {x.shape}.")
     return x.transpose(order) if isinstance(x, np.ndarray) else x.transposed(order)
@@ -84,44 +88,44 @@ def expand(b: Builder, x: Operand, shape: Sequence[int]) -> Operand:
         raise UnsupportedError(f"{x.shape} is repeated to {tuple(shape)}.", "Sizes of 1.") from None
     if isinstance(x, np.ndarray):
         return filled(wanted, x)
-    while x.rank < len(wanted):
-        x = x.expanded(0)
+    x = with_rank(x, len(wanted))
     if wanted == x.shape:
         return x
     if x.batch_axis is not None and wanted[x.batch_axis] != x.shape[x.batch_axis]:
         raise UnsupportedError(f"{x.shape} is repeated to {wanted}: that repeats the batch.", "Axes of an example.")
-    runs: list[list[int]] = []  # neighbours that are repeated, or not, as one axis
     repeated = [n != size for n, size in zip(wanted, x.shape, strict=True)]
+    groups = runs(b.natural_order(x), lambda a, z: repeated[a] == repeated[z])
     sizes, places = [], {}
     for axis in b.natural_order(x):
-        if runs and repeated[runs[-1][-1]] == repeated[axis]:
-            runs[-1].append(axis)
-        else:
-            runs.append([axis])
         factors = [wanted[axis]] if repeated[axis] else [x.sizes[factor] for factor in x.axes[axis]]
         places[axis] = tuple(range(len(sizes), len(sizes) + len(factors)))
         sizes += factors
-    layer = b.arrange(x, *(tuple(factor for axis in run for factor in x.axes[axis]) for run in runs))
-    layer = b.add(BroadcastTo(tuple(prod(wanted[axis] for axis in run) for run in runs)), layer)
+    layer = b.arrange(x, *(tuple(factor for axis in group for factor in x.axes[axis]) for group in groups))
+    layer = b.add(BroadcastTo(tuple(prod(wanted[axis] for axis in group) for group in groups)), layer)
     axes = tuple((BATCH,) if axis == x.batch_axis else places[axis] for axis in range(x.rank))
     found = Value(layer, tuple(sizes), axes, x.batch)
     b.repeated[layer] = (found, x)
     return found
 
 
-def concatenate(b: Builder, values: Sequence[Operand], axis: int) -> Operand:
-    """Values one behind the other along an axis."""
+def concatenate(b: Builder, values: Sequence[Operand], *, axis: int = -1) -> Operand:
+    """Values one after another along an axis."""
     if all(isinstance(x, np.ndarray) for x in values):
         return np.concatenate([np.atleast_1d(x) for x in values], axis)  # type: ignore[arg-type]
     if len(values) == 1:
         return values[0]
     first = next(x for x in values if isinstance(x, Value))
     values = [_beside(b, x, first) if isinstance(x, np.ndarray) else x for x in values]
-    order = list(_with_last(b, first, axis))
+    axis = first.axis(axis)
+    if axis == first.batch_axis:
+        raise UnsupportedError("The axis is the batch's.", "Another axis.")
+    order = [*(n for n in b.natural_order(first) if n != axis), axis]
     return b.view(first, b.add(Concatenate(), *(b.laid_out(x, order) for x in values)), order)  # type: ignore[arg-type]
 
 
-def slice_axis(b: Builder, x: Operand, axis: int, start: int | None, end: int | None, step: int = 1) -> Operand:
+def slice_axis(
+    b: Builder, x: Operand, axis: int, start: int | None = None, end: int | None = None, step: int = 1
+) -> Operand:
     """Part of an axis, as Python's start:end:step."""
     axis %= len(x.shape)
     chosen = range(*slice(start, end, step).indices(x.shape[axis]))
@@ -137,18 +141,137 @@ def slice_axis(b: Builder, x: Operand, axis: int, start: int | None, end: int | 
     else:
         numbers = [(chosen[0], len(chosen), step) if place == axis else (0, -1, 1) for place in order]
         op = Slice(*zip(*numbers, strict=True))
-    return b.view(x, b.add(op, b.laid_out(x, order)), order)
+    return b.apply(op, x, order)
 
 
-def split(b: Builder, x: Operand, axis: int, sizes: Sequence[int]) -> tuple[Operand, ...]:
-    """Parts of an axis, one behind the other."""
+def split(b: Builder, x: Operand, sizes: Sequence[int], *, axis: int) -> tuple[Operand, ...]:
+    """Parts of an axis, one after another; of one size, -1, all that is left."""
+    if list(sizes).count(-1) == 1:
+        sizes = [x.shape[axis] - sum(sizes) - 1 if n == -1 else n for n in sizes]
     ends = np.cumsum([int(n) for n in sizes])
     if min(sizes, default=0) < 0 or not len(ends) or ends[-1] != x.shape[axis]:
         raise FormatError(f"{b.operator.kind} '{b.operator.name}': sizes {tuple(sizes)} of an axis of {x.shape[axis]}.")
     return tuple(slice_axis(b, x, axis, int(end) - int(n), int(end)) for n, end in zip(sizes, ends, strict=True))
 
 
-def gather(b: Builder, x: Operand, indices: Operand, axis: int) -> Operand:
+def halves(b: Builder, x: Operand, *, count: int, axis: int) -> tuple[Operand, ...]:
+    """Equal parts of an axis."""
+    if count < 1 or x.shape[axis] % count:
+        raise FormatError(f"{b.operator.kind} '{b.operator.name}': {count} parts of {x.shape}. The file is damaged.")
+    return split(b, x, [x.shape[axis] // count] * count, axis=axis)
+
+
+def pieces(b: Builder, x: Operand, *, size: int, axis: int) -> tuple[Operand, ...]:
+    """Parts of an axis of this size, the last of what is left."""
+    n = x.shape[axis]
+    return split(b, x, [size] * (n // size) + ([n % size] if n % size else []), axis=axis)
+
+
+def part(b: Builder, x: Operand, begin: Sequence[int], size: Sequence[int]) -> Operand:
+    """`size` elements from `begin` on, for each axis; -1 is all of them."""
+    for axis, (first, count) in enumerate(zip(begin, size, strict=True)):
+        x = slice_axis(b, x, axis, first, x.shape[axis] if count == -1 else first + count)
+    return x
+
+
+def strided_slice(
+    b: Builder, x: Operand, begin: Sequence[int], end: Sequence[int], strides: Sequence[int], *,
+    masks: Mapping[str, Any],
+) -> Operand:  # fmt: skip
+    """x[begin:end:strides]; `masks`: bits for each place, as of tf.strided_slice. With `masks["offset"]` an end is
+    counted from its begin."""
+    bits = {name: masks.get(f"{name}_mask", 0) for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
+    if bits["ellipsis"] or bits["new_axis"]:
+        raise UnsupportedError("A slice with an ellipsis or a new axis.", "A number for each axis.")
+    dropped = []
+    for axis, (first, last, step) in enumerate(zip(begin, end, strides, strict=True)):
+        n = x.shape[axis]
+        if bits["shrink_axis"] >> axis & 1:
+            dropped.append(axis)
+            if not -n <= first < n:
+                raise FormatError(f"{b.operator.kind} '{b.operator.name}': element {first} of an axis of {n}.")
+            x = slice_axis(b, x, axis, first % n, first % n + 1)
+            continue
+        if step == 0:
+            raise FormatError(f"{b.operator.kind} '{b.operator.name}' has steps of 0: the file is damaged.")
+        start = None if bits["begin"] >> axis & 1 else first
+        stop = None if bits["end"] >> axis & 1 else last + first * bool(masks.get("offset"))
+        x = slice_axis(b, x, axis, start, stop, step)
+    return squeeze(b, x, dropped) if dropped else x
+
+
+def pack(b: Builder, values: Sequence[Operand], *, axis: int = 0) -> Operand:
+    """Values as slices of a new axis."""
+    if all(isinstance(x, np.ndarray) for x in values):
+        return np.stack(values, axis)  # type: ignore[arg-type]
+    axis %= len(values[0].shape) + 1
+    parts = [x.inserted(axis) if isinstance(x, Value) else np.expand_dims(x, axis) for x in values]
+    return concatenate(b, parts, axis=axis)
+
+
+def unpack(b: Builder, x: Operand, *, axis: int = 0) -> tuple[Operand, ...]:
+    """The slices of an axis."""
+    axis %= len(x.shape)
+    check_size((x.shape[axis],))
+    return tuple(squeeze(b, part, [axis]) for part in split(b, x, [1] * x.shape[axis], axis=axis))
+
+
+def tile(b: Builder, x: Operand, counts: Sequence[int]) -> Operand:
+    """Each axis so many times."""
+    sizes = [n * count for n, count in zip(x.shape, counts, strict=True)]
+    if isinstance(x, np.ndarray):
+        check_size(tuple(sizes))
+        return np.tile(x, counts)
+    for axis, count in enumerate(counts):
+        if count > 1 and x.shape[axis] > 1:
+            x = concatenate(b, [x] * count, axis=axis)
+    return expand(b, x, sizes)
+
+
+def depth_to_space(b: Builder, x: Operand, *, block: int, channels: int = -1, pixels_first: bool = True) -> Operand:
+    """Channels become pixels, in blocks of `block` x `block`. `pixels_first`: the pixels of a block come before its
+    channels in the file's order."""
+    s = max(block, 1)
+    if channels == -1:
+        n, h, w, c = x.shape
+        y = transpose(b, reshape(b, x, (n, h, w, s, s, c // s**2)), (0, 1, 3, 2, 4, 5))
+        return reshape(b, y, (n, h * s, w * s, c // s**2))
+    n, c, h, w = x.shape
+    sizes, order = ((s, s, c // s**2), (0, 3, 4, 1, 5, 2)) if pixels_first else ((c // s**2, s, s), (0, 1, 4, 2, 5, 3))
+    return reshape(b, transpose(b, reshape(b, x, (n, *sizes, h, w)), order), (n, c // s**2, h * s, w * s))
+
+
+def space_to_depth(b: Builder, x: Operand, *, block: int, channels: int = -1) -> Operand:
+    """Blocks of `block` x `block` pixels become channels, pixels first."""
+    s = max(block, 1)
+    n, h, w, c = x.shape if channels == -1 else (x.shape[axis] for axis in (0, 2, 3, 1))
+    if channels == -1:
+        y = transpose(b, reshape(b, x, (n, h // s, s, w // s, s, c)), (0, 1, 3, 2, 4, 5))
+        return reshape(b, y, (n, h // s, w // s, c * s**2))
+    y = transpose(b, reshape(b, x, (n, c, h // s, s, w // s, s)), (0, 3, 5, 1, 2, 4))
+    return reshape(b, y, (n, c * s**2, h // s, w // s))
+
+
+def fill(b: Builder, shape: Sequence[int], value: Array) -> Operand:
+    """A constant of one number."""
+    return filled(tuple(shape), value.reshape(()))
+
+
+def arange(b: Builder, start: Array, limit: Array, step: Array) -> Operand:
+    """Numbers from `start` to `limit`."""
+    first, last, by = (float(x.reshape(())) for x in (start, limit, step))
+    if by == 0 or not np.isfinite([first, last, by]).all():
+        raise FormatError(f"Numbers from {first} to {last} with steps of {by}: the file is damaged.")
+    check_size((max(0, int((last - first) / by)),))
+    return np.arange(first, last, by).astype(start.dtype)
+
+
+def folded(b: Builder, x: Array, others: Sequence[Operand] = (), *, function: Callable[..., Any]) -> Operand:
+    """A function that files apply to constants alone."""
+    return np.asarray(function(x))
+
+
+def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operand:
     """The elements of an axis that `indices` lists, computed ones, too; one constant index takes the axis away. A
     constant by computed indices is an Embedding, which is trained."""
     axis %= len(x.shape)
@@ -242,11 +365,3 @@ def in_order(b: Builder, x: Value) -> Value:
     layer = b.arrange(x, factors)
     flat = Value.of(layer, (prod(x.sizes),), (0,), x.batch)
     return flat if x.batch_axis == 0 else replace(flat, axes=flat.axes[1:])
-
-
-def _with_last(b: Builder, x: Value, axis: int) -> list[int]:
-    """The axes of a layer of `x`, with the given one at the end."""
-    axis = x.axis(axis)
-    if axis == x.batch_axis:
-        raise UnsupportedError("The axis is the batch's.", "Another axis.")
-    return [*(n for n in b.natural_order(x) if n != axis), axis]

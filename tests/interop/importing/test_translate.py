@@ -1,5 +1,7 @@
 """Graphs of a made-up format: what is translated computes the same, and every problem is told at once."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -7,23 +9,28 @@ from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.interop import operators, shapes
 from edgelearn.interop.builder import translate
 from edgelearn.interop.canonical import ForeignGraph, Operator, TensorInfo
-from edgelearn.ops import Mean, ReLU
+from edgelearn.interop.forms import forms, kinds_of
+from edgelearn.ops import LeakyReLU, ReLU, Sigmoid
 
-HANDLERS = {
-    "conv": lambda b, op, x, k: operators.conv(b, x, k.transpose(2, 3, 1, 0), channels=1, **op.attributes),
-    "relu": lambda b, op, x: operators.activation(b, x, ReLU()),
-    "relu6": lambda b, op, x: operators.clip(b, x, 0, 6),
-    "add": lambda b, op, x, y: operators.add(b, x, y),
-    "multiply": lambda b, op, x, y: operators.multiply(b, x, y),
-    "sigmoid": lambda b, op, x: operators.activation(b, x, "Sigmoid"),
-    "pad": lambda b, op, x: operators.pad(b, x, op.attributes["sides"]),
-    "mean": lambda b, op, x: operators.reduce(b, x, Mean, op.attributes["axes"]),
-    "flatten": lambda b, op, x: shapes.flatten(b, x),
-    "transpose": lambda b, op, x: shapes.transpose(b, x, op.attributes["order"]),
-    "matmul": lambda b, op, x, k: operators.dense(b, x, k),
-    "concat": lambda b, op, *x: shapes.concatenate(b, x, op.attributes["axis"]),
-    "split": lambda b, op, x: shapes.split(b, x, op.attributes["axis"], op.attributes["sizes"]),
-}  # fmt: skip
+HANDLERS = forms(
+    {
+        "conv": (operators.conv, "x kernel:OIHW", {"padding": "padding", "groups": "groups"}),
+        "relu": ReLU,
+        "relu6": partial(operators.clip, low=0, high=6),
+        "add": operators.add,
+        "multiply": operators.multiply,
+        "sigmoid": Sigmoid,
+        "leaky": (LeakyReLU, {"negative_slope": "alpha=0.3"}),
+        "pad": (operators.pad, "x", {"sides": "sides"}),
+        "mean": (operators.mean, "x"),
+        "flatten": shapes.flatten,
+        "transpose": (shapes.transpose, "x", {"order": "order"}),
+        "matmul": operators.dense,
+        "concat": shapes.concatenate,
+        "split": (shapes.split, "x", {"sizes": "sizes"}),
+    },
+    channels=1, axis="axis", axes="axes", strides="stride_h stride_w",
+)  # fmt: skip
 
 
 def graph(*operators, constants=None, shape=(1, 3, 8, 6), output=None):
@@ -170,3 +177,11 @@ def test_damaged_graphs():
         translate(graph(("relu", ("c",), ("y",), {}), constants={"c": draw(3)}), HANDLERS)
     with pytest.raises(FormatError, match="input_shape"):
         translate(graph(("relu", ("x",), ("y",), {}), shape=(None, 3, None, 6)), HANDLERS)
+
+
+def test_an_entry_gives_an_op_its_name_both_ways():
+    made = translate(graph(("leaky", ("x",), ("y",), {"alpha": 0.1}), ("leaky", ("y",), ("z",), {})), HANDLERS)
+    assert [node.op for node in made.network.nodes.values()] == [LeakyReLU(0.1), LeakyReLU(0.3)]
+    assert kinds_of(HANDLERS)[LeakyReLU] == "leaky"
+    assert HANDLERS["leaky"].attributes(negative_slope=0.1) == {"alpha": 0.1}
+    assert HANDLERS["conv"].attributes(strides=(2, 1)) == {"stride_h": 2, "stride_w": 1}

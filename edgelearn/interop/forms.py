@@ -1,0 +1,250 @@
+"""How formats write operators: a table of names for each format.
+
+What an operator means stands once for all formats, in `operators`: a function of a builder, of operands, and of
+settings, which are keyword arguments. A format's table says what it calls the operator, which operand each input is,
+and what it calls the settings; an op of the engine that computes each value by itself needs no function.
+
+>>> HANDLERS = forms(
+...     {
+...         "Conv": (operators.conv, "x kernel:OIHW bias"),
+...         "LeakyRelu": (LeakyReLU, {"negative_slope": "alpha=0.01"}),
+...         "Mish": Mish,
+...     },
+...     strides="strides", dilation="dilations", groups="group", channels=1,
+... )
+
+A table can be read backwards: `kinds_of` has the format's name of an operator, `Form.attributes` its settings.
+"""
+
+from __future__ import annotations
+
+import inspect
+from ast import literal_eval
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from math import isclose
+from typing import Any
+
+import numpy as np
+
+from edgelearn.errors import FormatError, UnsupportedError
+
+from .builder import Builder, Operand, Value
+from .canonical import Operator
+from .operators import activation
+
+
+def known(x: Any, what: str) -> np.ndarray:
+    """An operand that has to be constant. Raises UnsupportedError if it is not."""
+    if not isinstance(x, np.ndarray):
+        what = "input" if what == "x" else what
+        raise UnsupportedError(f"Its {what} is computed, or missing.", "A constant.")
+    return x
+
+
+def integers(x: Any, what: str = "shape") -> list[int]:
+    """Whole numbers: a constant, or a setting."""
+    values = np.atleast_1d(known(x, what)).reshape(-1) if isinstance(x, Value | np.ndarray) else np.atleast_1d(x)
+    return [int(n) for n in values]
+
+
+def number(x: Any, what: str = "value") -> float:
+    """A number: a constant, or a setting."""
+    return float(known(x, what).reshape(()) if isinstance(x, Value | np.ndarray) else x)
+
+
+def computed(x: Any, what: str = "input") -> Value:
+    """An operand that has to be computed by the network. Raises UnsupportedError for a constant."""
+    if isinstance(x, np.ndarray):
+        what = "input" if what == "x" else what
+        raise UnsupportedError(f"Its {what} is a constant.", "An input that depends on the network's.")
+    return x
+
+
+def pair(x: Any, what: str, op: Operator, image: Operand, missing: int = 1) -> tuple[int, int]:
+    """Numbers for height and width; for a sequence, which is an image of height 1, the width alone. `missing`: the
+    height's number then, and the least that there can be."""
+    numbers = [x] if isinstance(x, int) else list(x)
+    axes = len(image.shape) - 2
+    if len(numbers) == 1:
+        numbers = [missing, *numbers] if axes == 1 else numbers * 2
+    if len(numbers) != 2:
+        raise UnsupportedError(f"{axes} spatial axes, {what}={x}.", "Images (2) and sequences (1).")
+    if any(not isinstance(n, int | np.integer) or n < missing for n in numbers):
+        raise FormatError(f"{op.kind} '{op.name}' has {what}={x}: the file is damaged.")
+    return int(numbers[0]), int(numbers[1])
+
+
+# What is made of an input or an attribute, by the annotation of the argument
+READ: dict[str, Callable[[Any, str, Operator, Any], Any]] = {
+    "Value": lambda x, what, op, image: computed(x, what),
+    "Operand": lambda x, what, op, image: x if isinstance(x, Value | np.ndarray) else np.asarray(x, np.float32),
+    "Array": lambda x, what, op, image: known(x, what),
+    "Sequence[int]": lambda x, what, op, image: integers(x, what),
+    "int": lambda x, what, op, image: integers(x, what)[0],
+    "float": lambda x, what, op, image: number(x, what),
+    "bool": lambda x, what, op, image: bool(x),
+    "Sequence[Pair]": lambda x, what, op, image: known(x, what) if isinstance(x, Value | np.ndarray) else x,
+    "Pair": pair,
+    "Margin": partial(pair, missing=0),
+}
+
+
+@dataclass(frozen=True)
+class Only:
+    """The only value of an attribute with which an operator is read.
+
+    Arguments:
+    - `value`: that value; numbers need only be close to it.
+    - `nearest`: what works instead of others.
+    - `reason`: what is wrong with others (default: the attribute and its value).
+    - `default`: what stands for an attribute that is left out (default: `value`).
+    """
+
+    value: Any
+    nearest: str = ""
+    reason: str = ""
+    default: Any = None
+
+    def check(self, op: Operator, name: str) -> None:
+        """Raises UnsupportedError for another value."""
+        found = op.attributes.get(name)
+        found = self.default if found is None else found
+        is_close = isinstance(found, float) and isclose(found, self.value, rel_tol=1e-4)
+        if found is not None and found != self.value and not is_close:
+            raise UnsupportedError(self.reason or f"{name}={found!r:.60}.", self.nearest)
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a format writes an operator; it is the operator's handler.
+
+    Arguments:
+    - `meaning`: a function of a builder and the arguments, or the class of an op that computes each value by itself.
+    - `inputs`: the argument that each input is, in the file's order; "kernel:OHWI" is a kernel with its axes in this
+      order, "*values" all inputs that are left.
+    - `names`: for other arguments, the attribute's name ("alpha"; "alpha=0.01" with what stands for one that is left
+      out; "stride_h stride_w" for a pair), a function of the operator and of the operand x, or a value. An attribute
+      itself may be restricted by an `Only`.
+    - `after`: a function of the builder, the operator and its result, such as for the activation in which it ends.
+    """
+
+    meaning: Callable[..., Any]
+    inputs: tuple[str, ...]
+    names: Mapping[str, Any]
+    after: Callable[[Builder, Operator, Any], Any] | None = None
+
+    @cached_property
+    def parameters(self) -> dict[str, str]:
+        """The arguments, with what is made of their inputs or attributes."""
+        found = inspect.signature(self.meaning).parameters
+        known = {"b", *getattr(self.meaning, "keywords", ())}
+        return {name: str(p.annotation).removesuffix(" | None") for name, p in found.items() if name not in known}
+
+    def __call__(self, b: Builder, op: Operator, *inputs: Operand | None) -> Any:
+        for name, spec in self.names.items():
+            if isinstance(spec, Only):
+                spec.check(op, name)
+        found = self.apply(b, op, self.operands(b, inputs))
+        return self.after(b, op, found) if self.after else found
+
+    def operands(self, b: Builder, inputs: Sequence[Operand | None]) -> dict[str, Any]:
+        """The inputs by argument. Raises TypeError if there are too many."""
+        names, given = list(self.inputs), dict[str, Any]()
+        for place, name in enumerate(names):
+            if name[0] == "*":
+                end = len(inputs) - len(names) + place + 1
+                given[name[1:]] = inputs[place:end]
+                names, inputs = names[:place] + names[place + 1 :], (*inputs[:place], *inputs[end:])
+                break
+        if len(inputs) > len(names):
+            raise TypeError(f"{len(inputs)} inputs instead of {len(names)}")
+        for form, x in zip(names, inputs, strict=False):
+            name, _, axes = form.partition(":")
+            if x is not None:
+                given[name] = _as_keras(known(x, name), axes) if axes else x
+        return given
+
+    def apply(self, b: Builder, op: Operator, given: dict[str, Any]) -> Any:
+        """What the operator computes. `given`: inputs by argument; the other arguments are attributes."""
+        image = given.get("x")
+        for name in self.parameters:
+            if name not in given and name in self.names and not isinstance(self.names[name], Only):
+                value = attribute(op, self.names[name], image)
+                if value is not None:
+                    given[name] = value
+        for name, value in given.items():
+            if value is not None and (read := READ.get(self.parameters.get(name, ""))):
+                given[name] = read(value, name, op, image)
+        if isinstance(self.meaning, type):
+            x = given.pop("x")
+            return activation(b, x, self.meaning(**given))
+        return self.meaning(b, **given)
+
+    def attributes(self, **settings: Any) -> dict[str, Any]:
+        """Settings under the format's names."""
+        found = {}
+        for argument, value in settings.items():
+            names = [part.partition("=")[0] for part in self.names.get(argument, argument).split()]
+            found |= dict(zip(names, value if len(names) > 1 else [value], strict=True))
+        return found
+
+
+def forms(
+    table: Mapping[str, Any], *, after: Callable[[Builder, Operator, Any], Any] | None = None, form: type[Form] = Form,
+    **names: Any,
+) -> dict[str, Form]:  # fmt: skip
+    """Make a format's handlers, by its names of operators.
+
+    Arguments:
+    - `table`: by name, what the operator means: the class of an op, a function, or a tuple of that, a text with the
+      inputs (default: the operands in order) and a dictionary of names (default none), as of Form.
+    - `after`: as of Form, for all operators (default none).
+    - `form`: class of the handlers (default Form).
+    - `names`: as of Form, for all operators that have such an argument.
+    """
+    made = {}
+    for kind, entry in table.items():
+        meaning, *rest = entry if isinstance(entry, tuple) else (entry,)
+        inputs = next((part for part in rest if isinstance(part, str)), None)
+        own = next((part for part in rest if isinstance(part, dict)), {})
+        if inputs is None:
+            inputs = "x" if isinstance(meaning, type) else " ".join(_operands(meaning))
+        made[kind] = form(meaning, tuple(inputs.split()), {**names, **own}, after)
+    return made
+
+
+def _operands(meaning: Callable[..., Any]) -> list[str]:
+    found = inspect.signature(meaning).parameters
+    names = [name for name, p in found.items() if name != "b" and p.kind == p.POSITIONAL_OR_KEYWORD]
+    return ["*" * found[name].annotation.startswith("Sequence[Operand]") + name for name in names]
+
+
+def kinds_of(handlers: Mapping[str, Any]) -> dict[Callable[..., Any], str]:
+    """A format's names of operators by their meaning; of several names the first."""
+    return {form.meaning: kind for kind, form in reversed(list(handlers.items())) if isinstance(form, Form)}
+
+
+def attribute(op: Operator, spec: Any, image: Operand | None = None) -> Any:
+    """A setting of an operator, as a Form names it; None if it is left out."""
+    if callable(spec):
+        return spec(op, image)
+    if not isinstance(spec, str):
+        return spec
+    found = []
+    for part in spec.split():
+        name, _, default = part.partition("=")
+        value = op.attributes.get(name)
+        found.append(literal_eval(default) if value is None and default else value)
+    return found[0] if len(found) == 1 else None if None in found else tuple(found)
+
+
+def _as_keras(kernel: np.ndarray, axes: str) -> np.ndarray:
+    """A kernel whose axes have this order as (height, width, inputs, filters), or (inputs, filters). One of sequences
+    has no height, and gets one of 1."""
+    if kernel.ndim == len(axes) - 1:
+        kernel = np.expand_dims(kernel, axes.index("H"))
+    if kernel.ndim != len(axes):
+        raise UnsupportedError(f"Its kernel has {kernel.ndim} axes.", "Images and sequences.")
+    return kernel.transpose([axes.index(axis) for axis in "HWIO" if axis in axes])
