@@ -1,7 +1,4 @@
-"""Contenders: the protocol that each follows, and the registry of those that are known.
-
-The worker process of a contender: prepare a step, time it, read its memory.
-"""
+"""Contenders: the protocol that each follows, the registry of those that are known, and their worker processes."""
 
 from __future__ import annotations
 
@@ -88,25 +85,19 @@ _KERAS = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISI
 CONTENDERS = (
     Entry(SUBJECT, "edgelearn.lab.bench.engine:Engine", {"pyopencl": "pyopencl"}, opencl=True),
     Entry(
-        "torch",
-        "edgelearn.lab.bench.torch_peer:TorchPeer",
-        {"torch": "torch"},
-        {"": _TORCH, "tuned malloc": _TORCH | TUNED_MALLOC},
-        cuda=True,
+        "torch", "edgelearn.lab.bench.torch_peer:TorchPeer", {"torch": "torch"},
+        {"": _TORCH, "tuned malloc": _TORCH | TUNED_MALLOC}, cuda=True,
     ),
     Entry(
-        "keras",
-        "edgelearn.lab.bench.keras_peer:KerasPeer",
-        {"keras": "keras", "tensorflow": "tensorflow"},
+        "keras", "edgelearn.lab.bench.keras_peer:KerasPeer", {"keras": "keras", "tensorflow": "tensorflow"},
         {"": _KERAS, "tuned malloc": _KERAS | TUNED_MALLOC},
     ),
     Entry(
-        "tinygrad",
-        "edgelearn.lab.bench.tinygrad_peer:TinygradPeer",
-        {"tinygrad": "tinygrad", "pyopencl": "pyopencl"},
+        "tinygrad", "edgelearn.lab.bench.tinygrad_peer:TinygradPeer", {"tinygrad": "tinygrad", "pyopencl": "pyopencl"},
         opencl=True,
     ),
-)
+)  # fmt: skip
+PROBED_STEPS, PROBED_NUMBERS = 3, 4
 
 
 def choose(names: Iterable[str] | None, registry: Iterable[Entry] = CONTENDERS) -> list[Entry]:
@@ -114,13 +105,11 @@ def choose(names: Iterable[str] | None, registry: Iterable[Entry] = CONTENDERS) 
 
     Raises UsageError for a name that isn't there.
     """
-    entries = list(registry)
-    if names is None:
-        return entries
-    wanted = set(names)
+    known = {entry.name: entry for entry in registry}
+    wanted = known if names is None else set(names)
     for name in sorted(wanted):
-        check_name(name, [entry.name for entry in entries], "contender")
-    return [entry for entry in entries if entry.name in wanted]
+        check_name(name, list(known), "contender")
+    return [entry for name, entry in known.items() if name in wanted]
 
 
 def fitting(entries: Iterable[Entry], device: Device) -> list[Entry]:
@@ -135,10 +124,6 @@ def fitting(entries: Iterable[Entry], device: Device) -> list[Entry]:
 def on_nvidia(device: str) -> bool:
     """True if the id of an OpenCL device is that of a GPU by NVIDIA."""
     return "nvidia" in device.lower()
-
-
-PROBED_STEPS = 3
-PROBED_NUMBERS = 4
 
 
 class BenchWorker:

@@ -1,12 +1,9 @@
-"""Single ops of the engine: the launches that a plan would have for them, on memory laid out as a plan's.
-
-edgelearn itself.
-"""
+"""edgelearn itself; single ops as the launches that a plan would have for them, on memory laid out as a plan's."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,8 +36,7 @@ from edgelearn.ops.tensor import BLOCK, LINEAR
 from edgelearn.runtime import Context, Kernels, Runner, Session, choose_device
 from edgelearn.runtime.session import Examples
 
-from .report import FULL
-from .workloads import INT8, OpProblem, Problem, Workload, digest, make_network, make_problem
+from .workloads import FULL, INT8, OpProblem, Problem, Workload, digest, make_network, make_problem
 
 UNIT = 4 * BLOCK  # bytes: tables say where buffers start in blocks
 
@@ -54,20 +50,19 @@ def prepare(problem: OpProblem, trains: bool, context: Context) -> Callable[[], 
 
     def step() -> Callable[[], list[float]]:
         run()
-        return lambda: digest(*(fetch() for fetch in results))
+        return lambda: digest(*(stand.get(found) if isinstance(found, Tensor) else found() for found in results))
 
     return step
 
 
 class Stand(Emitter):
-    """An emitter whose tensors may have initial contents, and its memory: an allocation for each role."""
+    """An emitter whose tensors may have initial contents, and the memory of all its buffers."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(Traits.of(context.device))
         self.context = context
         self.contents: dict[Buffer, Callable[[], np.ndarray]] = {}
         self.offsets: dict[Buffer, int] = {}
-        self.memory: dict[Role, object] = {}
 
     def put(self, array: np.ndarray, role: Role = Role.PARAMETER, block: int = BLOCK) -> Tensor:
         """A tensor that starts as `array`: float32, or a row of int32."""
@@ -84,19 +79,18 @@ class Stand(Emitter):
 
     def build(self) -> Callable[[], None]:
         """Allocate and fill every buffer that the launches access; returns a function that runs them and waits."""
-        sizes: dict[Role, int] = {}
-        align = self.context.device.alignment
+        size, align = 0, self.context.device.alignment
         touched = [access.buffer for launch in self.launches for access in launch.accesses]
         for buffer in dict.fromkeys([*self.contents, *touched]):
-            self.offsets[buffer] = sizes.get(buffer.role, 0)
-            sizes[buffer.role] = self.offsets[buffer] + -(-buffer.nbytes // align) * align
-        self.memory = {role: self.context.allocate(size, role.value) for role, size in sizes.items()}
-        for memory in self.memory.values():
-            self.context.fill_zero(memory.handle, memory.nbytes)
+            self.offsets[buffer] = size
+            size += -(-buffer.nbytes // align) * align
+        self.memory = self.context.allocate(size, "op")
+        self.context.fill_zero(self.memory.handle, size)
         for buffer, content in self.contents.items():
-            self.context.write(self.memory[buffer.role].handle, content(), self.offsets[buffer])
+            self.context.write(self.memory.handle, content(), self.offsets[buffer])
         self.contents.clear()
-        runner = Runner(self.context, Kernels(self.context), self.launches, self._at)
+        place = lambda buffer: (self.memory.handle, self.offsets[buffer])  # noqa: E731
+        runner = Runner(self.context, Kernels(self.context), self.launches, place)
 
         def run() -> None:
             runner.enqueue()
@@ -107,14 +101,11 @@ class Stand(Emitter):
     def get(self, tensor: Tensor) -> np.ndarray:
         """The tensor's contents, in the network's shape."""
         words = np.empty(tensor.buffer.nbytes // 4, np.float32)
-        handle, offset = self._at(tensor.buffer)
-        return unpack(self.context.read(handle, words, offset), tensor.shape, tensor.block)
-
-    def _at(self, buffer: Buffer) -> tuple[object, int]:
-        return self.memory[buffer.role].handle, self.offsets[buffer]
+        self.context.read(self.memory.handle, words, self.offsets[tensor.buffer])
+        return unpack(words, tensor.shape, tensor.block)
 
 
-Results = list[Callable[[], np.ndarray]]
+Results = Sequence[Tensor | Callable[[], np.ndarray]]
 
 
 def _linear(stand: Stand, problem: OpProblem, trains: bool) -> Results:
@@ -127,23 +118,19 @@ def _linear(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     y = stand.tensor("y", (len(problem.x), *spec.output_shape))
     op.emit_linear(stand, x, kernel, y, Epilogue(None, bias))
     if not trains:
-        return [lambda: stand.get(y)]
-    dy = stand.put(problem.dy)
-    results: Results = [lambda: stand.get(y)]
+        return [y]
+    dy, results = stand.put(problem.dy), [y]
     if not spec.reads_pictures:
         dx = stand.tensor("dx", problem.x.shape)
         prepared = emit_prepared(stand, op.backward_view(stand, x, kernel, None))
         stand.emit_jobs()
         op.emit_backward_data(stand, x, prepared, dy, Target(dx))
-        results.append(lambda: stand.get(dx))
+        results.append(dx)
     dkernel = stand.tensor("dkernel", matrix, Role.GRADIENT)
     dbias = stand.tensor("dbias", bias.shape, Role.GRADIENT) if bias else None
-    results.append(lambda: stand.get(dkernel))
-    if dbias is not None:
-        results.append(lambda tensor=dbias: stand.get(tensor))
     for total in filter(None, op.emit_backward_weights(stand, x, dy, dkernel, dbias, add=False)):
         finish.emit_sum(stand, total)
-    return results
+    return [*results, dkernel, *([dbias] if dbias else [])]
 
 
 def _plain(stand: Stand, problem: OpProblem, trains: bool) -> Results:
@@ -152,10 +139,10 @@ def _plain(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     x, y = stand.put(problem.x), stand.tensor("y", (len(problem.x), *problem.spec.output_shape))
     op.emit_forward(stand, [x], y)
     if not trains:
-        return [lambda: stand.get(y)]
+        return [y]
     dx = stand.tensor("dx", problem.x.shape)
     op.emit_backward(stand, [x], y, stand.put(problem.dy), [Target(dx)])
-    return [lambda: stand.get(y), lambda: stand.get(dx)]
+    return [y, dx]
 
 
 def _batchnorm(stand: Stand, problem: OpProblem, trains: bool) -> Results:
@@ -164,18 +151,17 @@ def _batchnorm(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     weights = {role: stand.put(array) for role, array in problem.weights.items()}
     statistics = batchnorm.emit_batch(stand, op, x, weights, Target(y), LINEAR)
     if not trains:
-        return [lambda: stand.get(y)]
+        return [y]
     dx = stand.tensor("dx", problem.x.shape)
     dgamma, dbeta = (stand.tensor(name, problem.spec.shape[-1:], Role.GRADIENT) for name in ("dgamma", "dbeta"))
     dy, target = stand.put(problem.dy), Target(dx)
     batchnorm.emit_backward(stand, x, dy, statistics, dgamma, dbeta, target, kept=False, add=False)
-    return [lambda t=t: stand.get(t) for t in (y, dx, dgamma, dbeta)]
+    return [y, dx, dgamma, dbeta]
 
 
 def _control(stand: Stand, problem: OpProblem) -> Control:
-    scalars = np.zeros((1, 16), np.float32)
+    scalars, counters = np.zeros((2, 1, 16), np.float32)
     scalars[0, [INVERSE_BATCH, LEARNING_RATE]] = 1 / len(problem.x), problem.learning_rate
-    counters = np.zeros((1, 16), np.float32)
     labels = stand.put(problem.labels.astype(np.int32)[None], Role.INPUT)
     return Control(stand.put(scalars, Role.CONTROL), stand.put(counters, Role.CONTROL), labels)
 
@@ -189,18 +175,16 @@ def _loss(stand: Stand, problem: OpProblem, trains: bool) -> Results:
         counters = stand.get(control.counters)[0]  # they go on counting from step to step
         return counters[LOSS] / counters[SEEN]
 
-    return [mean_loss, lambda: stand.get(dx)]
+    return [mean_loss, dx]
 
 
 def _update(stand: Stand, problem: OpProblem, trains: bool) -> Results:
     w, g, control = stand.put(problem.x), stand.put(problem.dy, Role.GRADIENT), _control(stand, problem)
     SGD().emit_update(stand, w.buffer, g.buffer, [], control, decay=False)
-    return [lambda: stand.get(w)]
+    return [w]
 
 
 _EMIT = {GlobalAveragePooling2D: _plain, BatchNormalization: _batchnorm, SoftmaxCrossEntropy: _loss, SGD: _update}
-
-
 RESIDENT, FED = "", "fed"  # the inputs stay on the device, or are copied there in every step
 RANGE_STEPS = 3  # that change no weight and leave the ranges that int8 predictions use
 PARTS = {"cached": 15, "train": 4}  # examples a micro-batch whose activations stay in a CPU's cache

@@ -13,8 +13,7 @@ from edgelearn.interop.to_keras import keras_variables, to_keras
 from edgelearn.interop.weights import fold_batchnorm
 from edgelearn.ops import Loss, Optimizer
 
-from .report import FULL
-from .workloads import NAME, OpProblem, Problem, Workload, digest, make_problem
+from .workloads import FULL, NAME, OpProblem, Problem, Workload, digest, make_problem
 
 OpStep = Callable[[], Callable[[], list[float]]]
 

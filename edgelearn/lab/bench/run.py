@@ -1,18 +1,15 @@
-"""A description of the machine for reports.
-
-The run: starts the workers of a workload and measures them in turn.
-"""
+"""The run: starts the workers of a workload and measures them in turn."""
 
 from __future__ import annotations
 
 import datetime
 import importlib.metadata
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from edgelearn.child import Worker, WorkerError
 from edgelearn.errors import EdgelearnError
@@ -20,28 +17,24 @@ from edgelearn.extensions import check_name
 from edgelearn.lab.measure import RoundsConfig, Sample, machine_memory, measure_in_turn, usable_cores
 from edgelearn.runtime import choose_device
 
-from .contenders import CONTENDERS, SUBJECT, Entry, choose, fitting
-from .report import FULL, BenchReport, Machine, Settings, Variant
-from .workloads import DEFAULT, TYPES, Workload, make_network
+from .contenders import CONTENDERS, SUBJECT, BenchWorker, Entry, choose, fitting
+from .report import BenchReport, Machine, Settings, Variant
+from .workloads import DEFAULT, FULL, TYPES, Workload, make_network
 
 
 def describe_machine() -> dict[str, str | int]:
     """Processor, main memory in bytes, system and Python version."""
-    return {
-        "processor": _processor(),
-        "memory_bytes": machine_memory()[1],
-        "system": platform.platform(),
-        "python": platform.python_version(),
-    }
-
-
-def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()  # Linux
     except OSError:
         lines = []
     models = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
-    return models[0] if models else platform.processor() or platform.machine()
+    return {
+        "processor": models[0] if models else platform.processor() or platform.machine(),
+        "memory_bytes": machine_memory()[1],
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
 
 
 @dataclass(frozen=True)
@@ -94,14 +87,27 @@ def run(
     chosen = choose_device(device).device
     fit = fitting(entries, chosen)
     present = [entry for entry in fit if entry.available()]
-    bench = _Bench(only, usable, chosen.id, config, progress, compute)
     workloads = list(workloads)
     for kind in compute:
         check_name(kind, TYPES, "compute type")
     for workload in workloads:
         if workload.op is None:
             make_network(workload)  # an unknown network is an error before anything starts
-    variants = [variant for workload in workloads for variant in bench.measure(workload, present)]
+
+    def start(entry: Entry, environment: str) -> Worker:
+        free, total = machine_memory()
+        if free < config.memory_reserve * total:
+            raise WorkerError(
+                f"Not started: only {free / 2**30:.1f} of {total / 2**30:.1f} GiB of memory are free. "
+                "Choose fewer contenders or a smaller batch."
+            )
+        variables, arguments = entry.environments[environment], (entry.target, len(usable), chosen.id)
+        return Worker(f"{BenchWorker.__module__}:BenchWorker", arguments, usable, variables, config.patience)
+
+    variants = []
+    for workload in workloads:
+        started_ones = (each for entry in present for each in _started(workload, entry, start, only, compute))
+        variants += _measured(workload, started_ones, usable, config, progress)
     if present and not variants:
         names = ", ".join(entry.name for entry in present)
         raise EdgelearnError(
@@ -119,103 +125,79 @@ def run(
     )
 
 
-@dataclass
-class _Bench:
-    """Measures workload after workload with the same settings."""
-
-    only: Sequence[str]
-    cores: Sequence[int]
-    device: str
-    config: BenchConfig
-    progress: Callable[[str], None]
-    compute: Sequence[str]
-
-    def measure(self, workload: Workload, entries: Iterable[Entry]) -> list[Variant]:
-        variants: list[Variant] = []
-        workers: dict[int, Worker] = {}  # of the variants that haven't failed, by their place in the list
-
-        def fail(place: int, error: WorkerError) -> None:
-            variants[place].error = error.reason or str(error)
-            if place in workers:
-                workers.pop(place).close()
-
-        try:
-            for entry in entries:
-                for variant, worker in self._start(workload, entry):
-                    variants.append(variant)
-                    if worker is None:
-                        continue
-                    place = len(variants) - 1
-                    workers[place] = worker
-                    self.progress(f"{workload.name}: {variant.label}: preparing")
-                    try:
-                        asked = replace(workload, compute=variant.compute)
-                        answer = worker.call("prepare", asdict(asked), variant.name)
-                    except WorkerError as error:
-                        fail(place, error)
-                        continue
-                    variant.import_seconds = worker.import_seconds
-                    variant.first_step_seconds, variant.probe = answer["first_step_seconds"], answer["probe"]
-            rounds = self.config.rounds
-            samplers = {place: self._sampler(worker) for place, worker in workers.items()}
-            blocks = measure_in_turn(
-                samplers, self.cores, self.config,
-                lambda number: self.progress(f"{workload.name}: round {number + 1} of {rounds}"), fail,
-            )  # fmt: skip
-            for place, measured in blocks.items():
-                variants[place].blocks = measured
-            for place, worker in list(workers.items()):
-                try:
-                    answer = worker.call("memory")
-                except WorkerError as error:
-                    fail(place, error)
-                    continue
-                variant = variants[place]
-                variant.memory_after_imports, variant.memory_start = answer["after_imports"], answer["start"]
-                variant.memory_peak = answer["peak"]
-        finally:
-            for worker in workers.values():
-                worker.close()
-        return variants
-
-    def _sampler(self, worker: Worker) -> Callable[[], Sample]:
-        return lambda: Sample(**worker.call("measure", self.config.block_seconds, self.config.steps))
-
-    def _start(self, workload: Workload, entry: Entry) -> Iterator[tuple[Variant, Worker | None]]:
-        """Every variant of `entry` in every environment with its worker; the first worker lists the variants."""
-        first = next(iter(entry.environments))
-        worker = None
-        try:
-            worker = self._worker(entry, entry.environments[first])
-            names = {kind: worker.call("variants", asdict(replace(workload, compute=kind))) for kind in self.compute}
-        except WorkerError as error:
-            if worker is not None:
-                worker.close()
-            yield Variant(workload.name, entry.name, "", error=str(error)), None
-            return
-        every = [
-            Variant(workload.name, entry.name, name, label, compute=kind)
-            for label in entry.environments for kind in self.compute for name in names[kind]
-        ]  # fmt: skip
-        variants = [variant for variant in every if any(fnmatch(variant.label, pattern) for pattern in self.only)]
-        if not variants or variants[0].environment != first:
+def _started(
+    workload: Workload, entry: Entry, start: Callable[[Entry, str], Worker], only: Sequence[str], compute: Sequence[str]
+) -> Iterator[tuple[Variant, Worker | None]]:
+    """Every variant of `entry` in every environment with its worker; the first worker lists the variants."""
+    first, worker = next(iter(entry.environments)), None
+    try:
+        worker = start(entry, first)
+        names = {kind: worker.call("variants", asdict(replace(workload, compute=kind))) for kind in compute}
+    except WorkerError as error:
+        if worker is not None:
             worker.close()
-            worker = None
-        for variant in variants:
-            try:
-                worker = worker or self._worker(entry, entry.environments[variant.environment])
-            except WorkerError as error:
-                variant.error = str(error)
-            yield variant, worker
-            worker = None
+        yield Variant(workload.name, entry.name, "", error=str(error)), None
+        return
+    every = [
+        Variant(workload.name, entry.name, name, environment, compute=kind)
+        for environment in entry.environments for kind in compute for name in names[kind]
+    ]  # fmt: skip
+    variants = [variant for variant in every if any(fnmatch(variant.label, pattern) for pattern in only)]
+    if not variants or variants[0].environment != first:
+        worker.close()
+        worker = None
+    for variant in variants:
+        try:
+            worker = worker or start(entry, variant.environment)
+        except WorkerError as error:
+            variant.error = str(error)
+        yield variant, worker
+        worker = None
 
-    def _worker(self, entry: Entry, environment: Mapping[str, str]) -> Worker:
-        free, total = machine_memory()
-        if free < self.config.memory_reserve * total:
-            raise WorkerError(
-                f"Not started: only {free / 2**30:.1f} of {total / 2**30:.1f} GiB of memory are free. "
-                "Choose fewer contenders or a smaller batch."
-            )
-        arguments = entry.target, len(self.cores), self.device
-        target = "edgelearn.lab.bench.contenders:BenchWorker"
-        return Worker(target, arguments, self.cores, environment, self.config.patience)
+
+def _measured(
+    workload: Workload, started: Iterable[tuple[Variant, Worker | None]], cores: Sequence[int], config: BenchConfig,
+    progress: Callable[[str], None],
+) -> list[Variant]:  # fmt: skip
+    """Prepare the variants as their workers start, then measure all of them in turn."""
+    variants: list[Variant] = []
+    workers: dict[int, Worker] = {}  # of the variants that haven't failed, by their place in the list
+
+    def fail(place: int, error: WorkerError) -> None:
+        variants[place].error = error.reason or str(error)
+        workers.pop(place).close()
+
+    def ask(place: int, *call: Any) -> dict[str, Any] | None:
+        try:
+            return workers[place].call(*call)
+        except WorkerError as error:
+            return fail(place, error)
+
+    def sampler(worker: Worker) -> Callable[[], Sample]:
+        return lambda: Sample(**worker.call("measure", config.block_seconds, config.steps))
+
+    try:
+        for place, (variant, worker) in enumerate(started):
+            variants.append(variant)
+            if worker is None:
+                continue
+            workers[place] = worker
+            progress(f"{workload.name}: {variant.label}: preparing")
+            asked = asdict(replace(workload, compute=variant.compute))
+            if answer := ask(place, "prepare", asked, variant.name):
+                variant.import_seconds = worker.import_seconds
+                variant.first_step_seconds, variant.probe = answer["first_step_seconds"], answer["probe"]
+        blocks = measure_in_turn(
+            {place: sampler(worker) for place, worker in workers.items()}, cores, config,
+            lambda number: progress(f"{workload.name}: round {number + 1} of {config.rounds}"), fail,
+        )  # fmt: skip
+        for place, measured in blocks.items():
+            variants[place].blocks = measured
+        for place in list(workers):
+            if answer := ask(place, "memory"):
+                for name, size in answer.items():
+                    setattr(variants[place], f"memory_{name}", size)
+    finally:
+        for worker in workers.values():
+            worker.close()
+    return variants

@@ -15,8 +15,7 @@ from edgelearn.interop.weights import fold_batchnorm
 from edgelearn.ops import Loss, Optimizer
 from edgelearn.runtime import choose_device, list_devices
 
-from .report import FULL
-from .workloads import NAME, OpProblem, Workload, digest, make_problem
+from .workloads import FULL, NAME, OpProblem, Workload, digest, make_problem
 
 if TYPE_CHECKING:
     from tinygrad import Tensor

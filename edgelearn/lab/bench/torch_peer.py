@@ -17,8 +17,7 @@ from edgelearn.interop.weights import fold_batchnorm
 from edgelearn.ops import Loss, Optimizer
 
 from .contenders import on_nvidia
-from .report import FULL
-from .workloads import INT8, NAME, OpProblem, Workload, digest, make_problem
+from .workloads import FULL, INT8, NAME, OpProblem, Workload, digest, make_problem
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 LOSS_SCALE = 65536.0  # that GradScaler starts with

@@ -33,7 +33,6 @@ from edgelearn.ops import (
     Optimizer,
     SoftmaxCrossEntropy,
 )
-from edgelearn.ops.emit import STORED
 from edgelearn.ops.tensor import Shape
 
 NAME = "op"  # of the layer in a network of one op
@@ -151,8 +150,11 @@ def digest(*arrays: np.ndarray) -> list[float]:
 
 
 DEFAULT_NETWORK = "mobilenet_v1"
-INT8 = "int8"
-TYPES = (*STORED, INT8)
+FULL, INT8 = "fp32", "int8"
+# Relative difference allowed between what contenders compute, by type. With batch statistics, elements that sit on an
+# edge of ReLU6 fall to either side by rounding alone, which moves the loss of the third step by about a thousandth.
+AGREEMENT = {FULL: 5e-3, "tf32": 1e-2, "bf16": 3e-2, "fp16": 1e-2, INT8: 0.1}
+TYPES = tuple(AGREEMENT)
 DEFAULT_BATCH = {"forward": 1, "train": 1, "train_bn": 1, "accumulate": 8, "cached": 163}
 
 DESCRIPTIONS = {

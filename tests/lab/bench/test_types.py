@@ -7,8 +7,7 @@ import pytest
 
 from edgelearn.errors import PlanError
 from edgelearn.lab.bench.engine import Engine
-from edgelearn.lab.bench.report import AGREEMENT
-from edgelearn.lab.bench.workloads import TYPES, Workload
+from edgelearn.lab.bench.workloads import AGREEMENT, TYPES, Workload
 from edgelearn.runtime import choose_device
 
 SMALL = "bench_networks:small"
