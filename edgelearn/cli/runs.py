@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 
 from edgelearn.display import megabytes
 from edgelearn.errors import RunError, UsageError
+from edgelearn.experiments import EXPERIMENTS
 from edgelearn.extensions import import_object
 from edgelearn.lab.runs import RunStore, RunSummary, export, list_table, write_export
 from edgelearn.train import ProgressBar
 
 from .answer import Answer, width
 from .parser import whole
-from .sweep import EXPERIMENTS
 from .training import add_runs_folder
 
 PRUNED = ("failed", "interrupted", "damaged")

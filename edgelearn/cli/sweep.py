@@ -11,6 +11,7 @@ from inspect import isclass
 from typing import TYPE_CHECKING, Any
 
 from edgelearn.errors import ExtensionError, RunError
+from edgelearn.experiments import EXPERIMENTS
 from edgelearn.experiments.config import Config, ConfigError, Setting, find_setting
 from edgelearn.extensions import import_object
 from edgelearn.lab.runs import RunStore, interval
@@ -22,15 +23,6 @@ from .training import add_runs_folder
 
 if TYPE_CHECKING:
     from edgelearn.experiments.sweep import Outcome
-
-EXPERIMENTS = {
-    "flowers": "edgelearn.experiments.flowers:FlowersExperiment",
-    "finetune": "edgelearn.experiments.finetune:FinetuneExperiment",
-    "precision": "edgelearn.experiments.precision:PrecisionExperiment",
-    "memory": "edgelearn.experiments.memory:MemoryExperiment",
-    "keywords": "edgelearn.experiments.keywords.embedding:KeywordsExperiment",
-    "federated": "edgelearn.experiments.federated:FederatedExperiment",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,13 +42,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
+    from edgelearn.experiments import classes
     from edgelearn.experiments.experiment import Experiment
     from edgelearn.experiments.sweep import Job, combine
 
     name: str = options.experiment
-    experiment = import_object(EXPERIMENTS.get(name, name))
-    if not (isclass(experiment) and issubclass(experiment, Experiment)):
-        raise ExtensionError(f"'{name}' is no subclass of Experiment, but {experiment!r:.80}.")
+    experiment: Any = import_object(EXPERIMENTS.get(name, name))
+    if not isinstance(experiment, Experiment) and not (
+        isclass(experiment) and issubclass(experiment, classes.Experiment)
+    ):
+        raise ExtensionError(f"'{name}' is no Experiment, but {experiment!r:.80}.")
     varied = dict(_values(experiment.config_type, each) for each in options.settings)
     shared = {name: values[0] for name, values in varied.items() if len(values) == 1}
     varied = {name: values for name, values in varied.items() if len(values) > 1}

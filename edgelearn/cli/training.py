@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from edgelearn.errors import RunError
-from edgelearn.experiments.experiment import Experiment
 from edgelearn.lab.runs import RunStore
 from edgelearn.train import ProgressBar
 
@@ -25,7 +25,7 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def train(experiment: type[Experiment], options: argparse.Namespace) -> Answer:
+def train(experiment: Any, options: argparse.Namespace) -> Answer:
     """Start a training, or resume the one that --resume names. Raises RunError for settings
     that are given with --resume."""
     store = RunStore(options.runs)

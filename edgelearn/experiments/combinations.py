@@ -8,10 +8,9 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,14 +27,13 @@ from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.train import Callback, Model, Subset
 from edgelearn.train.callbacks import with_progress
 from edgelearn.train.loading import NetworkLike, as_network, combined
-from edgelearn.train.model import Phases
 from edgelearn.train.sources import at_epoch
 from edgelearn.train.state import Logs
 
 from .config import Config, setting
-from .experiment import Log, silent
+from .experiment import Experiment, Log, Training, silent
 from .sweep import can_go_on, diverged, is_done, known_runs
-from .tasks import Task, TaskTraining
+from .tasks import Task, finish_task, training_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -357,59 +355,36 @@ class Measure(Callback):
             self.process = measure.peak_resident_bytes()
 
 
-class CombinationExperiment(TaskTraining[CombinationConfig]):
-    """A training of one combination.
+def combination_training(
+    config: CombinationConfig, task: Task, combination: Combination
+) -> Training[CombinationConfig]:
+    """The training of a task, whose model was made for this combination."""
+    measure = Measure()
 
-    Arguments:
-    - `config`: settings of the run.
-    - `task`: the data and the model, which was made for the combination.
-    - `combination`: the settings that the comparison is about.
-    """
-
-    kind, command, config_type = "compare", "the same call of el.compare", CombinationConfig
-
-    @classmethod
-    def load(cls, config: CombinationConfig) -> Self:
-        """Raises RunError: a network of one's own isn't in the run."""
-        raise RunError(f"A training of '{config.network}' goes on by the same call of el.compare.")
-
-    def __init__(self, config: CombinationConfig, task: Task, combination: Combination) -> None:
-        self.combination, self.measure = combination, Measure()
-        super().__init__(config, task)
-        self.model.context.ledger.restart_peak()
-
-    def compile(self, optimizer: Optimizer) -> None:
-        """The model was compiled when it was made."""
-
-    @cached_property
-    def phases(self) -> Phases:
-        lengths = len(self.task.train[1]), len(self.task.test[1])
-        return self.model.phases(*self._sizes, self.combination.budget, examples=lengths)
-
-    @property
-    def micro_batch(self) -> int | None:
-        return self.combination.micro_batch
-
-    def sources(self) -> list[str]:
-        return [self.combination.name]
-
-    def fit(self, callbacks: Sequence[Callback]) -> None:
-        size, micro_batch = self._sizes
-        self.model.fit(
-            *self.task.train, size, self.epochs, micro_batch=micro_batch, verbose=0, validation_data=self.task.test,
-            callbacks=[*callbacks, self.measure], budget=self.combination.budget,
-        )  # fmt: skip
-
-    def memory(self) -> dict:
-        accounted = account(self.phases["train"])
-        own = {"process": self.measure.process, "stored": accounted.stored, "peak": accounted.peak}
-        return super().memory() | own
-
-    def finish(self, run: Run, seconds: float, log: Log) -> dict:
+    def finish(training: Training, run: Run, seconds: float) -> tuple[dict[str, Any], str]:
         epochs = [row["seconds"] for row in run.history()]
-        steps = self.measure.steps or [epochs[-1] / self.task.steps(1)]
+        steps = measure.steps or [epochs[-1] / task.steps(1)]
         run.update(step_seconds=median(steps), epoch_seconds=median(epochs[1:] or epochs))
-        return super().finish(run, seconds, log)
+        results, text = finish_task(training, run, seconds)
+        accounted = account(training.phases["train"])
+        results["memory"] |= {"process": measure.process, "stored": accounted.stored, "peak": accounted.peak}
+        return results, text
+
+    training = training_of(
+        task, config, config.epochs, combination.micro_batch, finish=finish, sources=[combination.name],
+        settings={"budget": combination.budget}, callbacks=lambda run: [measure],
+    )  # fmt: skip
+    training.experiment = CombinationExperiment
+    training.model.context.ledger.restart_peak()
+    return training
+
+
+def _refuse(config: CombinationConfig) -> Training[CombinationConfig]:
+    """Raises RunError: a network of one's own isn't in the run."""
+    raise RunError(f"A training of '{config.network}' goes on by the same call of el.compare.")
+
+
+CombinationExperiment = Experiment("compare", CombinationConfig, _refuse, command="the same call of el.compare")
 
 
 SPLIT_SEED = 0  # of the test examples: the same for all seeds
@@ -556,13 +531,13 @@ class _Trainings:
             known = self.known.get(config.key)
             if known is not None and is_done(known):
                 return _diverged(known) if diverged(known) else known
-            experiment = CombinationExperiment(config, self._task(combination, seed), combination)
-            _ = experiment.phases
+            training = combination_training(config, self._task(combination, seed), combination)
+            _ = training.phases
             if known is not None and can_go_on(known):
                 with known.resume() as run:
-                    return run if experiment.run(run, callbacks, silent) else None
-            with experiment.create_run(self.store) as run:
-                return run if experiment.run(run, callbacks, silent) else None
+                    return run if training.run(run, callbacks, silent) else None
+            with training.create_run(self.store) as run:
+                return run if training.run(run, callbacks, silent) else None
         except Exception as error:  # of any kind: ops, losses and sources may be the caller's
             return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 

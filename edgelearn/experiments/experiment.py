@@ -1,16 +1,20 @@
-"""A training that is kept in a run folder: start, interrupt, resume, finish. Base class of the experiments."""
+"""Trainings in run folders: start, interrupt, resume, finish.
+
+An `Experiment` is a kind of run: its name, its configuration and the function that loads a `Training` of one.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from edgelearn.errors import RunError
+from edgelearn.extensions import import_object
 from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore, wilson_interval
 from edgelearn.lab.runs.store import rescue
@@ -20,7 +24,17 @@ from edgelearn.train.model import Phases
 from edgelearn.train.state import Logs
 from edgelearn.tuned import find
 
+from . import EXPERIMENTS
 from .config import Config
+
+Log = Callable[[str], None]
+Finish = Callable[[Any, Run, float], tuple[dict[str, Any], str]]
+C = TypeVar("C", bound=Config)
+APART = ("data", "download", "device")  # settings that don't change a training's result
+
+
+def silent(line: str) -> None:
+    """A log that drops every line."""
 
 
 class Recorder(Callback):
@@ -68,108 +82,67 @@ class Recorder(Callback):
             ) from error
 
 
-Log = Callable[[str], None]
-C = TypeVar("C", bound=Config)
+@dataclass(kw_only=True)
+class Training(Generic[C]):
+    """A training that is loaded: model and examples, how it is fitted and tested, and what its run keeps of these.
+    `run` does everything; a notebook can call single steps.
 
-
-def silent(line: str) -> None:
-    """A log that drops every line."""
-
-
-class Experiment(ABC, Generic[C]):
-    """A training of one configuration.
-
-    A subclass loads data and model, trains them and computes the results; this class keeps the run folder.
-
-    Class attributes:
-    - `kind`: the kind of its runs.
-    - `command`: the command that resumes them.
-    - `config_type`: its configuration class.
-    - `same`: entries of the run's record, and their keys, that must not have changed when a run is resumed.
-    - `apart`: settings that don't change a training's result.
+    Arguments:
+    - `config`: settings of the run.
+    - `model`: the compiled model.
+    - `train`, `test`: (examples, targets), `test` None where nothing is tested between epochs.
+    - `epochs`: passes over the examples.
+    - `batch_size`, `micro_batch`: examples per update (default: all), and at a time on the device (default: as many).
+    - `finish`: function of (training, run, seconds): tests the model, writes files into the run's folder, and returns
+      the results and a text about them.
+    - `data`, `weights`: entries of the run's record on where these come from; a run is continued only with the same.
+    - `sources`: lines of text on the same.
+    - `preprocessing`: how examples are made, Pictures or JSON values, kept with the trained network.
+    - `settings`: further arguments of Model.fit, such as `cache` and `budget`.
+    - `tests_whole`: the whole network is tested at the end, by a plan of its own (default False).
+    - `record`: further entries of the run's record.
+    - `callbacks`: function of the run: further callbacks of its training.
+    - `task`: the task that is trained, of an experiment with several.
     """
 
-    kind: ClassVar[str]
-    command: ClassVar[str]
-    config_type: ClassVar[type]
-    same: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    apart: ClassVar[tuple[str, ...]] = ("data", "download", "device")
     config: C
     model: Model
+    train: tuple[Any, Any]
+    test: Any
+    epochs: int
+    batch_size: int | None = None
+    micro_batch: int | None = None
+    finish: Finish
+    data: dict[str, Any]
+    weights: dict[str, Any] | None = None
+    sources: Sequence[str] = ()
+    preprocessing: Any = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    tests_whole: bool = False
+    record: Mapping[str, Any] = field(default_factory=dict)
+    callbacks: Callable[[Run], Sequence[Callback]] = lambda run: ()
+    task: Any = None
+    experiment: Experiment = field(init=False, repr=False)
 
-    @classmethod
-    def resolve(cls, config: C) -> C:
-        """The configuration with values where it leaves them to the experiment (default: as it is)."""
-        return config
-
-    @classmethod
-    def training(cls, config: C) -> str:
-        """A text that configurations with the same training share."""
-        settings = cls.resolve(config).to_dict()
-        return json.dumps({name: value for name, value in settings.items() if name not in cls.apart}, sort_keys=True)
-
-    @classmethod
-    @abstractmethod
-    def load(cls, config: C) -> Self:
-        """Load the data and the model of a configuration."""
-
-    @cached_property
-    @abstractmethod
-    def phases(self) -> Phases:
-        """The memory plans of everything that runs on the device."""
-
-    @abstractmethod
-    def origins(self) -> dict:
-        """Entries of the run's record on where data and weights come from."""
-
-    @abstractmethod
-    def sources(self) -> list[str]:
-        """The same as lines of text."""
-
-    @abstractmethod
-    def fit(self, callbacks: Sequence[Callback]) -> None:
-        """Train silently from the model's position until all epochs are done; a callback may show progress."""
-
-    @abstractmethod
-    def finish(self, run: Run, seconds: float, log: Log) -> dict:
-        """Test the model, write results and figures, finish the run and return the results."""
-
-    def describe(self) -> dict:
-        """Entries of the run's record next to the configuration."""
-        device = self.model.device.facts() | {"reason": self.model.choice.reason}
-        return {"device": device, **self.origins(), "plan": self.phases.to_dict()}
-
-    def log_setup(self, log: Log) -> None:
-        """Log data, device, network and memory plan."""
-        for line in self.sources():
-            log(line)
-        device = self.model.device
-        log(f"Device: {device.id} (driver {device.driver}), {self.model.choice.reason}")
-        log(f"  {find(device)}")
-        for note in device.notes:
-            log(f"  note: {note}")
-        log(self.model.summary())
-        log(str(self.phases))
-
-    def memory(self) -> dict[str, int]:
-        """Bytes: the planned and the allocated peak on the device, and the peak of this process."""
-        return {
-            "planned": self.phases.peak_bytes,
-            "allocated": self.model.context.ledger.peak,
-            "process": peak_resident_bytes(),
-        }
-
-    def results(self, correct: int, total: int, loss: float, seconds: float) -> dict:
-        """The results of a classifier: `correct` of `total` test examples, with a 95 % Wilson interval."""
-        return {
-            "correct": correct, "total": total, "accuracy": correct / total, "epochs": self.epochs, "loss": loss,
-            "seconds": seconds, "interval": list(wilson_interval(correct, total)), "memory": self.memory(),
-        }  # fmt: skip
+    # Entries of a run's record, and their keys, that must not have changed when the run is resumed.
+    same: ClassVar = {"data": ("origin", "words", "classes", "train", "test"), "weights": ("sha256",)}
 
     @property
-    def epochs(self) -> int:
-        """Epochs of the whole training."""
-        return self.config.to_dict()["epochs"]
+    def sizes(self) -> tuple[int, int]:
+        """Examples of a mini-batch and of a micro-batch."""
+        count = len(self.train[1])
+        size = min(self.batch_size or count, count)
+        return size, min(self.micro_batch or size, size)
+
+    @cached_property
+    def phases(self) -> Phases:
+        """The memory plans of everything that runs on the device."""
+        lengths = [len(targets) for _, targets in (self.train, *([self.test] if self.test else []))]
+        budget = self.settings.get("budget")
+        phases = self.model.phases(*self.sizes, budget, self.settings.get("cache"), lengths)
+        if self.tests_whole:
+            phases["test"] = self.model.forward_plan(budget=budget)
+        return phases
 
     @property
     def trained(self) -> TrainedModel:
@@ -181,39 +154,52 @@ class Experiment(ABC, Generic[C]):
         """True once all epochs are done."""
         return self.trained.position.epoch >= self.epochs
 
-    @classmethod
-    def start(cls, config: C, store: RunStore, callbacks: Sequence[Callback], log: Log = print) -> dict | None:
-        """Train `config` in a new run of `store`; returns the results, or None after an interrupt."""
-        experiment = cls.load(config)
-        experiment.log_setup(log)
-        with experiment.create_run(store) as run:
-            log(f"Run {run.id}")
-            return experiment.run(run, callbacks, log)
+    def fit(self, callbacks: Sequence[Callback] = ()) -> None:
+        """Train silently from the model's position until all epochs are done; a callback may show progress."""
+        size, micro_batch = self.sizes
+        self.model.fit(
+            *self.train, size, self.epochs, micro_batch=micro_batch, validation_data=self.test, callbacks=callbacks,
+            verbose=0, **self.settings,
+        )  # fmt: skip
 
-    @classmethod
-    def resume(cls, name: str, store: RunStore, callbacks: Sequence[Callback], log: Log = print) -> dict | None:
-        """Continue an interrupted or failed run; returns the results, or None after an interrupt.
+    def describe(self) -> dict[str, Any]:
+        """Entries of the run's record next to the configuration."""
+        weights = {"weights": self.weights} if self.weights is not None else {}
+        device = self.model.device.facts() | {"reason": self.model.choice.reason}
+        return {"device": device, "data": self.data, **weights, "plan": self.phases.to_dict(), **self.record}
 
-        `name` is the run's id or the start of it. Raises RunError if the run can't be continued.
-        """
-        run = store.open(name)
-        if run.record["kind"] != cls.kind:
-            raise RunError(
-                f"{run.id} is a run of '{run.record['kind']}', not of {cls.kind}: resume it with its own command."
-            )
-        with run.resume():
-            experiment = cls.load(cls.config_type.from_dict(run.config))
-            experiment.log_setup(log)
-            log(f"Run {run.id}, continued")
-            return experiment.run(run, callbacks, log)
+    def log_setup(self, log: Log) -> None:
+        """Log data, device, network and memory plan."""
+        device = self.model.device
+        for line in (
+            *self.sources,
+            f"Device: {device.id} (driver {device.driver}), {self.model.choice.reason}",
+            f"  {find(device)}",
+            *(f"  note: {note}" for note in device.notes),
+            self.model.summary(),
+            str(self.phases),
+        ):
+            log(line)
+
+    def memory(self) -> dict[str, Any]:
+        """Bytes: the planned and the allocated peak on the device, and the peak of this process."""
+        allocated = self.model.context.ledger.peak
+        return {"planned": self.phases.peak_bytes, "allocated": allocated, "process": peak_resident_bytes()}
+
+    def results(self, correct: int, total: int, loss: float, seconds: float) -> dict[str, Any]:
+        """The results of a classifier: `correct` of `total` test examples, with a 95 % Wilson interval."""
+        return {
+            "correct": correct, "total": total, "accuracy": correct / total, "epochs": self.epochs, "loss": loss,
+            "seconds": seconds, "interval": list(wilson_interval(correct, total)), "memory": self.memory(),
+        }  # fmt: skip
 
     def create_run(self, store: RunStore) -> Run:
         """Create a run of this configuration."""
-        return store.create(self.kind, self.config.to_dict(), **self.describe())
+        return store.create(self.experiment.kind, self.config.to_dict(), **self.describe())
 
     def resume_run(self, run: Run) -> None:
         """Open a run of this configuration to continue it. Raises RunError if it is of another configuration."""
-        for name, value in self.config_type.from_dict(run.config).to_dict().items():
+        for name, value in type(self.config).from_dict(run.config).to_dict().items():
             if value != (own := self.config.to_dict()[name]):
                 raise RunError(
                     f"Run {run.id} has another configuration: {name} is {value!r} there and {own!r} here. Load the "
@@ -221,12 +207,13 @@ class Experiment(ABC, Generic[C]):
                 )
         run.resume()
 
-    def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
+    def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict[str, Any] | None:
         """Train in `run`, from its checkpoint if it has one; returns the results, or None after an interrupt.
 
         Raises RunError if the run began with other data or weights.
         """
-        recorder = Recorder(run, self.trained, self.command)
+        command = self.experiment.command
+        recorder = Recorder(run, self.trained, command)
         start = time.perf_counter()
         earlier = float(run.record.get("seconds", 0.0))
         if run.has_checkpoint():
@@ -236,10 +223,10 @@ class Experiment(ABC, Generic[C]):
         def stop() -> None:
             self.trained.stop_training = True
 
-        advice = f"Continue with: {self.command} --resume {run.id}"
+        advice = f"Continue with: {command} --resume {run.id}"
         with on_interrupt(stop):
             if not self.finished:
-                self.fit([recorder, *callbacks])
+                self.fit([recorder, *callbacks, *self.callbacks(run)])
             seconds = earlier + time.perf_counter() - start
             with recorder.rescuing():
                 run.update(seconds=seconds)
@@ -250,20 +237,92 @@ class Experiment(ABC, Generic[C]):
                 return None
         try:
             with recorder.rescuing():
-                return self.finish(run, seconds, log)
+                results, text = self.finish(self, run, seconds)
+                run.finish(results)
         except KeyboardInterrupt:
             log(f"Trained and saved, but the test is not complete. {advice}")
             raise
+        if text:
+            log(text)
+        return results
 
     def _check_same(self, run: Run) -> None:
-        now = self.describe()
         for entry, keys in self.same.items():
+            if (now := getattr(self, entry)) is None:
+                continue
             before = run.record.get(entry)
             if not isinstance(before, dict):
                 raise RunError(f"{run.id} doesn't say which {entry} it began with: its record was changed. Start anew.")
             for key in keys:
-                if now[entry][key] != before.get(key):
+                if now.get(key) != before.get(key):
                     raise RunError(
-                        f"{run.id} began with other {entry}: {key} was {before.get(key)} and is now {now[entry][key]}. "
+                        f"{run.id} began with other {entry}: {key} was {before.get(key)} and is now {now.get(key)}. "
                         f"It began with: {before.get('description')} Make that available again, or start a new run."
                     )
+
+
+T = TypeVar("T", bound=Training)
+
+
+@dataclass(frozen=True)
+class Experiment(Generic[C, T]):
+    """A kind of run.
+
+    Arguments:
+    - `kind`: its name.
+    - `config_type`: the class of its configurations.
+    - `function`: loads the training of a configuration.
+    - `command`: the command that resumes its runs (default: edgelearn and the name).
+    - `resolve`: returns a configuration with values where it leaves them to the experiment (default: as it is).
+    - `apart`: settings that don't change a training's result.
+    """
+
+    kind: str
+    config_type: type[C]
+    function: Callable[[C], T]
+    command: str = ""
+    resolve: Callable[[C], C] = lambda config: config
+    apart: tuple[str, ...] = APART
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "command", self.command or f"edgelearn {self.kind}")
+
+    def __reduce__(self) -> Any:  # processes of a sweep find it by its name
+        if self.kind in EXPERIMENTS:
+            return import_object, (EXPERIMENTS[self.kind],)
+        return super().__reduce__()
+
+    def load(self, config: C) -> T:
+        """Load the data and the model of a configuration."""
+        training = self.function(self.resolve(config))
+        training.experiment = self
+        return training
+
+    def training(self, config: C) -> str:
+        """A text that configurations with the same training share."""
+        settings = self.resolve(config).to_dict()
+        return json.dumps({name: value for name, value in settings.items() if name not in self.apart}, sort_keys=True)
+
+    def start(self, config: C, store: RunStore, callbacks: Sequence[Callback], log: Log = print) -> dict | None:
+        """Train `config` in a new run of `store`; returns the results, or None after an interrupt."""
+        training = self.load(config)
+        training.log_setup(log)
+        with training.create_run(store) as run:
+            log(f"Run {run.id}")
+            return training.run(run, callbacks, log)
+
+    def resume(self, name: str, store: RunStore, callbacks: Sequence[Callback], log: Log = print) -> dict | None:
+        """Continue an interrupted or failed run; returns the results, or None after an interrupt.
+
+        `name` is the run's id or the start of it. Raises RunError if the run can't be continued.
+        """
+        run = store.open(name)
+        if run.record["kind"] != self.kind:
+            raise RunError(
+                f"{run.id} is a run of '{run.record['kind']}', not of {self.kind}: resume it with its own command."
+            )
+        with run.resume():
+            training = self.load(self.config_type.from_dict(run.config))
+            training.log_setup(log)
+            log(f"Run {run.id}, continued")
+            return training.run(run, callbacks, log)

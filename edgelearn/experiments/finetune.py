@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -29,13 +27,13 @@ from edgelearn.graph import Network, replace_head, split_frozen
 from edgelearn.interop import ModelFile, read_model
 from edgelearn.lab.runs import Run, figures
 from edgelearn.ops import SGD, Adam, AdamW, Float16, Format, Loss, Optimizer, SoftmaxCrossEntropy
+from edgelearn.statistics import confusion_matrix
 from edgelearn.train import Callback, Model, PictureSource, Subset
 from edgelearn.train.callbacks import with_progress
-from edgelearn.train.model import Phases
 from edgelearn.train.sources import Source
 
 from .config import Config, device_setting, seed_setting, setting
-from .experiment import Experiment, Log
+from .experiment import Experiment, Training
 from .tasks import Pictures, save_model
 
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adam", "adamw")
@@ -73,99 +71,66 @@ class TransferConfig(Config):
         }[self.optimizer]
 
 
-C = TypeVar("C", bound=TransferConfig)
+def fine_tuning(config: TransferConfig, cache: str | None) -> dict[str, Any]:
+    """Arguments of the Training of every fine-tuning."""
+    folder = Path(config.cache_folder) if config.cache_folder else None
+    settings = {"cache": cache, "cache_folder": folder, "budget": config.budget}
+    return {
+        "config": config, "epochs": config.epochs, "batch_size": config.batch_size, "micro_batch": config.micro_batch,
+        "settings": settings, "tests_whole": True,
+    }  # fmt: skip
 
 
-class TransferExperiment(Experiment[C]):
-    """Base of fine-tunings. A subclass loads the examples and the model, and sets these attributes:
+def split(examples: Any, labels: np.ndarray, seed: int) -> list[tuple[Subset, np.ndarray]]:
+    """(examples, labels) to train and to test with: four fifths of each class, and the rest."""
+    return [(Subset(examples, part), labels[part]) for part in stratified_split(labels, 0.8, seed)]
 
-    - `train`, `test`: the examples, and `train_labels`, `test_labels`: their int labels.
-    - `class_names`: names of the classes.
-    - `preprocessing`: how examples are made, as JSON values.
+
+def data_entry(dataset: ImageDataset | ClipDataset, parts: Sequence[tuple[Subset, np.ndarray]]) -> dict[str, Any]:
+    """Entry of the run's record on the examples."""
+    train, test = (len(labels) for _, labels in parts)
+    return {
+        "origin": dataset.origin, "description": dataset.description, "classes": list(dataset.class_names),
+        "train": train, "test": test, "skipped": len(dataset.skipped),
+    }  # fmt: skip
+
+
+def digest(weights: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of all weights in the order of their names."""
+    found = hashlib.sha256()
+    for name in sorted(weights):
+        found.update(np.ascontiguousarray(weights[name]).tobytes())
+    return found.hexdigest()
+
+
+def finish_fine_tuning(
+    training: Training, run: Run, seconds: float, reference: dict[str, float] | None = None, notes: Sequence[str] = ()
+) -> tuple[dict[str, Any], str]:
+    """Test the whole network from the examples on; write network and figures.
+
+    Arguments:
+    - `reference`: accuracies of others to draw beside the learning curve.
+    - `notes`: more lines of the report.
     """
-
-    same: ClassVar = {"data": ("origin", "classes", "train", "test"), "weights": ("sha256",)}
-    train: Source
-    test: Source
-    train_labels: np.ndarray
-    test_labels: np.ndarray
-    class_names: tuple[str, ...]
-    preprocessing: dict
-
-    @property
-    def cache(self) -> str | None:
-        """Format of the cached features, or None."""
-        return self.config.cache
-
-    @property
-    @abstractmethod
-    def resolved_optimizer(self) -> Optimizer:
-        """The optimizer with its learning rate."""
-
-    @cached_property
-    def phases(self) -> Phases:
-        """Memory plans: extracting features, training, testing."""
-        lengths = len(self.train), len(self.test)
-        phases = self.model.phases(*self._sizes, self.config.budget, self.cache, lengths)
-        phases["test"] = self.model.forward_plan(budget=self.config.budget)
-        return phases
-
-    @property
-    def _sizes(self) -> tuple[int, int]:
-        """Examples of a mini-batch and of a micro-batch."""
-        size = min(self.config.batch_size or len(self.train), len(self.train))
-        return size, min(self.config.micro_batch or size, size)
-
-    def fit(self, callbacks: Sequence[Callback]) -> None:
-        c = self.config
-        size, micro_batch = self._sizes
-        self.model.fit(
-            self.train, self.train_labels, size, self.epochs, micro_batch=micro_batch,
-            validation_data=(self.test, self.test_labels), callbacks=callbacks, cache=self.cache,
-            cache_folder=Path(c.cache_folder) if c.cache_folder else None, budget=c.budget, verbose=0,
-        )  # fmt: skip
-
-    def finish(self, run: Run, seconds: float, log: Log) -> dict:
-        """Test the whole network from the examples on; write results, network and figures."""
-        labels, names = self.test_labels, self.class_names
-        predicted = self.model.predict(self.test, self.phases["test"].request.micro_batch).argmax(-1)
-        results = self.results(int((predicted == labels).sum()), len(labels), run.history()[-1]["val_loss"], seconds)
-        save_model(run, self.model, names, self.preprocessing)
-        matrix = figures.confusion_matrix(labels.tolist(), predicted.tolist(), len(names))
-        figures.plot_confusion(matrix, names, run.folder / "confusion.png")
-        figures.plot_learning_curves(run.history(), run.folder / "curves.png", reference=self.reference)
-        memory = results["memory"]
-        figures.plot_memory(memory["planned"], memory["allocated"], memory["process"], run.folder / "memory.png")
-        run.finish(results)
-        log(self.report(run))
-        return results
-
-    @property
-    def reference(self) -> dict[str, float] | None:
-        """Accuracies of others to draw beside the learning curve."""
-        return None
-
-    @property
-    def notes(self) -> list[str]:
-        """More lines of the report."""
-        return []
-
-    def report(self, run: Run) -> str:
-        """The results as text."""
-        r = run.record["results"]
-        low, high = r["interval"]
-        before = run.record.get("before", {}).get("accuracy")
-        interval = f"(95 % Wilson interval {low:.2%} to {high:.2%})"
-        lines = [f"Test accuracy: {r['correct']}/{r['total']} = {r['accuracy']:.2%} {interval}"]
-        if before is not None:
-            lines.append(f"Before training: {round(before * r['total'])}/{r['total']} = {before:.2%}")
-        lines += self.notes
-        planned, allocated, process = (r["memory"][name] / MB for name in ("planned", "allocated", "process"))
-        lines.append(
-            f"Memory at most: planned {planned:.1f} MB, allocated {allocated:.1f} MB, process {process:.1f} MB"
-        )
-        lines.append(f"Time: {r['seconds']:.0f} s. Everything is in {run.folder}")
-        return "\n".join(lines)
+    (examples, labels), names, history = training.test, training.data["classes"], run.history()
+    predicted = training.model.predict(examples, training.phases["test"].request.micro_batch).argmax(-1)
+    correct, total = int((predicted == labels).sum()), len(labels)
+    results = training.results(correct, total, history[-1]["val_loss"], seconds)
+    save_model(run, training.model, names, training.preprocessing)
+    matrix = confusion_matrix(labels, predicted, len(names))
+    figures.plot_confusion(matrix, names, run.folder / "confusion.png")
+    figures.plot_learning_curves(history, run.folder / "curves.png", reference=reference)
+    planned, allocated, process = (results["memory"][name] for name in ("planned", "allocated", "process"))
+    figures.plot_memory(planned, allocated, process, run.folder / "memory.png")
+    low, high = results["interval"]
+    lines = [f"Test accuracy: {correct}/{total} = {correct / total:.2%} (95 % Wilson interval {low:.2%} to {high:.2%})"]
+    if (before := run.record.get("before", {}).get("accuracy")) is not None:
+        lines.append(f"Before training: {round(before * total)}/{total} = {before:.2%}")
+    return results, "\n".join([
+        *lines, *notes,
+        f"Memory at most: planned {planned / MB:.1f} MB, allocated {allocated / MB:.1f} MB, process {process / MB:.1f} MB",  # noqa: E501
+        f"Time: {seconds:.0f} s. Everything is in {run.folder}",
+    ])  # fmt: skip
 
 
 # (mean, deviation) of x / 255, under the names of Keras's `preprocess_input` modes where there is one.
@@ -242,16 +207,6 @@ def front_end_of(network: Network, known: Mapping[str, Any], name: str | None) -
     return front_end, seconds
 
 
-def picture_settings(pictures: Pictures) -> dict[str, Any]:
-    """JSON values of a model's preprocessing."""
-    return asdict(pictures)
-
-
-def clip_settings(front_end: FrontEnd, seconds: float) -> dict[str, Any]:
-    """JSON values of a model's preprocessing."""
-    return {"front_end": features.to_json(front_end), "seconds": seconds}
-
-
 PRECISIONS = {
     "fp32": Precision(),
     "fp16": Precision(activations=Float16(), simulated=False),
@@ -295,84 +250,50 @@ class FinetuneConfig(TransferConfig):
 Dataset = ImageDataset | ClipDataset
 
 
-class FinetuneExperiment(TransferExperiment[FinetuneConfig]):
-    """A model and examples of one configuration. `run` does everything; a notebook can call single steps.
+def load_finetuning(config: FinetuneConfig) -> Training[FinetuneConfig]:
+    """Load the model and the examples. Raises UsageError for missing settings, FormatError for a model that can't be
+    read, DataError for a folder without examples."""
+    if not config.model:
+        raise UsageError("No model is given: edgelearn finetune MODEL --images DIR.")
+    if (config.images is None) == (config.clips is None):
+        raise UsageError("Give --images DIR or --clips DIR, one of them.")
+    dataset = (
+        picture_folder.load_folder(config.images) if config.images else clip_folder.load_folder(config.clips or "")
+    )
+    return finetuning_of(config, dataset, read_model(config.model, inputs=config.inputs, outputs=config.outputs))
 
-    Arguments:
-    - `config`: settings of the run.
-    - `dataset`: the pictures or clips.
-    - `file`: the pretrained model.
-    """
 
-    kind, command, config_type = "finetune", "edgelearn finetune", FinetuneConfig
+def finetuning_of(config: FinetuneConfig, dataset: Dataset, file: ModelFile) -> Training[FinetuneConfig]:
+    """The fine-tuning of a pretrained model, `file`, on pictures or clips, `dataset`."""
+    network, head = _network(config, file, len(dataset.class_names))
+    network.freeze().unfreeze(*head, *config.train)
+    weights = network.initialize(config.seed)
+    model = Model(network, weights | _body(network, file, head), config.device, config.seed)
+    examples, preprocessing = _examples(config, dataset, network, file)
+    model.class_names, model.preprocessing = dataset.class_names, preprocessing
+    train, test = split(examples, dataset.labels, config.seed)
+    loss: Loss = SoftmaxCrossEntropy(config.label_smoothing)
+    if is_reference(config.loss):
+        loss = import_instance(config.loss, Loss)
+    model.compile(config.optimizer_at(config.learning_rate or 0.01), loss, precision=PRECISIONS[config.precision])
+    cache = config.cache
+    if cache == "auto":
+        cache = "fp32" if config.precision == "fp32" and split_frozen(network) is not None else None
+    description = f"'{file.network.name}' of {Path(config.model).name}."
+    cached = f"cached in {cache}" if cache else "not cached"
+    lines = [
+        dataset.description, *skipped_lines(dataset.skipped), f"Network: {description}",
+        f"New classifier: {', '.join(head)}. Preprocessing: {preprocessing}. Frozen features: {cached}.",
+    ]  # fmt: skip
+    return Training(
+        model=model, train=train, test=test, finish=finish_fine_tuning, data=data_entry(dataset, (train, test)),
+        weights={"origin": config.model, "description": description, "sha256": digest(file.weights)}, sources=lines,
+        preprocessing=preprocessing, record={"preprocessing": preprocessing},
+        **fine_tuning(config, cache),
+    )  # fmt: skip
 
-    def __init__(self, config: FinetuneConfig, dataset: Dataset, file: ModelFile) -> None:
-        self.config, self.dataset, self.file = config, dataset, file
-        self.class_names = dataset.class_names
-        network, self.head = _network(config, file, len(self.class_names))
-        network.freeze().unfreeze(*self.head, *config.train)
-        weights = network.initialize(config.seed)
-        self.model = Model(network, weights | _body(network, file, self.head), config.device, config.seed)
-        examples, self.preprocessing = _examples(config, dataset, network, file)
-        self.model.class_names, self.model.preprocessing = self.class_names, self.preprocessing
-        self.train_indices, self.test_indices = stratified_split(dataset.labels, 0.8, config.seed)
-        self.train, self.test = Subset(examples, self.train_indices), Subset(examples, self.test_indices)
-        self.train_labels, self.test_labels = dataset.labels[self.train_indices], dataset.labels[self.test_indices]
-        loss: Loss = SoftmaxCrossEntropy(config.label_smoothing)
-        if is_reference(config.loss):
-            loss = import_instance(config.loss, Loss)
-        self.model.compile(self.resolved_optimizer, loss, precision=PRECISIONS[config.precision])
 
-    @classmethod
-    def load(cls, config: FinetuneConfig) -> FinetuneExperiment:
-        """Load the model and the examples. Raises UsageError for missing settings, FormatError for a model that can't
-        be read, DataError for a folder without examples."""
-        if not config.model:
-            raise UsageError("No model is given: edgelearn finetune MODEL --images DIR.")
-        if (config.images is None) == (config.clips is None):
-            raise UsageError("Give --images DIR or --clips DIR, one of them.")
-        dataset = (
-            picture_folder.load_folder(config.images) if config.images else clip_folder.load_folder(config.clips or "")
-        )
-        return cls(config, dataset, read_model(config.model, inputs=config.inputs, outputs=config.outputs))
-
-    @property
-    def resolved_optimizer(self) -> Optimizer:
-        return self.config.optimizer_at(self.config.learning_rate or 0.01)
-
-    @property
-    def cache(self) -> str | None:
-        if self.config.cache != "auto":
-            return self.config.cache
-        possible = self.config.precision == "fp32" and split_frozen(self.model.network) is not None
-        return "fp32" if possible else None
-
-    def origins(self) -> dict:
-        d = self.dataset
-        return {
-            "data": {"origin": d.origin, "description": d.description, "classes": list(d.class_names),
-                     "train": len(self.train), "test": len(self.test), "skipped": len(d.skipped)},
-            "weights": {"origin": self.config.model, "description": self._description, "sha256": self._sha256},
-            "preprocessing": self.preprocessing,
-        }  # fmt: skip
-
-    def sources(self) -> list[str]:
-        cached = f"cached in {self.cache}" if self.cache else "not cached"
-        return [
-            self.dataset.description, *skipped_lines(self.dataset.skipped), f"Network: {self._description}",
-            f"New classifier: {', '.join(self.head)}. Preprocessing: {self.preprocessing}. Frozen features: {cached}.",
-        ]  # fmt: skip
-
-    @property
-    def _description(self) -> str:
-        return f"'{self.file.network.name}' of {Path(self.config.model).name}."
-
-    @property
-    def _sha256(self) -> str:
-        digest = hashlib.sha256()
-        for name in sorted(self.file.weights):
-            digest.update(np.ascontiguousarray(self.file.weights[name]).tobytes())
-        return digest.hexdigest()
+FinetuneExperiment = Experiment("finetune", FinetuneConfig, load_finetuning)
 
 
 def finetune(
@@ -422,10 +343,12 @@ def _examples(config: FinetuneConfig, dataset: Dataset, network: Network, file: 
         def load(indices: np.ndarray, size: int) -> np.ndarray:
             return load_images(dataset, indices.tolist(), size)
 
-        return PictureSource(len(dataset), pictures.size, load, pictures.examples), picture_settings(pictures)
+        return PictureSource(len(dataset), pictures.size, load, pictures.examples), asdict(pictures)
     front_end, seconds = front_end_of(network, file.preprocessing, config.front_end)
     found = front_end(load_clips(dataset, rate=front_end.rate, seconds=seconds))
     sizes = tuple(n for n in network.input_shape if n > 1)
     if found.shape[1:] != sizes:  # frequencies first
         found = found.swapaxes(1, 2)
-    return np.ascontiguousarray(found.reshape(-1, *network.input_shape)), clip_settings(front_end, seconds)
+    return np.ascontiguousarray(found.reshape(-1, *network.input_shape)), {
+        "front_end": features.to_json(front_end), "seconds": seconds
+    }  # fmt: skip

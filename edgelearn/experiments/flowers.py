@@ -8,27 +8,29 @@ Guide: docs/guides/fine-tune.md. Figures: docs/results/flowers.md.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from edgelearn.data.draws import stratified_split
 from edgelearn.data.files import skipped_lines
 from edgelearn.data.flowers import embedded_flowers, load_flowers
 from edgelearn.data.pictures import ImageDataset, load_images, normalize
 from edgelearn.errors import DownloadError, FormatError
-from edgelearn.experiments.config import DATA, DOWNLOAD, setting
-from edgelearn.experiments.finetune import TransferConfig, TransferExperiment
-from edgelearn.experiments.tasks import Pictures
 from edgelearn.graph import Network
 from edgelearn.interop import keras_h5, safetensors
+from edgelearn.lab.runs import Run
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import Optimizer, SoftmaxCrossEntropy
-from edgelearn.train import Model, PictureSource, Subset
+from edgelearn.ops import SoftmaxCrossEntropy
+from edgelearn.train import Model, PictureSource
+
+from .config import DATA, DOWNLOAD, setting
+from .experiment import Experiment, Training
+from .finetune import TransferConfig, data_entry, digest, fine_tuning, finish_fine_tuning, split
+from .tasks import Pictures
 
 ACCURACY = {"before": 147 / 736, "after": 670 / 736}  # published by Qualcomm
 PUBLISHED = {"epochs": 100, "batch_size": 163, "micro_batch": 15, "learning_rate": 0.003}
@@ -65,9 +67,6 @@ class FlowersConfig(TransferConfig):
         missing = {name: value for name, value in values.items() if getattr(self, name) is None}
         return replace(self, sample=sample, **missing)
 
-    def make_optimizer(self) -> Optimizer:
-        return self.optimizer_at(self.learning_rate or PUBLISHED["learning_rate"])
-
 
 IN_DATA = Path("weights") / "mobilenet_1_0_224_tf.h5"  # under the data folder
 SAMPLE_WEIGHTS = Path(__file__).parent / "mobilenet_v1_025_96.safetensors"
@@ -91,12 +90,9 @@ class Pretrained:
     description: str
 
     @property
-    def sha256(self) -> str:
-        """Hash of all weights in the order of their names."""
-        digest = hashlib.sha256()
-        for name in sorted(self.weights):
-            digest.update(self.weights[name].tobytes())
-        return digest.hexdigest()
+    def record(self) -> dict[str, str]:
+        """Entry of a run's record, with the hash of all weights."""
+        return {"origin": self.origin, "description": self.description, "sha256": digest(self.weights)}
 
 
 def load_pretrained(
@@ -142,84 +138,62 @@ def _with_head(network: Network, body: dict[str, np.ndarray], seed: int) -> dict
     return {name: body.get(name, array) for name, array in fresh.items()}
 
 
-class FlowersExperiment(TransferExperiment[FlowersConfig]):
-    """Pictures, network and model of one configuration. `run` does everything; a notebook can call single steps.
+@dataclass(kw_only=True)
+class FlowersTraining(Training[FlowersConfig]):
+    """The fine-tuning of `pretrained`, a network and its weights, on the pictures of `dataset`."""
 
-    Arguments:
-    - `config`: settings of the run.
-    - `dataset`: the pictures.
-    - `pretrained`: the network and its weights.
-    """
-
-    kind, command, config_type = "flowers", "edgelearn flowers", FlowersConfig
-
-    def __init__(self, config: FlowersConfig, dataset: ImageDataset, pretrained: Pretrained) -> None:
-        self.config, self.dataset, self.pretrained = config, dataset, pretrained
-        network = pretrained.network
-        network.freeze().unfreeze(*config.trainable)
-        self.model = Model(network, pretrained.weights, config.device, config.seed)
-        self.model.compile(self.resolved_optimizer, SoftmaxCrossEntropy(config.label_smoothing))
-        self.train_indices, self.test_indices = stratified_split(dataset.labels, 0.8, config.seed)
-        pictures = PictureSource(len(dataset), pretrained.size, self._load, normalize)
-        self.train = Subset(pictures, self.train_indices)
-        self.test = Subset(pictures, self.test_indices)
-        self.train_labels, self.test_labels = dataset.labels[self.train_indices], dataset.labels[self.test_indices]
-        self.class_names, self.preprocessing = dataset.class_names, asdict(Pictures(pretrained.size))
-
-    @classmethod
-    def load(cls, config: FlowersConfig) -> FlowersExperiment:
-        """Load pictures and weights. Without a network connection the embedded sample is used for both, and
-        `dataset.description` says so; a source that the configuration names is never replaced."""
-        dataset = load_flowers(config.images, config.data, config.download, config.sample)
-        sample = dataset.origin == "embedded sample"
-        load = partial(load_pretrained, seed=config.seed, weights=config.weights, data=config.data)
-        try:
-            pretrained = load(len(dataset.class_names), sample=sample and not config.weights, download=config.download)
-        except DownloadError as error:
-            if dataset.origin != "tfds":
-                raise
-            dataset = embedded_flowers()
-            why = f"because the photographs' network is not available: {str(error).split('. ')[0]}."
-            dataset = replace(dataset, description=f"{dataset.description.rstrip('.')}, {why}")
-            pretrained = load(len(dataset.class_names), sample=True)
-        return cls(config.resolve(dataset.origin == "embedded sample"), dataset, pretrained)
-
-    def _load(self, indices: np.ndarray, size: int) -> np.ndarray:
-        return load_images(self.dataset, indices.tolist(), size)
-
-    @property
-    def labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """Labels of the training and of the test pictures, int."""
-        return self.train_labels, self.test_labels
-
-    @property
-    def resolved_optimizer(self) -> Optimizer:
-        return self.config.make_optimizer()
-
-    def origins(self) -> dict:
-        return {
-            "data": {"origin": self.dataset.origin, "description": self.dataset.description,
-                     "classes": list(self.dataset.class_names), "train": len(self.train), "test": len(self.test),
-                     "skipped": len(self.dataset.skipped)},
-            "weights": {"origin": self.pretrained.origin, "description": self.pretrained.description,
-                        "sha256": self.pretrained.sha256},
-        }  # fmt: skip
-
-    def sources(self) -> list[str]:
-        skipped = skipped_lines(self.dataset.skipped)
-        if skipped:
-            skipped.append(f"  {len(skipped)} files skipped")
-        return [self.dataset.description, *skipped, f"Network: {self.pretrained.description}"]
+    dataset: ImageDataset
+    pretrained: Pretrained
 
     @property
     def published(self) -> bool:
         """True for the experiment with published results: the flower photographs and the large network."""
         return self.dataset.origin in ("EDGELEARN_DATA", "tfds") and self.pretrained.origin != "package"
 
-    @property
-    def reference(self) -> dict[str, float] | None:
-        return {"published": ACCURACY["after"]} if self.published else None
 
-    @property
-    def notes(self) -> list[str]:
-        return ["Published by Qualcomm: 147/736 = 19.97% before, 670/736 = 91.03% after"] if self.published else []
+def load_flowers_training(config: FlowersConfig) -> FlowersTraining:
+    """Load pictures and weights. Without a network connection the embedded sample is used for both, and
+    `dataset.description` says so; a source that the configuration names is never replaced."""
+    dataset = load_flowers(config.images, config.data, config.download, config.sample)
+    sample = dataset.origin == "embedded sample"
+    load = partial(load_pretrained, seed=config.seed, weights=config.weights, data=config.data)
+    try:
+        pretrained = load(len(dataset.class_names), sample=sample and not config.weights, download=config.download)
+    except DownloadError as error:
+        if dataset.origin != "tfds":
+            raise
+        dataset = embedded_flowers()
+        why = f"because the photographs' network is not available: {str(error).split('. ')[0]}."
+        dataset = replace(dataset, description=f"{dataset.description.rstrip('.')}, {why}")
+        pretrained = load(len(dataset.class_names), sample=True)
+    return flowers_training(config.resolve(dataset.origin == "embedded sample"), dataset, pretrained)
+
+
+def flowers_training(config: FlowersConfig, dataset: ImageDataset, pretrained: Pretrained) -> FlowersTraining:
+    """The fine-tuning of a pretrained network on pictures, with a configuration that is resolved."""
+    network = pretrained.network
+    network.freeze().unfreeze(*config.trainable)
+    model = Model(network, pretrained.weights, config.device, config.seed)
+    rate = config.learning_rate or PUBLISHED["learning_rate"]
+    model.compile(config.optimizer_at(rate), SoftmaxCrossEntropy(config.label_smoothing))
+    read = lambda indices, size: load_images(dataset, indices.tolist(), size)  # noqa: E731
+    train, test = split(PictureSource(len(dataset), pretrained.size, read, normalize), dataset.labels, config.seed)
+    skipped = skipped_lines(dataset.skipped)
+    if skipped:
+        skipped.append(f"  {len(skipped)} files skipped")
+    return FlowersTraining(
+        dataset=dataset, pretrained=pretrained, model=model, train=train, test=test, finish=_finish,
+        data=data_entry(dataset, (train, test)), weights=pretrained.record, preprocessing=Pictures(pretrained.size),
+        sources=[dataset.description, *skipped, f"Network: {pretrained.description}"],
+        **fine_tuning(config, config.cache),
+    )  # fmt: skip
+
+
+def _finish(training: FlowersTraining, run: Run, seconds: float) -> tuple[dict[str, Any], str]:
+    if not training.published:
+        return finish_fine_tuning(training, run, seconds)
+    notes = ["Published by Qualcomm: 147/736 = 19.97% before, 670/736 = 91.03% after"]
+    return finish_fine_tuning(training, run, seconds, {"published": ACCURACY["after"]}, notes)
+
+
+FlowersExperiment = Experiment("flowers", FlowersConfig, load_flowers_training)

@@ -30,7 +30,7 @@ from edgelearn.experiments.memory_plans import (
     named_plan,
     plans_to_measure,
 )
-from edgelearn.experiments.tasks import Task, TaskExperiment, TaskKind, cifar10, drawn_weights
+from edgelearn.experiments.tasks import Task, TaskKind, cifar10, drawn_weights, task_experiment
 from edgelearn.graph import Network, reversible
 from edgelearn.lab.measure import PeakMemory
 from edgelearn.lab.profile.roofline import disturbance, table_of, time_launches
@@ -102,15 +102,13 @@ TASKS: dict[str, TaskKind] = {
 }  # fmt: skip
 
 
-class MemoryExperiment(TaskExperiment[MemoryConfig]):
-    """A training from scratch. Those that differ in activation memory alone see the same examples in the same order."""
+def _compile(config: MemoryConfig, task: Task, optimizer: Optimizer) -> None:
+    policy = find_policy(config.activation_memory)
+    task.model.compile(optimizer, batchnorm=task.batchnorm, activation_memory=policy)
 
-    kind, command, config_type, tasks = "memory", "edgelearn memory train", MemoryConfig, TASKS
 
-    def compile(self, optimizer: Optimizer) -> None:
-        self.model.compile(
-            optimizer, batchnorm=self.task.batchnorm, activation_memory=find_policy(self.config.activation_memory)
-        )
+# Trainings from scratch. Those that differ in activation memory alone see the same examples in the same order.
+MemoryExperiment = task_experiment("memory", MemoryConfig, TASKS, _compile, command="edgelearn memory train")
 
 
 POINTS, SEEDS = 1.0, 3  # largest loss of accuracy, smallest number of seeds

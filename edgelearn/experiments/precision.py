@@ -22,10 +22,10 @@ from edgelearn.data.flowers import load_flowers
 from edgelearn.data.pictures import load_images, normalize
 from edgelearn.errors import DataError, ExtensionError, NonFiniteError, PlanError, RunError, UsageError
 from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
-from edgelearn.experiments.experiment import Log, silent
+from edgelearn.experiments.experiment import APART, Log, Training, silent
 from edgelearn.experiments.flowers import FlowersConfig, FlowersExperiment
 from edgelearn.experiments.sweep import can_go_on, is_done, known_runs
-from edgelearn.experiments.tasks import Pictures, Task, TaskExperiment, TaskKind, cifar10
+from edgelearn.experiments.tasks import Pictures, Task, TaskKind, cifar10, finish_task, task_experiment
 from edgelearn.extensions import import_instance, is_reference
 from edgelearn.graph import Network
 from edgelearn.lab.runs import Run, RunStore, figures, mean_and_deviation
@@ -161,17 +161,11 @@ def flowers(
     count, size = len(experiment.dataset), experiment.pretrained.size
     decoded = _flowers(sample, config.data, config.download, size)
     pictures = PictureSource(count, size, lambda indices, size: decoded[indices], normalize)
-    labels, recorded = experiment.labels, experiment.origins()
+    train, test = ((Subset(pictures, part.indices), labels) for part, labels in (experiment.train, experiment.test))
     return Task(
-        experiment.model,
-        (Subset(pictures, experiment.train_indices), labels[0]),
-        (Subset(pictures, experiment.test_indices), labels[1]),
-        lambda steps: optimizer,
-        recorded["data"],
-        recorded["weights"],
-        batch_size,
+        experiment.model, train, test, lambda steps: optimizer, experiment.data, experiment.weights or {}, batch_size,
         pictures=Pictures(size),
-    )
+    )  # fmt: skip
 
 
 LAST, ALL = ("conv_pw_13", "dense"), ("*",)
@@ -230,27 +224,26 @@ class KeepTrace(Callback):
         atomic.write_bytes(self.path, self.trace.trace.to_bytes())
 
 
-class PrecisionExperiment(TaskExperiment[PrecisionConfig]):
-    """A training of a task in the precision of its configuration."""
+def _compile(config: PrecisionConfig, task: Task, optimizer: Optimizer) -> dict[str, Any]:
+    """Compile in the precision of the configuration, and trace its tensors where it says so."""
+    precision, compute = config.precision_of(task.model.network), config.compute
+    task.model.compile(optimizer, batchnorm=task.batchnorm, precision=precision, compute=compute)
+    record = {"precision": task.model.precision.to_dict(), "compute": compute}
+    if not (config.trace and precision.quantizes):
+        return {"record": record}
+    trace = TraceRanges(config.trace)
 
-    kind, command, config_type, tasks = "precision", "edgelearn precision train", PrecisionConfig, TASKS
-    apart = (*TaskExperiment.apart, "trace")
+    def finish(training: Training, run: Run, seconds: float) -> tuple[dict[str, Any], str]:
+        results, text = finish_task(training, run, seconds)
+        return results, f"{text}\nIts tensors: edgelearn precision trace {run.id}"
 
-    def compile(self, optimizer: Optimizer) -> None:
-        precision = self.config.precision_of(self.model.network)
-        compute = self.config.compute
-        self.model.compile(optimizer, batchnorm=self.task.batchnorm, precision=precision, compute=compute)
-        self.trace = TraceRanges(self.config.trace) if self.config.trace and precision.quantizes else None
+    callbacks = lambda run: [trace, KeepTrace(trace, run.folder / TRACE)]  # noqa: E731
+    return {"record": record, "callbacks": callbacks, "finish": finish}
 
-    def describe(self) -> dict:
-        return super().describe() | {"precision": self.model.precision.to_dict(), "compute": self.config.compute}
 
-    def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
-        tracing = [self.trace, KeepTrace(self.trace, run.folder / TRACE)] if self.trace else []
-        results = super().run(run, [*callbacks, *tracing], log)
-        if tracing:
-            log(f"Its tensors: edgelearn precision trace {run.id}")
-        return results
+PrecisionExperiment = task_experiment(
+    "precision", PrecisionConfig, TASKS, _compile, command="edgelearn precision train", apart=(*APART, "trace")
+)  # fmt: skip
 
 
 # Quantized to 8 bits in the three tables of the paper: gradients (1), activations (2), everything (3).

@@ -16,7 +16,7 @@ from edgelearn.extensions import import_path
 from edgelearn.lab.runs import Run, RunStore
 
 from .config import Config, find_setting
-from .experiment import Experiment, silent
+from .experiment import silent
 
 
 def known_runs(store: RunStore, kind: str, key: Callable[[Run], str | None]) -> dict[str, Run]:
@@ -58,12 +58,12 @@ class Job:
     """A training of a sweep, which any process can run.
 
     Arguments:
-    - `experiment`: the class.
+    - `experiment`: the Experiment.
     - `config`: its configuration.
     - `root`: folder of the run store, which all processes of the sweep share.
     """
 
-    experiment: type[Experiment]
+    experiment: Any
     config: Config
     root: str
 

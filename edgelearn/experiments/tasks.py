@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import ceil
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,13 +21,12 @@ from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, safetensors
 from edgelearn.lab.runs import Run, RunStore, figures
 from edgelearn.ops import SGD, Optimizer
-from edgelearn.train import Callback, CosineDecay, Model, PictureSource, VariedSource
+from edgelearn.train import CosineDecay, Model, PictureSource, VariedSource
 from edgelearn.train.loading import load
-from edgelearn.train.model import Phases
 from edgelearn.train.sources import Source
 
-from .config import Config, TrainingConfig
-from .experiment import Experiment, Log
+from .config import TrainingConfig
+from .experiment import Experiment, Training
 
 FILE = "model.safetensors"  # in the run's folder
 Answer = list[tuple[str, float]] | str
@@ -115,7 +113,6 @@ def predict(
             yield path, [(model.class_names[i], float(probabilities[i])) for i in best]
 
 
-C = TypeVar("C", bound=Config)
 T = TypeVar("T", bound=TrainingConfig)
 
 
@@ -164,99 +161,63 @@ class TaskKind:
     load: Callable[[Any], Task]
 
 
-class TaskTraining(Experiment[C]):
-    """A training of a task that was made already.
-
-    Arguments:
-    - `config`: settings of the run.
-    - `task`: the data, model and optimizer.
-    """
-
-    same: ClassVar = {"data": ("origin", "classes", "train", "test"), "weights": ("sha256",)}
-
-    def __init__(self, config: C, task: Task) -> None:
-        self.config, self.task, self.model = config, task, task.model
-        self.compile(task.optimizer(task.steps(self.epochs)))
-
-    @abstractmethod
-    def compile(self, optimizer: Optimizer) -> None:
-        """Compile `model` as the configuration says."""
-
-    @property
-    @abstractmethod
-    def micro_batch(self) -> int | None:
-        """Examples that are on the device at once; None for a whole mini-batch."""
-
-    @cached_property
-    def phases(self) -> Phases:
-        return self.model.phases(*self._sizes, examples=(len(self.task.train[1]), len(self.task.test[1])))
-
-    @property
-    def _sizes(self) -> tuple[int, int]:
-        """Examples of a mini-batch and of a micro-batch."""
-        size = min(self.task.batch_size, len(self.task.train[1]))
-        return size, min(self.micro_batch or size, size)
-
-    def origins(self) -> dict:
-        return {"data": self.task.data, "weights": self.task.weights}
-
-    def fit(self, callbacks: Sequence[Callback]) -> None:
-        size, micro_batch = self._sizes
-        self.model.fit(
-            *self.task.train, size, self.epochs, micro_batch=micro_batch, validation_data=self.task.test,
-            callbacks=callbacks, verbose=0,
-        )  # fmt: skip
-
-    def finish(self, run: Run, seconds: float, log: Log) -> dict:
-        """Keep the network; the test accuracy is the last epoch's, as `fit` measured it."""
-        rows, labels = run.history(), self.task.test[1]
-        last, total = rows[-1], len(labels)
-        if "val_accuracy" in last and np.ndim(labels) == 1:
-            results = self.results(round(last["val_accuracy"] * total), total, last["val_loss"], seconds)
-        else:  # nothing is right or wrong, or not once an example
-            results = {"epochs": self.epochs, "seconds": seconds, "memory": self.memory()}
-        results = {name.removeprefix("val_"): v for name, v in last.items() if name.startswith("val_")} | results
-        results["traffic"] = self.phases["train"].traffic().total()
-        save_model(run, self.model, self.task.data["classes"], self.task.pictures)
-        figures.plot_learning_curves(rows, run.folder / "curves.png")
-        run.finish(results)
-        if "interval" in results:
-            low, high = results["interval"]
-            accuracy = f"{results['correct']}/{total} = {results['accuracy']:.2%}"
-            log(f"Test accuracy: {accuracy} (95 % interval {low:.2%} to {high:.2%})")
-        return results
+def finish_task(training: Training, run: Run, seconds: float) -> tuple[dict[str, Any], str]:
+    """Keep the network; the test accuracy is the last epoch's, as `fit` measured it."""
+    rows, labels = run.history(), training.test[1]
+    last, total = rows[-1], len(labels)
+    if "val_accuracy" in last and np.ndim(labels) == 1:
+        results = training.results(round(last["val_accuracy"] * total), total, last["val_loss"], seconds)
+    else:  # nothing is right or wrong, or not once an example
+        results = {"epochs": training.epochs, "seconds": seconds, "memory": training.memory()}
+    results = {name.removeprefix("val_"): v for name, v in last.items() if name.startswith("val_")} | results
+    results["traffic"] = training.phases["train"].traffic().total()
+    save_model(run, training.model, training.data["classes"], training.preprocessing)
+    figures.plot_learning_curves(rows, run.folder / "curves.png")
+    if "interval" not in results:
+        return results, ""
+    low, high = results["interval"]
+    accuracy = f"{results['correct']}/{total} = {results['accuracy']:.2%}"
+    return results, f"Test accuracy: {accuracy} (95 % interval {low:.2%} to {high:.2%})"
 
 
-class TaskExperiment(TaskTraining[T]):
-    """Base of experiments that train one of `tasks` in different ways. Everything else is the same: the examples, their
+def training_of(task: Task, config: Any, epochs: int, micro_batch: int | None, **more: Any) -> Training:
+    """The training of a task whose model is compiled. `more`: further arguments of Training."""
+    settings: dict[str, Any] = {"finish": finish_task} | more
+    return Training(
+        task=task, config=config, model=task.model, train=task.train, test=task.test, data=task.data,
+        weights=task.weights, preprocessing=task.pictures, epochs=epochs, batch_size=task.batch_size,
+        micro_batch=micro_batch, **settings,
+    )  # fmt: skip
+
+
+def task_experiment(
+    kind: str, config_type: type[T], tasks: Mapping[str, TaskKind],
+    compile: Callable[[T, Task, Optimizer], Mapping[str, Any] | None],  # noqa: A002
+    **more: Any,
+) -> Experiment[T, Training]:  # fmt: skip
+    """An experiment that trains one of `tasks` in different ways. Everything else is the same: the examples, their
     order, the initial weights.
 
     Arguments:
-    - `config`: settings of the run.
-    - `task`: the data, model and optimizer that they name.
+    - `kind`, `config_type`, `more`: see Experiment.
+    - `compile`: compiles the task's model with this optimizer as a configuration says; may return further arguments of
+      the Training.
     """
 
-    tasks: ClassVar[Mapping[str, TaskKind]]
-
-    @property
-    def micro_batch(self) -> int | None:
-        return self.config.micro_batch
-
-    @classmethod
-    def resolve(cls, config: T) -> T:
+    def resolve(config: T) -> T:
         """Fill in the task's values where the configuration has None. Raises UsageError for an unknown task."""
-        check_name(config.task, cls.tasks, "task")
-        kind = cls.tasks[config.task]
-        return replace(config, epochs=config.epochs or kind.epochs, micro_batch=config.micro_batch or kind.micro_batch)
+        check_name(config.task, tasks, "task")
+        task = tasks[config.task]
+        return replace(config, epochs=config.epochs or task.epochs, micro_batch=config.micro_batch or task.micro_batch)
 
-    @classmethod
-    def load(cls, config: T) -> Self:
-        config = cls.resolve(config)
-        return cls(config, cls.tasks[config.task].load(config))
+    def load(config: T) -> Training:
+        task, epochs = tasks[config.task].load(config), config.epochs or 1
+        extra = compile(config, task, task.optimizer(task.steps(epochs))) or {}
+        weights = f"Weights: {task.weights['description']}"
+        lines = [task.data["description"], weights, tasks[config.task].title]
+        return training_of(task, config, epochs, config.micro_batch, sources=lines, **extra)
 
-    def sources(self) -> list[str]:
-        title = self.tasks[self.config.task].title
-        return [self.task.data["description"], f"Weights: {self.task.weights['description']}", title]
+    return Experiment(kind, config_type, load, resolve=resolve, **more)
 
 
 BATCH_SIZE = 128

@@ -17,7 +17,7 @@ import ipywidgets
 from IPython.display import HTML, display
 
 from edgelearn.errors import EdgelearnError, RunError
-from edgelearn.experiments.experiment import Experiment, silent
+from edgelearn.experiments.experiment import Training, silent
 from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore, figures, tables
 from edgelearn.train import Callback
@@ -56,7 +56,7 @@ class Worker(Callback):
     process that ends stops and saves its trainings first.
 
     Arguments:
-    - `experiment`: an Experiment, or a function that makes one, which is called on the thread.
+    - `experiment`: a Training, or a function that makes one, which is called on the thread.
     - `store`: where a new run is created.
     - `run`: the run to continue.
     """
@@ -66,7 +66,7 @@ class Worker(Callback):
     _starting: ClassVar[threading.Lock] = threading.Lock()
 
     @classmethod
-    def of(cls, experiment: Experiment | Callable[[], Experiment], store: RunStore, run: Run | None = None) -> Worker:
+    def of(cls, experiment: Training | Callable[[], Training], store: RunStore, run: Run | None = None) -> Worker:
         """The experiment's worker, a new one if it has none. Raises RunError if it trains in another run than `run`."""
         for worker in list(cls._workers):
             if worker._source is experiment:
@@ -75,12 +75,10 @@ class Worker(Callback):
                 return worker
         return cls(experiment, store, run)
 
-    def __init__(
-        self, experiment: Experiment | Callable[[], Experiment], store: RunStore, run: Run | None = None
-    ) -> None:
+    def __init__(self, experiment: Training | Callable[[], Training], store: RunStore, run: Run | None = None) -> None:
         self.store, self.run = store, run
         self._source = experiment
-        self.experiment = experiment if isinstance(experiment, Experiment) else None
+        self.experiment = None if callable(experiment) else experiment
         self.state = WorkerState.READY if run is None else WorkerState.STOPPED
         self.progress = Progress("ready")
         self.rows: list[dict[str, Any]] = [] if run is None else _rows(run)
@@ -282,7 +280,7 @@ _COLUMNS = {  # of a row of history: the name that readers know, and the format
 }  # fmt: skip
 
 
-def memory_html(experiment: Experiment) -> str:
+def memory_html(experiment: Training) -> str:
     """Bars for the memory planned, allocated now, and held by the process at its peak."""
     ledger = experiment.model.context.ledger
     bars = {
@@ -355,16 +353,14 @@ class TrainingView(ipywidgets.VBox):
     trains, for example one that an earlier run of the cell started, the view shows that and has a button to stop it.
 
     Arguments:
-    - `experiment`: an Experiment, or a function that makes one, such as `lambda: FlowersExperiment.load(config)`.
+    - `experiment`: a Training, or a function that makes one, such as `lambda: FlowersExperiment.load(config)`.
     - `store`: where the run is created.
     - `run`: the run to continue (default: a new one).
 
     Raises RunError if the experiment already trains in another run than `run`.
     """
 
-    def __init__(
-        self, experiment: Experiment | Callable[[], Experiment], store: RunStore, run: Run | None = None
-    ) -> None:
+    def __init__(self, experiment: Training | Callable[[], Training], store: RunStore, run: Run | None = None) -> None:
         self.training = Worker.of(experiment, store, run)
         self._updating = threading.Lock()
         self._next_text = self._next_drawing = 0.0

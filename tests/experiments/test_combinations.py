@@ -9,7 +9,8 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import NonFiniteError, PlanError, RunError
-from edgelearn.experiments.combinations import CombinationExperiment, described, digest, split
+from edgelearn.experiments.combinations import described, digest, split
+from edgelearn.experiments.experiment import Training
 from edgelearn.lab.runs import RunStore
 from edgelearn.lab.runs import compare as compare_runs
 from edgelearn.lab.runs.tables import to_latex
@@ -97,7 +98,7 @@ def test_table_picture_and_record(comparison, tmp_path):
 
 
 def test_finished_trainings_are_found_again_and_others_are_not(comparison, folder, monkeypatch):
-    monkeypatch.setattr(CombinationExperiment, "fit", None)  # nothing trains
+    monkeypatch.setattr(Training, "fit", None)  # nothing trains
     settings = {"epochs": 2, "batch_size": 8, "optimizer": el.Adam(0.01), "store": folder}
     again = el.compare(network(), examples(), SIX, seeds=(1, 0), **settings)
     assert [sorted(run.id for run in row.runs.values()) for row in again.rows] == [

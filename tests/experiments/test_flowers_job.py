@@ -64,7 +64,7 @@ def test_invalid_values(name, value):
 
 def test_optimizers():
     def made(name):
-        return FlowersConfig(optimizer=name, learning_rate=0.5).make_optimizer()
+        return FlowersConfig(optimizer=name, learning_rate=0.5).optimizer_at(0.5)
 
     assert made("sgd") == SGD(0.5) and made("momentum") == SGD(0.5, momentum=0.9)
     assert made("nesterov").nesterov and made("adam") == Adam(0.5) and made("adamw") == AdamW(0.5)
@@ -106,9 +106,12 @@ def _from(dataset, origin):
 def test_the_head_is_fresh_and_follows_from_the_seed():
     one, same, other = (load_pretrained(3, seed, sample=True) for seed in (0, 0, 1))
     assert one.weights["dense/kernel"].shape == (256, 3) and one.size == 96
-    assert np.array_equal(one.weights["dense/kernel"], same.weights["dense/kernel"]) and one.sha256 == same.sha256
+    assert (
+        np.array_equal(one.weights["dense/kernel"], same.weights["dense/kernel"])
+        and one.record["sha256"] == same.record["sha256"]
+    )
     assert not np.array_equal(one.weights["dense/kernel"], other.weights["dense/kernel"])
-    assert one.sha256 != other.sha256
+    assert one.record["sha256"] != other.record["sha256"]
     assert np.array_equal(one.weights["conv1/kernel"], other.weights["conv1/kernel"])
 
 
@@ -122,9 +125,9 @@ def test_damaged_sample_weights(monkeypatch, tmp_path):
 @pytest.mark.skipif(not os.environ.get("EDGELEARN_DATA"), reason="EDGELEARN_DATA isn't set: no photographs")
 def test_the_published_job():
     found = FlowersExperiment.load(FlowersConfig())
-    assert (len(found.train), len(found.test)) == (2934, 736)
+    assert (len(found.train[1]), len(found.test[1])) == (2934, 736)
     assert found.published
-    assert -(-len(found.train) // found.config.batch_size) == 18
+    assert -(-len(found.train[1]) // found.config.batch_size) == 18
     assert found.dataset.class_names == ("dandelion", "daisy", "tulips", "sunflowers", "roses")
     network = found.model.network
     assert network.count() == 3_233_989 and network.count(network.trainable) == 1_053_701
@@ -134,7 +137,7 @@ def test_the_published_job():
     assert any("Non-trainable parameters: 2,180,288" in text for text in said)
     assert list(found.phases) == ["extract", "train", "test"]
     assert found.phases["train"].peak_bytes < found.model.plan(163, 41).peak_bytes
-    words = found.train[np.array([0, 2933])]
+    words = found.train[0][np.array([0, 2933])]
     assert words.min() >= -1 and words.max() <= 1 and words.std() > 0.2
 
 

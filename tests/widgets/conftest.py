@@ -6,7 +6,8 @@ import pytest
 
 import edgelearn as el
 from edgelearn.experiments.config import TrainingConfig, setting
-from edgelearn.experiments.tasks import Task, TaskExperiment, TaskKind
+from edgelearn.experiments.experiment import Experiment, Training
+from edgelearn.experiments.tasks import Task, finish_task
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import SGD, Dense, Softmax
 from edgelearn.train import Callback
@@ -53,27 +54,33 @@ class TinyConfig(TrainingConfig):
     trainable: tuple[str, ...] = setting(("dense",), "layers")
 
 
-class TinyExperiment(TaskExperiment[TinyConfig]):
+@dataclass(kw_only=True)
+class TinyTraining(Training[TinyConfig]):
     """3 steps an epoch. Steps wait for `gate`; `error` is raised after training."""
 
-    kind, command, config_type = "toys", "toys", TinyConfig
-    tasks = {"numbers": TaskKind("Numbers", 4, 8, numbers)}  # noqa: RUF012
-    gate = error = None
+    gate: Gate | None = None
+    error: Exception | None = None
 
-    @classmethod
-    def make(cls, epochs=4, gate=None, seed=0, error=None):
-        experiment = cls.load(TinyConfig(epochs=epochs, seed=seed))
-        experiment.gate, experiment.error = gate, error
-        return experiment
-
-    def compile(self, optimizer):
-        self.model.compile(optimizer)
-
-    def fit(self, callbacks):
+    def fit(self, callbacks=()):
         recorder, *others = callbacks
         super().fit([recorder, *([self.gate] if self.gate else []), *others])
         if self.error is not None:
             raise self.error
+
+
+def load(config):
+    task = numbers(config)
+    task.model.compile(task.optimizer(0))
+    return TinyTraining(
+        config=config, model=task.model, train=task.train, test=task.test, epochs=config.epochs, batch_size=8,
+        finish=finish_task, data=task.data, weights=task.weights,
+    )  # fmt: skip
+
+
+def make_tiny(epochs=4, gate=None, seed=0, error=None):
+    training = Experiment("toys", TinyConfig, load, command="toys").load(TinyConfig(epochs=epochs, seed=seed))
+    training.gate, training.error = gate, error
+    return training
 
 
 @pytest.fixture
@@ -90,7 +97,7 @@ def gate():
 
 @pytest.fixture
 def make():
-    return TinyExperiment.make
+    return make_tiny
 
 
 @pytest.fixture(autouse=True)

@@ -388,7 +388,7 @@ def test_a_process_that_ends_saves_its_run(tmp_path):
     """A kernel that is restarted from the menu ends with SystemExit; the thread must not be cut off."""
     code = f"""
 import runpy, sys, time
-make = runpy.run_path({str(Path(__file__).parent / "conftest.py")!r})["TinyExperiment"].make
+make = runpy.run_path({str(Path(__file__).parent / "conftest.py")!r})["make_tiny"]
 from edgelearn.lab.runs import RunStore
 from edgelearn.widgets import TrainingView
 view = TrainingView(make(epochs=1_000_000), RunStore({str(tmp_path)!r}))

@@ -15,7 +15,8 @@ import psutil
 
 from edgelearn.errors import RunError
 from edgelearn.experiments.claims import Claim
-from edgelearn.experiments.experiment import Experiment, Log
+from edgelearn.experiments.classes import Experiment
+from edgelearn.experiments.experiment import Log
 from edgelearn.experiments.sweep import Job, find, train
 from edgelearn.lab.runs import RunStore
 

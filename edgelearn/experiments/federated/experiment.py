@@ -21,10 +21,11 @@ from edgelearn.data.pictures import ImageDataset, load_images
 from edgelearn.data.speech_commands import COMMANDS, load_named
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, PlanError, RunError
+from edgelearn.experiments.classes import TaskExperiment
 from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
 from edgelearn.experiments.experiment import Log
 from edgelearn.experiments.keywords.episodes import hold_out
-from edgelearn.experiments.tasks import Task, TaskExperiment, TaskKind, drawn_weights, load_model
+from edgelearn.experiments.tasks import Task, TaskKind, drawn_weights, load_model
 from edgelearn.federated import (
     IID,
     STRATEGIES,

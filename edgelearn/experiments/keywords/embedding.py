@@ -21,8 +21,9 @@ from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.data.tfds import data_folder
 from edgelearn.device import Device
 from edgelearn.errors import DataError, FormatError, RunError, UsageError
+from edgelearn.experiments.classes import Experiment
 from edgelearn.experiments.config import DATA, Config, device_setting, seed_setting, setting
-from edgelearn.experiments.experiment import Experiment, Log
+from edgelearn.experiments.experiment import Log
 from edgelearn.graph import Network
 from edgelearn.interop import safetensors, state_dict
 from edgelearn.keywords import learners
