@@ -6,7 +6,6 @@ residual learning for efficient keyword spotting", arXiv 2106.04140).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from edgelearn.errors import ShapeError
 from edgelearn.graph import Network
@@ -14,19 +13,17 @@ from edgelearn.ops import (
     Add,
     AveragePooling2D,
     BatchNormalization,
-    Conv2D,
     Dense,
-    DepthwiseConv2D,
     Flatten,
-    GlobalAveragePooling2D,
     Mean,
     Op,
     ReLU,
     SiLU,
-    Softmax,
     SpatialDropout2D,
     SubSpectralNormalization,
 )
+
+from .parts import classify, conv, depthwise, unit
 
 
 @dataclass(frozen=True)
@@ -71,29 +68,15 @@ def ds_cnn(
         raise ShapeError(f"DS-CNN comes in sizes {', '.join(SIZES)}, not '{size}': name one of them, or give a Size.")
     chosen, name = (SIZES[size], size.lower()) if isinstance(size, str) else (size, f"{size.filters}x{size.blocks}")
     network = Network(f"ds_cnn_{name}_{input_shape[0]}", input_shape)
-    filters = chosen.filters
-    first = Conv2D(
-        filters, chosen.kernel_size, chosen.strides, "same", use_bias=False, kernel_initializer="he_normal"
-    )  # fmt: skip
-    _ds_cnn_unit(network, "conv", first)
+
+    def add(name: str, op: Op) -> None:
+        unit(network, name, op, ReLU(), BatchNormalization(momentum=0.96))
+
+    add("conv", conv(chosen.filters, chosen.kernel_size, chosen.strides))
     for block in range(1, chosen.blocks + 1):
-        strides = chosen.block_strides if block == 1 else 1
-        depthwise = DepthwiseConv2D(3, strides, "same", use_bias=False, kernel_initializer="he_normal")
-        _ds_cnn_unit(network, f"block{block}_depthwise", depthwise)
-        pointwise = Conv2D(filters, 1, use_bias=False, kernel_initializer="he_normal")
-        _ds_cnn_unit(network, f"block{block}_pointwise", pointwise)
-    network.add("pool", GlobalAveragePooling2D())
-    if classes is not None:
-        network.add("classifier", Dense(classes))
-        if softmax:
-            network.add("softmax", Softmax())
-    return network
-
-
-def _ds_cnn_unit(network: Network, name: str, op: Op) -> None:
-    network.add(name, op)
-    network.add(f"{name}_bn", BatchNormalization(momentum=0.96))
-    network.add(f"{name}_relu", ReLU())
+        add(f"block{block}_depthwise", depthwise(3, chosen.block_strides if block == 1 else 1))
+        add(f"block{block}_pointwise", conv(chosen.filters, padding="valid"))
+    return classify(network, classes, softmax, "classifier", "pool")
 
 
 RESNET_FILTERS = 128
@@ -118,32 +101,23 @@ def ds_resnet(
     """
     filters = 16 * round(RESNET_FILTERS * width / 16)
     network = Network(f"ds_resnet_{filters}_{input_shape[0]}", input_shape)
-    _ds_resnet_unit(network, "conv", Conv2D(filters, 5, 2, "same", use_bias=False, kernel_initializer="he_normal"))
+    norm = BatchNormalization(RESNET_MOMENTUM)
+    unit(network, "conv", conv(filters, 5, 2), ReLU(), norm)
     for number, strides in enumerate(RESNET_STRIDES, 1):
         name, x = f"block{number}", network.output.name
-        depthwise = DepthwiseConv2D(3, strides, "same", use_bias=False, kernel_initializer="he_normal")
-        _ds_resnet_unit(network, f"{name}_depthwise", depthwise)
-        pointwise = Conv2D(filters, 1, use_bias=False, kernel_initializer="he_normal")
+        unit(network, f"{name}_depthwise", depthwise(3, strides), ReLU(), norm)
+        pointwise = conv(filters, padding="valid")
+        y = unit(network, f"{name}_pointwise", pointwise, ReLU() if strides > 1 else None, norm)
         if strides == 1:
-            _ds_resnet_unit(network, f"{name}_pointwise", pointwise, activated=False)
-            network.add(f"{name}_add", Add(), network.output.name, x)
+            network.add(f"{name}_add", Add(), y, x)
             network.add(f"{name}_relu", ReLU())
-        else:
-            _ds_resnet_unit(network, f"{name}_pointwise", pointwise)
     time, frequency, _ = network.output.shape
     step = -(-time // parts)
     network.add("pool", AveragePooling2D((step, frequency), (step, frequency), "same"))
     network.add("flatten", Flatten())
     network.add("embedding", Dense(size, use_bias=False))
-    network.add("embedding_bn", BatchNormalization(RESNET_MOMENTUM))
+    network.add("embedding_bn", norm)
     return network
-
-
-def _ds_resnet_unit(network: Network, name: str, op: Op, activated: bool = True) -> None:
-    network.add(name, op)
-    network.add(f"{name}_bn", BatchNormalization(RESNET_MOMENTUM))
-    if activated:
-        network.add(f"{name}_relu", ReLU())
 
 
 # Table 1 of the paper, times 8 tau: channels, blocks, stride of the frequency in the first block.
@@ -173,20 +147,14 @@ def bcresnet(
     """
     width = int(BC_WIDTH * tau)
     network = Network(f"bcresnet_{tau:g}_{input_shape[1]}", input_shape)
-    stem = Conv2D(int(BC_STEM * width), 5, (2, 1), _around(2, 2), use_bias=False, kernel_initializer="he_normal")
-    _bc_unit(network, "stem", stem)
+    _bc_unit(network, "stem", conv(int(BC_STEM * width), 5, (2, 1), _around(2, 2)))
     for stage, (times, blocks, stride) in enumerate(BC_STAGES):
         for block in range(blocks):
             name = f"stage{stage + 1}_block{block + 1}"
             _bc_block(network, name, int(times * width), stride if block == 0 else 1, 2**stage, dropout)
-    network.add("tail_depthwise", _depthwise((5, 5), padding=_around(0, 2)))
-    _bc_unit(network, "tail", _pointwise(int(BC_EMBEDDING * width)))
-    network.add("pool", GlobalAveragePooling2D())
-    if classes is not None:
-        network.add("classifier", Dense(classes))
-        if softmax:
-            network.add("softmax", Softmax())
-    return network
+    network.add("tail_depthwise", depthwise((5, 5), padding=_around(0, 2)))
+    _bc_unit(network, "tail", conv(int(BC_EMBEDDING * width), padding="valid"))
+    return classify(network, classes, softmax, "classifier", "pool")
 
 
 def _bc_block(network: Network, name: str, filters: int, stride: int, dilation: int, dropout: float) -> None:
@@ -196,12 +164,12 @@ def _bc_block(network: Network, name: str, filters: int, stride: int, dilation: 
     x = network.output
     changes = x.shape[-1] != filters
     if changes:
-        _bc_unit(network, f"{name}_pointwise", _pointwise(filters))
-    network.add(f"{name}_frequency", _depthwise((3, 1), (stride, 1), _around(1, 0)))
+        _bc_unit(network, f"{name}_pointwise", conv(filters, padding="valid"))
+    network.add(f"{name}_frequency", depthwise((3, 1), (stride, 1), _around(1, 0)))
     f2 = network.add(f"{name}_ssn", SubSpectralNormalization(BC_MOMENTUM, BC_EPSILON, SUB_BANDS))
     network.add(f"{name}_mean", Mean(axis=1))
-    _bc_unit(network, f"{name}_time", _depthwise((1, 3), 1, _around(0, dilation), (1, dilation)), SiLU())
-    f1 = network.add(f"{name}_mix", _pointwise(filters))
+    _bc_unit(network, f"{name}_time", depthwise((1, 3), 1, _around(0, dilation), (1, dilation)), SiLU())
+    f1 = network.add(f"{name}_mix", conv(filters, padding="valid"))
     if dropout:
         f1 = network.add(f"{name}_dropout", SpatialDropout2D(dropout))
     network.add(f"{name}_add", Add(), f1, f2, *([] if changes else [x.name]))
@@ -209,18 +177,8 @@ def _bc_block(network: Network, name: str, filters: int, stride: int, dilation: 
 
 
 def _bc_unit(network: Network, name: str, op: Op, activation: Op = ReLU()) -> None:  # noqa: B008
-    """A convolution, BatchNorm and an activation."""
-    network.add(name, op)
-    network.add(f"{name}_bn", BatchNormalization(BC_MOMENTUM, BC_EPSILON))
-    network.add(f"{name}_{type(activation).__name__.lower()}", activation)
-
-
-def _pointwise(filters: int) -> Conv2D:
-    return Conv2D(filters, 1, use_bias=False, kernel_initializer="he_normal")
-
-
-def _depthwise(size: tuple[int, int], strides: Any = 1, padding: Any = "valid", dilation: Any = 1) -> DepthwiseConv2D:
-    return DepthwiseConv2D(size, strides, padding, dilation, use_bias=False, kernel_initializer="he_normal")
+    kind = type(activation).__name__.lower()
+    unit(network, name, op, activation, BatchNormalization(BC_MOMENTUM, BC_EPSILON), activation_name=f"{{}}_{kind}")
 
 
 def _around(frequency: int, time: int) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -17,10 +17,8 @@ from edgelearn.ops import (
     Dense,
     Dropout,
     Flatten,
-    GlobalAveragePooling2D,
     LinearOp,
     MaxPooling2D,
-    Op,
     PadChannels,
     ReLU,
     SliceChannels,
@@ -28,6 +26,8 @@ from edgelearn.ops import (
     Stream,
 )
 from edgelearn.ops.merge import STEP
+
+from .parts import classify, conv
 
 VGG_STAGES = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))  # filters, convolutions
 
@@ -111,11 +111,7 @@ def _body(network: Network, alpha: float, classes: int, softmax: bool) -> Networ
         for block in (1, 2):
             strides = 2 if block == 1 and stage > 2 else 1
             _block(network, f"conv{stage}_block{block}", int(filters * alpha), strides)
-    network.add("avg_pool", GlobalAveragePooling2D())
-    network.add("predictions", Dense(classes))
-    if softmax:
-        network.add("softmax", Softmax())
-    return network
+    return classify(network, classes, softmax, pool="avg_pool")
 
 
 def _block(network: Network, name: str, filters: int, strides: int) -> None:
@@ -135,8 +131,7 @@ def _convolution(network: Network, name: str, filters: int, size: int, strides: 
     """A convolution and BatchNorm. Padding is symmetric ("same" would pad only at the bottom and right for stride
     2)."""
     sides = (size // 2, size // 2)
-    op = Conv2D(filters, size, strides, (sides, sides), use_bias=False, kernel_initializer="he_normal")
-    network.add(f"{name}_conv", op, *inputs)
+    network.add(f"{name}_conv", conv(filters, size, strides, (sides, sides)), *inputs)
     return network.add(f"{name}_bn", BatchNormalization(momentum=0.9, epsilon=1e-5))
 
 
@@ -176,7 +171,7 @@ def revnet(
     """
     builder = _RevNetBuilder(Network(name, input_shape), bottleneck, step)
     network = builder.network
-    network.add("stem_conv", _revnet_conv(filters[0], 3))
+    network.add("stem_conv", conv(filters[0], 3))
     builder.streams = builder.split(builder.activated("stem", "stem_conv"), filters[0] // 2)
     for stage, width in enumerate(filters[1:], start=1):
         for unit in range(1, units + 1):
@@ -184,11 +179,7 @@ def revnet(
             builder.unit(f"stage{stage}_unit{unit}", width // 2, strides, activate=(stage, unit) != (1, 1))
     network.add("streams", Concatenate(), *builder.streams)
     builder.activated("last", "streams")
-    network.add("avg_pool", GlobalAveragePooling2D())
-    network.add("predictions", Dense(classes))
-    if softmax:
-        network.add("softmax", Softmax())
-    return network
+    return classify(network, classes, softmax, pool="avg_pool")
 
 
 class _RevNetBuilder:
@@ -222,7 +213,7 @@ class _RevNetBuilder:
         """Convert x to the new shape, by a projection for bottlenecks, otherwise by pooling and zero padding; add f."""
         channels = self.network.shape_of(x)[-1]
         if self.bottleneck:
-            x = self.network.add(f"{name}_shortcut", _revnet_conv(width, 1, strides), x)
+            x = self.network.add(f"{name}_shortcut", conv(width, 1, strides), x)
         else:
             x = self.network.add(f"{name}_pool", AveragePooling2D(strides), x) if strides > 1 else x
             before = (width - channels) // 2
@@ -236,13 +227,9 @@ class _RevNetBuilder:
         for number, (filters, size) in enumerate(sizes, start=1):
             if activate or number > 1:
                 x = self.activated(f"{name}{number}", x)
-            x = self.network.add(f"{name}{number}_conv", _revnet_conv(filters, size, strides if number == 1 else 1), x)
+            x = self.network.add(f"{name}{number}_conv", conv(filters, size, strides if number == 1 else 1), x)
         return x
 
     def activated(self, name: str, x: str) -> str:
         self.network.add(f"{name}_bn", BatchNormalization(0.9, 1e-5), x)
         return self.network.add(f"{name}_relu", ReLU())
-
-
-def _revnet_conv(filters: int, size: int, strides: int = 1) -> Op:
-    return Conv2D(filters, size, strides, "same", use_bias=False, kernel_initializer="he_normal")
