@@ -33,7 +33,7 @@ from edgelearn.ops import (
 from edgelearn.ops.tensor import Shape
 
 from . import safetensors
-from .foreign import NUMBERS, ArrayFile, open_arrays
+from .foreign import NUMBERS, open_arrays
 from .formats import Format, register, weights_of_a_network
 from .safetensors import ModelFile
 from .weights import Weights, check_fit, few
@@ -88,16 +88,17 @@ def weights_of(
 
     Raises FormatError, naming what is missing or left over, if not every array finds its place.
     """
+    table = _table(path, network, arrays, names or {})
     arrays = {
         name: array for name, array in arrays.items()
-        if not name.endswith(COUNTER) and not any(f"{name}.".startswith((f"{s}.", f"{s}/")) for s in skip)
+        if name in table.values() or (not name.endswith(COUNTER)
+        and not any(f"{name}.".startswith((f"{s}.", f"{s}/")) for s in skip))
     }  # fmt: skip
     wanted = [name for name, parameter in network.parameters.items() if parameter.layer not in skip]
     if not names and any(name in arrays for name in network.parameters):
         found = {name: array for name, array in arrays.items() if name.partition("/")[0] not in skip}
         check_fit(path, network, found, skip)
         return {name: np.asarray(array, np.float32) for name, array in found.items()}
-    table = _table(path, network, arrays, names or {})
     by_name = {name: torch_name(name) for name in wanted if name not in table}
     rest = [name for name in arrays if name not in table.values()]
     if set(by_name.values()) != set(rest):
@@ -354,51 +355,23 @@ def read_bcresnet(path: str | Path, network: Network, skip: tuple[str, ...] = ()
 
     Raises FormatError when the file is damaged, or an array is missing, of another shape, or of no layer.
     """
-    with open_arrays(path, "npz", NPZ) as file:
-        names = _bcresnet_names(file, network, skip)
-        arrays = file.read(names.values())
-    found: Weights = {}
+    left_out = {_torch_layer(network, layer) for layer in skip}
+    parameters = {name: one for name, one in network.parameters.items() if one.layer not in skip}
+    modules = {one.layer: _torch_layer(network, one.layer) for one in parameters.values()}
+    names = {n: f"{modules[one.layer]}.{torch_name(n).rpartition('.')[2]}" for n, one in parameters.items()}
+    arrays = {name: a for name, a in read_arrays(path).items() if name.rpartition(".")[0] not in left_out}
     for name, theirs in names.items():
-        axes, ordered, _ = _bcresnet_layout(network, name)
-        array = arrays[theirs].reshape(ordered).transpose(np.argsort(axes))
-        found[name] = np.ascontiguousarray(array.astype(np.float32))
-    return found
+        shape, array = parameters[name].weight.shape, arrays.get(theirs)
+        banded = isinstance(network.nodes[parameters[name].layer].op, SubSpectralNormalization)
+        if banded and array is not None and array.size == prod(shape):  # the sub-bands of a channel one after the other
+            arrays[theirs] = array.reshape(shape[::-1]).T
+    return weights_of(path, arrays, network, skip, names)
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """Read all arrays of an .npz file by name. Raises FormatError naming the file."""
     with open_arrays(path, "npz", NPZ) as file:
         return file.read()
-
-
-def _bcresnet_names(file: ArrayFile, network: Network, skip: tuple[str, ...]) -> dict[str, str]:
-    """The file's names of the network's parameters. Raises FormatError unless it has these arrays and no other."""
-    unread = {name for name in file.arrays if not name.endswith(f".{COUNTER}")}
-    unread -= {name for layer in skip for name in file.arrays if name.startswith(f"{_torch_layer(network, layer)}.")}
-    names: dict[str, str] = {}
-    for parameter in network.parameters.values():
-        if parameter.layer in skip:
-            continue
-        name = f"{_torch_layer(network, parameter.layer)}.{ROLES.get(parameter.role, parameter.role)}"
-        if name not in file.arrays:
-            raise FormatError(
-                f"{file.path} has no '{name}', which '{network.name}' needs for '{parameter.name}'. It is of another "
-                f"network: give a file of this one."
-            )
-        entry, (_, _, expected) = file.arrays[name], _bcresnet_layout(network, parameter.name)
-        if entry.shape != expected or entry.dtype.kind not in "fiu":
-            raise FormatError(
-                f"{file.path}: '{name}' is {entry.dtype} of shape {entry.shape}, but '{network.name}' needs numbers of "
-                f"shape {expected}. It is of another network, or another width of this one: give a file of this one."
-            )
-        names[parameter.name] = name
-        unread.discard(name)
-    if unread:
-        raise FormatError(
-            f"{file.path} has {len(unread)} arrays that '{network.name}' has no place for, such as '{min(unread)}'. It "
-            f"is of another network: give a file of this one, or name layers to skip."
-        )
-    return names
 
 
 def _torch_layer(network: Network, layer: str) -> str:
@@ -414,25 +387,6 @@ def _torch_layer(network: Network, layer: str) -> str:
         return f"{where}.{IN_BLOCKS[part]}"
     place = int(f"stage{stage}_block{number}_pointwise" in network.nodes)  # behind the one that changes the channels
     return f"{where}.f2.{place}.block.{'1.ssnorm' if part == 'ssn' else '0'}"
-
-
-def _bcresnet_layout(network: Network, name: str) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """PyTorch's order of our axes, our shape in that order, and the shape that PyTorch's array has."""
-    parameter = network.parameters[name]
-    op, shape = network.nodes[parameter.layer].op, parameter.weight.shape
-    axes = tuple(range(len(shape)))
-    if isinstance(op, Conv2D):
-        axes = (3, 2, 0, 1)
-    elif isinstance(op, DepthwiseConv2D):
-        axes = (2, 3, 0, 1)
-    elif len(shape) == 2:
-        axes = (1, 0)
-    ordered = tuple(shape[axis] for axis in axes)
-    if isinstance(op, SubSpectralNormalization):
-        return axes, ordered, (ordered[0] * ordered[1],)  # the sub-bands of a channel one after the other
-    if isinstance(op, Dense) and len(shape) == 2:
-        return axes, ordered, (*ordered, 1, 1)  # a convolution of one pixel
-    return axes, ordered, ordered
 
 
 def _read_npz(path: Path, network: Network, skip: tuple[str, ...], names: Mapping[str, str] | None = None) -> Weights:

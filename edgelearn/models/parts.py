@@ -50,7 +50,7 @@ def classify(
     network: Network, classes: int | None, softmax: bool, name: str = "predictions",
     pool: str = "global_average_pooling2d", dropout: tuple[str, float] = ("", 0.0),
 ) -> Network:  # fmt: skip
-    """Add global average pooling, dropout unless its rate is 0, a dense layer unless `classes` is None, and a softmax."""
+    """Add global pooling, dropout unless its rate is 0, a dense layer unless `classes` is None, and a softmax."""
     network.add(pool, GlobalAveragePooling2D())
     if dropout[1]:
         network.add(dropout[0], Dropout(dropout[1]))
