@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from math import inf, prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -82,8 +83,7 @@ from edgelearn.ops.quantize import FIELDS
 from edgelearn.ops.resize import ROUNDINGS
 from edgelearn.ops.window import Window
 
-from .pointwise import ACTIVATIONS, ARITHMETIC
-from .weights import Weights
+from .weights import Weights, formula_of
 
 Shape = tuple[int, ...]
 
@@ -154,8 +154,14 @@ class InferenceGraph:
     """Operations in order, between `inputs` and `outputs`, values by name. Each method appends an operation and returns
     its output; shapes have a batch axis, which is 1 here and any number when the graph runs.
 
+    Besides the kinds of the methods there are, with their attributes: conv and depthwise (window, groups of conv,
+    activation) of kernels (height, width, input channels / groups, filters) and (height, width, 1, channels times
+    kernels a channel), dense (activation) of a kernel (inputs, outputs), each with a bias or without; transposed_conv
+    (window), the gradient of a convolution with that window, whose padding is cut off; max_pool and average_pool
+    (window), of windows without their padding; resize (how), matmul, prelu, where, greater, less and broadcast_to.
+
     Arguments:
-    - `name`: of the network.
+    - `name`: the network's name.
     """
 
     def __init__(self, name: str) -> None:
@@ -174,39 +180,19 @@ class InferenceGraph:
         array = np.asarray(array)
         return Value(self._unique(f"{self.layer}/{name}"), array.shape, array, quantization)
 
-    def conv(
-        self, x: Value, kernel: Value, bias: Value | None, window: Window, filters: int, groups: int = 1,
-        activation: str | None = None,
-    ) -> Value:  # fmt: skip
-        """Convolution with a kernel (height, width, input channels / groups, filters)."""
-        attributes = {"window": window, "groups": groups, "activation": activation}
-        return self._add("conv", (x, kernel, *_given(bias)), (1, *window.output, filters), **attributes)
-
-    def depthwise(
-        self, x: Value, kernel: Value, bias: Value | None, window: Window, activation: str | None = None
-    ) -> Value:
-        """Convolution of each channel with kernels of its own: (height, width, 1, channels times kernels a channel)."""
-        shape = (1, *window.output, kernel.shape[-1])
-        return self._add("depthwise", (x, kernel, *_given(bias)), shape, window=window, activation=activation)
-
-    def transposed_conv(self, x: Value, kernel: Value, window: Window) -> Value:
-        """The gradient of a convolution with this window: each pixel adds the kernel (height, width, channels, filters)
-        times its values, and the window's padding is cut off."""
-        shape = (1, window.height, window.width, kernel.shape[-1])
-        return self._add("transposed_conv", (x, kernel), shape, window=window)
-
-    def dense(self, x: Value, kernel: Value, bias: Value | None, activation: str | None = None) -> Value:
-        """Product with a kernel (inputs, outputs)."""
-        shape = (*x.shape[:-1], kernel.shape[-1])
-        return self._add("dense", (x, kernel, *_given(bias)), shape, activation=activation)
+    def add(self, kind: str, inputs: Sequence[Value | None], shape: Sequence[int], **attributes: Any) -> Value:
+        """An operation of any kind, whose output has this shape; inputs that are None are left out."""
+        output = Value(self._unique(f"{self.layer}/{kind}"), tuple(map(int, shape)))
+        self.operations.append(Operation(kind, tuple(x for x in inputs if x is not None), output, attributes))
+        return output
 
     def unary(self, kind: str, x: Value, **attributes: Any) -> Value:
         """One of relu, relu6, sigmoid, tanh, exp, log, sqrt, abs, neg, round, softmax, and others that writers have."""
-        return self._add(kind, (x,), x.shape, **attributes)
+        return self.add(kind, [x], x.shape, **attributes)
 
     def binary(self, kind: str, x: Value, y: Value) -> Value:
         """One of add, sub, mul, div, maximum, minimum, with sizes of 1 broadcast."""
-        return self._add(kind, (x, y), np.broadcast_shapes(x.shape, y.shape))
+        return self.add(kind, [x, y], np.broadcast_shapes(x.shape, y.shape))
 
     def scalar(self, kind: str, x: Value, value: Any) -> Value:
         """`binary` with float32 values."""
@@ -217,29 +203,22 @@ class InferenceGraph:
         if not any(map(any, sides)):
             return x
         shape = tuple(n + sum(both) for n, both in zip(x.shape, sides, strict=True))
-        return self._add("pad", (x,), shape, sides=tuple(map(tuple, sides)), value=value, mode=mode)
-
-    def max_pool(self, x: Value, window: Window) -> Value:
-        return self._add("max_pool", (x,), (1, *window.output, x.shape[-1]), window=window)
-
-    def average_pool(self, x: Value, window: Window) -> Value:
-        """The mean of each window without its padding."""
-        return self._add("average_pool", (x,), (1, *window.output, x.shape[-1]), window=window)
+        return self.add("pad", [x], shape, sides=tuple(map(tuple, sides)), value=value, mode=mode)
 
     def reduce(self, kind: str, x: Value, axes: Sequence[int], keep: bool = True) -> Value:
         """One of mean, sum, max over axes from 1 on."""
         shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape) if keep or axis not in axes)
-        return self._add(f"reduce_{kind}", (x,), shape, axes=tuple(axes), keep=keep)
+        return self.add(f"reduce_{kind}", [x], shape, axes=tuple(axes), keep=keep)
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
         """Change the shape of each example, in C order."""
         shape = (1, *shape)
         assert prod(shape) == prod(x.shape)
-        return x if shape == x.shape else self._add("reshape", (x,), shape)
+        return x if shape == x.shape else self.add("reshape", [x], shape)
 
     def transpose(self, x: Value, order: Sequence[int]) -> Value:
         """Reorder the axes; the batch's stays the first."""
-        return self._add("transpose", (x,), tuple(x.shape[axis] for axis in order), order=tuple(order))
+        return self.add("transpose", [x], [x.shape[axis] for axis in order], order=tuple(order))
 
     def slice(self, x: Value, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int] | None = None) -> Value:
         """`sizes` elements of each axis but the batch's, from `starts` on, every `steps`-th (default 1)."""
@@ -247,26 +226,11 @@ class InferenceGraph:
         last = [start + (size - 1) * step for start, size, step in zip(starts, sizes, steps, strict=True)]
         ends = [end + (1 if step > 0 else -1) for end, step in zip(last, steps, strict=True)]
         ends = tuple(end if end >= 0 else -n - 1 for end, n in zip(ends, x.shape[1:], strict=True))  # before the first
-        return self._add("slice", (x,), (1, *sizes), starts=tuple(starts), ends=ends, steps=steps)
-
-    def concatenate(self, values: Sequence[Value], axis: int = -1) -> Value:
-        axis %= len(values[0].shape)
-        total = sum(value.shape[axis] for value in values)
-        shape = tuple(total if i == axis else n for i, n in enumerate(values[0].shape))
-        return self._add("concatenate", tuple(values), shape, axis=axis)
+        return self.add("slice", [x], (1, *sizes), starts=tuple(starts), ends=ends, steps=steps)
 
     def quantize(self, x: Value, quantization: Quantization) -> Value:
         """Round to the values that int8 stand for."""
-        return self._add("quantize", (x,), x.shape, quantization=quantization)
-
-    def add(self, kind: str, inputs: Sequence[Value], shape: Sequence[int], **attributes: Any) -> Value:
-        """Any other kind, whose output has this shape."""
-        return self._add(kind, tuple(inputs), tuple(shape), **attributes)
-
-    def _add(self, kind: str, inputs: tuple[Value, ...], shape: Shape, **attributes: Any) -> Value:
-        output = Value(self._unique(f"{self.layer}/{kind}"), tuple(map(int, shape)))
-        self.operations.append(Operation(kind, inputs, output, attributes))
-        return output
+        return self.add("quantize", [x], x.shape, quantization=quantization)
 
     def _unique(self, name: str) -> str:
         unique, number = name, 1
@@ -277,49 +241,47 @@ class InferenceGraph:
         return unique
 
 
-def _given(value: Value | None) -> tuple[Value, ...]:
-    return () if value is None else (value,)
+@dataclass(frozen=True)
+class Layer:
+    """A layer that a handler writes.
+
+    Arguments:
+    - `name`, `op`, `shape`: its name, its op and its output's shape.
+    - `shapes`: shapes of its inputs, without the batch.
+    - `weights`: its arrays by role, float64.
+    """
+
+    name: str
+    op: Any
+    shape: Shape
+    shapes: list[Shape]
+    weights: dict[str, np.ndarray]
+
+
+def _operator(kind: str, swapped: bool = False) -> Callable[[Expression, Any], Expression]:
+    def operate(x: Expression, other: Any) -> Expression:
+        g = x.graph
+        number = other.value if isinstance(other, Expression) else g.constant(np.float32(other), "number")
+        return Expression(g, g.binary(kind, *((number, x.value) if swapped else (x.value, number))))
+
+    return operate
 
 
 @dataclass(frozen=True, eq=False)
 class Expression:
-    """A value that Python's operators compute with."""
+    """A value that Python's operators, and the functions of `Formulas`, compute with."""
 
     graph: InferenceGraph
     value: Value
 
-    def _with(self, kind: str, other: Expression | float, swapped: bool = False) -> Expression:
-        g = self.graph
-        number = other.value if isinstance(other, Expression) else g.constant(np.float32(other), "number")
-        pair = (number, self.value) if swapped else (self.value, number)
-        return Expression(g, g.binary(kind, *pair))
+    __add__, __radd__ = _operator("add"), _operator("add", True)
+    __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
+    __mul__, __rmul__ = _operator("mul"), _operator("mul", True)
+    __truediv__, __rtruediv__ = _operator("div"), _operator("div", True)
+    maximum, minimum = _operator("maximum"), _operator("minimum")
 
     def unary(self, kind: str) -> Expression:
         return Expression(self.graph, self.graph.unary(kind, self.value))
-
-    def __add__(self, other: Any) -> Expression:
-        return self._with("add", other)
-
-    def __radd__(self, other: float) -> Expression:
-        return self._with("add", other, True)
-
-    def __sub__(self, other: Any) -> Expression:
-        return self._with("sub", other)
-
-    def __rsub__(self, other: float) -> Expression:
-        return self._with("sub", other, True)
-
-    def __mul__(self, other: Any) -> Expression:
-        return self._with("mul", other)
-
-    def __rmul__(self, other: float) -> Expression:
-        return self._with("mul", other, True)
-
-    def __truediv__(self, other: Any) -> Expression:
-        return self._with("div", other)
-
-    def __rtruediv__(self, other: float) -> Expression:
-        return self._with("div", other, True)
 
     def __pow__(self, power: int) -> Expression:
         return self if power == 1 else self * self ** (power - 1)
@@ -328,8 +290,13 @@ class Expression:
         return self.unary("neg")
 
 
-class Functions:
-    """The functions that the table calls, as `torch` and `keras.ops` have them."""
+class Formulas:
+    """The namespace for formulas of ops (see edgelearn.ops.formula) whose functions add operations to a graph."""
+
+    square = staticmethod(lambda x: x * x)
+    expm1 = staticmethod(lambda x: x.unary("exp") - 1.0)
+    log1p = staticmethod(lambda x: (x + 1.0).unary("log"))
+    maximum, minimum = staticmethod(Expression.maximum), staticmethod(Expression.minimum)
 
     def __getattr__(self, name: str) -> Callable[[Expression], Expression]:
         return lambda x: x.unary(name)
@@ -337,100 +304,38 @@ class Functions:
     def clip(self, x: Expression, low: float, high: float) -> Expression:
         if (low, high) in ((0, inf), (0, 6)):
             return x.unary("relu6" if high == 6 else "relu")
-        x = x if low == -inf else x._with("maximum", low)
-        return x if high == inf else x._with("minimum", high)
-
-    def maximum(self, a: Expression, b: Expression) -> Expression:
-        return a._with("maximum", b)
-
-    def minimum(self, a: Expression, b: Expression) -> Expression:
-        return a._with("minimum", b)
-
-    def square(self, x: Expression) -> Expression:
-        return x * x
-
-    def expm1(self, x: Expression) -> Expression:
-        return x.unary("exp") - 1.0
-
-    def log1p(self, x: Expression) -> Expression:
-        return (x + 1.0).unary("log")
+        x = x if low == -inf else x.maximum(low)
+        return x if high == inf else x.minimum(high)
 
 
-def _by_formula(function: Callable[..., Any]) -> Callable[..., Value]:
-    def handle(graph: InferenceGraph, layer: Any, *inputs: Value) -> Value:
-        """Operands of lower rank get sizes of 1 behind the batch's axis."""
-        rank = 1 + len(layer.node.shape)
-        weights = [graph.constant(a.astype(np.float32), role) for role, a in layer.weights.items()]
-        aligned = [graph.reshape(x, (1,) * (rank - len(x.shape)) + x.shape[1:]) for x in inputs]
-        operands = [Expression(graph, x) for x in (*aligned, *weights)]
-        return function(Functions(), layer.node.op, *operands).value
-
-    return handle
+def _aligned(graph: InferenceGraph, layer: Layer, inputs: Sequence[Value]) -> list[Value]:
+    """Operands of lower rank get sizes of 1 after the batch's axis."""
+    return [graph.reshape(x, (1,) * (1 + len(layer.shape) - len(x.shape)) + x.shape[1:]) for x in inputs]
 
 
-def _aligned(kind: str) -> Callable[..., Value]:
+def _formula(graph: InferenceGraph, layer: Layer, *inputs: Value) -> Value:
+    weights = [graph.constant(a.astype(np.float32), role) for role, a in layer.weights.items()]
+    operands = [Expression(graph, x) for x in (*_aligned(graph, layer, inputs), *weights)]
+    return layer.op.formula(Formulas(), *operands).value
+
+
+def _own(kind: str) -> Callable[..., Value]:
     """The formats' own operator, whose operands have as many axes as the result."""
-
-    def handle(graph: InferenceGraph, layer: Any, *inputs: Value) -> Value:
-        rank = 1 + len(layer.node.shape)
-        aligned = [graph.reshape(x, (1,) * (rank - len(x.shape)) + x.shape[1:]) for x in inputs]
-        return graph.add(kind, aligned, (1, *layer.node.shape))
-
-    return handle
+    return lambda g, layer, *inputs: g.add(kind, _aligned(g, layer, inputs), (1, *layer.shape))
 
 
-def _gelu(graph: InferenceGraph, layer: Any, x: Value) -> Value:
-    if layer.node.op.approximate:
-        return _by_formula(ACTIVATIONS[GELU])(graph, layer, x)
-    return graph.unary("gelu", x)
-
-
-def _leaky(graph: InferenceGraph, layer: Any, x: Value) -> Value:
-    return graph.unary("leaky_relu", x, alpha=layer.node.op.negative_slope)
-
-
-def _prelu(graph: InferenceGraph, layer: Any, x: Value) -> Value:
-    alpha = graph.constant(layer.weights["alpha"].astype(np.float32), "alpha")
-    return graph.add("prelu", [x, alpha], x.shape)
-
-
-def _elu(graph: InferenceGraph, layer: Any, x: Value) -> Value:
+def _elu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     """The formats' own operator, whose alpha is 1; below 0 it is multiplied, as SELU is."""
-    op, y = layer.node.op, graph.unary("elu", x)
+    op, y = layer.op, graph.unary("elu", x)
     if op.alpha != 1:
         y = graph.binary("add", graph.unary("relu", x), graph.scalar("mul", graph.scalar("minimum", y, 0), op.alpha))
     return y if op.scale == 1 else graph.scalar("mul", y, op.scale)
 
 
-POINTWISE: dict[type[Op], Callable[..., Value]] = {
-    op: _by_formula(function) for op, function in (ACTIVATIONS | ARITHMETIC).items()
-} | {
-    ELU: _elu, GELU: _gelu, HardSwish: lambda graph, layer, x: graph.unary("hard_swish", x), LeakyReLU: _leaky,
-    PReLU: _prelu, SELU: _elu, BroadcastTo: _aligned("broadcast_to"), Greater: _aligned("greater"),
-    Less: _aligned("less"), Where: _aligned("where"),
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A layer that a handler writes.
-
-    Arguments:
-    - `node`: its op, inputs and output shape.
-    - `shapes`: of its inputs, without the batch.
-    - `weights`: its arrays by role, float64.
-    """
-
-    node: Node
-    shapes: list[tuple[int, ...]]
-    weights: dict[str, np.ndarray]
-
-
 def scale_and_shift(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
     """The factor and the offset of a BatchNormalization, by channel."""
-    w, op = layer.weights, layer.node.op
-    assert isinstance(op, BatchNormalization)
-    scale = w["gamma"] / np.sqrt(w["moving_variance"] + op.epsilon)
+    w = layer.weights
+    scale = w["gamma"] / np.sqrt(w["moving_variance"] + layer.op.epsilon)
     return scale, w["beta"] - w["moving_mean"] * scale
 
 
@@ -438,27 +343,18 @@ def scale_and_shift(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
 AFFINE: dict[type[Op], Callable[[Layer], tuple[Any, Any]]] = {
     BatchNormalization: scale_and_shift,
     Bias: lambda layer: (1.0, layer.weights["bias"]),
-    HardSigmoid: lambda layer: (layer.node.op.alpha, layer.node.op.beta),  # then it is clipped to [0, 1]
-    Rescaling: lambda layer: (layer.node.op.scale, layer.node.op.offset),
+    HardSigmoid: lambda layer: (layer.op.alpha, layer.op.beta),  # then it is clipped to [0, 1]
+    Rescaling: lambda layer: (layer.op.scale, layer.op.offset),
     Scale: lambda layer: (layer.weights["scale"], 0.0),
 }
 
 
 def _batchnorm(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-    scale, shift = scale_and_shift(layer)
-    return graph.scalar("add", graph.scalar("mul", x, scale), shift)
-
-
-def _sub_spectral(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-    """Scales and shifts by rows of the image, each repeated for the rows of its sub-band."""
-    scale, shift = (np.repeat(a, layer.node.shape[0] // len(a), 0)[:, None] for a in scale_and_shift(layer))
-    return graph.scalar("add", graph.scalar("mul", x, scale), shift)
-
-
-def _sum(graph: InferenceGraph, layer: Layer, x: Value, *others: Value) -> Value:
-    for other in others:
-        x = graph.binary("add", x, other)
-    return x
+    """In sub-bands scales and shifts belong to rows of the image, each repeated for the rows of its sub-band."""
+    both = scale_and_shift(layer)
+    if isinstance(layer.op, SubSpectralNormalization):
+        both = tuple(np.repeat(a, layer.shape[0] // len(a), 0)[:, None] for a in both)
+    return graph.scalar("add", graph.scalar("mul", x, both[0]), both[1])
 
 
 def _rounded(graph: InferenceGraph, x: Value, step: float) -> Value:
@@ -466,88 +362,43 @@ def _rounded(graph: InferenceGraph, x: Value, step: float) -> Value:
     return graph.scalar("mul", graph.unary("round", graph.scalar("mul", x, 1 / step)), step) if step else x
 
 
-def _coupling(graph: InferenceGraph, layer: Layer, x: Value, f: Value) -> Value:
-    assert isinstance(layer.node.op, Coupling)
-    return graph.binary("add", x, _rounded(graph, f, layer.node.op.step))
+def _reduced(kind: str) -> Callable[..., Value]:
+    return lambda g, layer, x: g.reduce(
+        kind, x, [axis + 1 for axis in layer.op.reduced(layer.shapes[0])], layer.op.keepdims
+    )  # fmt: skip
 
 
-def _global_average(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-    return graph.reduce("mean", x, (1, 2), keep=len(layer.node.shape) > 1)
-
-
-def _reduction(kind: str) -> Callable[..., Value]:
+def _pooled(kind: str) -> Callable[..., Value]:
     def handle(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-        op = layer.node.op
-        assert isinstance(op, Mean | Sum | Max)
-        return graph.reduce(kind, x, [axis + 1 for axis in op.reduced(layer.shapes[0])], op.keepdims)
+        window = layer.op.window(layer.shapes[0])
+        return graph.add(kind, [x], (1, *window.output, x.shape[-1]), window=window)
 
     return handle
 
 
-def _pooling(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-    op = layer.node.op
-    assert isinstance(op, MaxPooling2D | AveragePooling2D)
-    pool = graph.max_pool if isinstance(op, MaxPooling2D) else graph.average_pool
-    return pool(x, op.window(layer.shapes[0]))
-
-
 def _space_to_depth(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-    height, width, channels = layer.node.shape
-    assert isinstance(layer.node.op, SpaceToDepth)
-    size = layer.node.op.size
+    (height, width, channels), size = layer.shape, layer.op.size
     x = graph.reshape(x, (height, size, width, size, channels // size**2))
-    return graph.reshape(graph.transpose(x, (0, 1, 3, 2, 4, 5)), (height, width, channels))
+    return graph.reshape(graph.transpose(x, (0, 1, 3, 2, 4, 5)), layer.shape)
 
 
 def _slice(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-    assert isinstance(layer.node.op, Slice)
-    ranges = layer.node.op.ranges(layer.shapes[0])
-    return graph.slice(x, [r.begin for r in ranges], [r.size for r in ranges], [r.stride for r in ranges])
-
-
-def _pad(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-    op = layer.node.op
-    assert isinstance(op, Pad)
-    return graph.pad(x, ((0, 0), *op.padding), op.value, op.mode)
-
-
-def _transpose(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-    assert isinstance(layer.node.op, Transpose)
-    return graph.transpose(x, (0, *(axis % len(x.shape) for axis in layer.node.op.axes)))
-
-
-def _slice_channels(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-    op, shape = layer.node.op, layer.node.shape
-    assert isinstance(op, SliceChannels)
-    return graph.slice(x, (*(0 for _ in shape[:-1]), op.start), shape)
-
-
-def _pad_channels(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-    assert isinstance(layer.node.op, PadChannels)
-    return graph.pad(x, [(0, 0)] * (len(x.shape) - 1) + [(layer.node.op.before, layer.node.op.after)])
+    return graph.slice(x, *zip(*((r.begin, r.size, r.stride) for r in layer.op.ranges(layer.shapes[0])), strict=True))
 
 
 def _transposed_conv(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     """One group without dilation, which all formats have: kernels get the zeros that stand for them."""
-    op = layer.node.op
-    assert isinstance(op, Conv2DTranspose)
-    window, kernel = op.window(layer.shapes[0]), layer.weights["kernel"]
-    (height, width), channels = window.kernel, x.shape[-1]
+    op, kernel, channels = layer.op, layer.weights["kernel"], x.shape[-1]
+    window = op.window(layer.shapes[0])
     reach = [(n - 1) * dilation + 1 for n, dilation in zip(window.kernel, window.dilation, strict=True)]
     whole = np.zeros((*reach, channels, op.filters), np.float32)
     inputs, filters = channels // op.groups, op.filters // op.groups
     for group in range(op.groups):
         rows, columns = (slice(group * n, (group + 1) * n) for n in (inputs, filters))
         whole[:: window.dilation[0], :: window.dilation[1], rows, columns] = kernel[..., columns]
-    assert whole[:: window.dilation[0], :: window.dilation[1]].shape[:2] == (height, width)
-    y = graph.transposed_conv(x, graph.constant(whole, "kernel"), window)
+    shape = (1, window.height, window.width, op.filters)
+    y = graph.add("transposed_conv", [x, graph.constant(whole, "kernel")], shape, window=window)
     return graph.scalar("add", y, layer.weights["bias"]) if op.use_bias else y
-
-
-def _local_response(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-    op = layer.node.op
-    assert isinstance(op, LocalResponseNormalization)
-    return graph.unary("local_response", x, size=op.size, factor=op.factor, beta=op.beta, bias=op.bias)
 
 
 # Settings that Resize shares with TFLite's and ONNX's operators: (interpolation, coordinates, rounding)
@@ -561,9 +412,7 @@ NATIVE = {
 
 def _resize(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     """The formats' own operator where it means the same, else matrix products."""
-    op = layer.node.op
-    assert isinstance(op, Resize | UpSampling2D)
-    op = op.as_resize(layer.shapes[0]) if isinstance(op, UpSampling2D) else op
+    op = layer.op.as_resize(layer.shapes[0]) if isinstance(layer.op, UpSampling2D) else layer.op
     how = (op.interpolation, op.coordinates, op.rounding)
     size = op.output_shape(layer.shapes[0])[:2]
     if how not in NATIVE or op.scale is not None or (op.coordinates == "align_corners" and 1 in size):
@@ -573,85 +422,105 @@ def _resize(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
 
 def _linear_map(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     """Resizing and adaptive means as two matrix products: exact, whatever the coordinates."""
-    op = layer.node.op
-    assert isinstance(op, AdaptiveAveragePooling2D | Resize | UpSampling2D)
-    rows, columns = (graph.constant(m.T.astype(np.float32), "matrix") for m in op.matrices(layer.shapes[0]))
-    x = graph.dense(graph.transpose(x, (0, 2, 3, 1)), rows, None)  # (width, channels, height)
-    x = graph.dense(graph.transpose(x, (0, 3, 2, 1)), columns, None)  # (height, channels, width)
+    rows, columns = (graph.constant(m.T.astype(np.float32), "matrix") for m in layer.op.matrices(layer.shapes[0]))
+    for matrix, order in ((rows, (0, 2, 3, 1)), (columns, (0, 3, 2, 1))):  # the axis of the product comes last
+        x = graph.transpose(x, order)
+        x = graph.add("dense", [x, matrix], (*x.shape[:-1], matrix.shape[-1]), activation=None)
     return graph.transpose(x, (0, 1, 3, 2))
 
 
 def _constant(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     """The weight, for as many examples as there are: added to a 0 of each."""
     largest = graph.unary("abs", graph.reduce("max", x, range(1, len(x.shape))))
-    zero = graph.reshape(graph.scalar("minimum", largest, 0), (1,) * len(layer.node.shape))
+    zero = graph.reshape(graph.scalar("minimum", largest, 0), (1,) * len(layer.shape))
     return graph.scalar("add", zero, layer.weights["value"])
 
 
+def _prelu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    return graph.add("prelu", [x, graph.constant(layer.weights["alpha"].astype(np.float32), "alpha")], x.shape)
+
+
 def _relu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-    assert isinstance(layer.node.op, ReLU)
-    if (most := layer.node.op.max_value) not in (None, 6):
+    if (most := layer.op.max_value) not in (None, 6):
         return graph.scalar("minimum", graph.unary("relu", x), most)
     return graph.unary("relu6" if most else "relu", x)
 
 
+def _concatenate(graph: InferenceGraph, layer: Layer, *x: Value) -> Value:
+    return graph.add("concatenate", x, (1, *layer.shape), axis=len(layer.shape))
+
+
 def _normalized(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     """The values of each set of an example with mean 0 and deviation 1, times gamma, plus beta."""
-    op, shape = layer.node.op, layer.node.shape
-    assert isinstance(op, LayerNormalization | GroupNormalization)
-    span, groups = op.sets(shape)
+    shape, weights = layer.shape, layer.weights
+    span, groups = layer.op.sets(shape)
     parts = graph.reshape(x, (prod(shape[:-1]) // span, span, groups, shape[-1] // groups))
     centred = graph.binary("sub", parts, graph.reduce("mean", parts, (2, 4)))
     variance = graph.reduce("mean", graph.binary("mul", centred, centred), (2, 4))
-    inverse = graph.unary("rsqrt", graph.scalar("add", variance, op.epsilon))
+    inverse = graph.unary("rsqrt", graph.scalar("add", variance, layer.op.epsilon))
     y = graph.reshape(graph.binary("mul", centred, inverse), shape)
-    y = graph.scalar("mul", y, layer.weights["gamma"]) if "gamma" in layer.weights else y
-    return graph.scalar("add", y, layer.weights["beta"]) if "beta" in layer.weights else y
+    for kind, role in (("mul", "gamma"), ("add", "beta")):
+        y = graph.scalar(kind, y, weights[role]) if role in weights else y
+    return y
 
 
-HANDLERS: dict[type[Op], Callable[..., Value]] = POINTWISE | {
-    Add: _sum,
+# What a layer becomes, by its op; ops that have a formula need no entry.
+HANDLERS: dict[type[Op], Callable[..., Value]] = {
+    Add: lambda g, layer, *x: reduce(partial(g.binary, "add"), x),
     AdaptiveAveragePooling2D: _linear_map,
-    AveragePooling2D: _pooling,
+    AveragePooling2D: _pooled("average_pool"),
     BatchNormalization: _batchnorm,
-    Conv2DTranspose: _transposed_conv,
-    Concatenate: lambda graph, layer, *x: graph.concatenate(x),
-    Coupling: _coupling,
-    Dropout: lambda graph, layer, x: x,
-    Flatten: lambda graph, layer, x: graph.reshape(x, layer.node.shape),
-    GlobalAveragePooling2D: _global_average,
-    GlobalMaxPooling2D: _reduction("max"),
+    BroadcastTo: _own("broadcast_to"),
+    Concatenate: _concatenate,
     Constant: _constant,
-    MatMul: lambda graph, layer, a, b: graph.add("matmul", [a, b], (1, *layer.node.shape)),
-    MaxPooling2D: _pooling,
+    Conv2DTranspose: _transposed_conv,
+    Coupling: lambda g, layer, x, f: g.binary("add", x, _rounded(g, f, layer.op.step)),
+    Dropout: lambda g, layer, x: x,
+    ELU: _elu,
+    Flatten: lambda g, layer, x: g.reshape(x, layer.shape),
+    GELU: lambda g, layer, x: _formula(g, layer, x) if layer.op.approximate else g.unary("gelu", x),
+    GlobalAveragePooling2D: lambda g, layer, x: g.reduce("mean", x, (1, 2), keep=len(layer.shape) > 1),
+    GlobalMaxPooling2D: _reduced("max"),
+    Greater: _own("greater"),
     GroupNormalization: _normalized,
+    HardSwish: lambda g, layer, x: g.unary("hard_swish", x),
     LayerNormalization: _normalized,
-    LocalResponseNormalization: _local_response,
-    Max: _reduction("max"),
-    Mean: _reduction("mean"),
-    Pad: _pad,
-    PadChannels: _pad_channels,
+    LeakyReLU: lambda g, layer, x: g.unary("leaky_relu", x, alpha=layer.op.negative_slope),
+    Less: _own("less"),
+    LocalResponseNormalization: lambda g, layer, x: g.unary(
+        "local_response", x, **{name: getattr(layer.op, name) for name in ("size", "factor", "beta", "bias")}
+    ),
+    LogSoftmax: lambda g, layer, x: g.unary("log_softmax", x),
+    MatMul: lambda g, layer, a, b: g.add("matmul", [a, b], (1, *layer.shape)),
+    Max: _reduced("max"),
+    MaxPooling2D: _pooled("max_pool"),
+    Mean: _reduced("mean"),
+    Pad: lambda g, layer, x: g.pad(x, ((0, 0), *layer.op.padding), layer.op.value, layer.op.mode),
+    PadChannels: lambda g, layer, x: g.pad(x, [(0, 0)] * len(layer.shape) + [(layer.op.before, layer.op.after)]),
+    PReLU: _prelu,
     ReLU: _relu,
+    Reshape: lambda g, layer, x: g.reshape(x, layer.shape),
     Resize: _resize,
-    Reshape: lambda graph, layer, x: graph.reshape(x, layer.node.shape),
+    SELU: _elu,
     Slice: _slice,
-    SliceChannels: _slice_channels,
-    LogSoftmax: lambda graph, layer, x: graph.unary("log_softmax", x),
-    Softmax: lambda graph, layer, x: graph.unary("softmax", x),
+    SliceChannels: lambda g, layer, x: g.slice(x, (*(0 for _ in layer.shape[:-1]), layer.op.start), layer.shape),
+    Softmax: lambda g, layer, x: g.unary("softmax", x),
     SpaceToDepth: _space_to_depth,
-    SpatialDropout2D: lambda graph, layer, x: x,
-    Stream: lambda graph, layer, x: _rounded(graph, x, layer.node.op.step),
-    SubSpectralNormalization: _sub_spectral,
-    Sum: _reduction("sum"),
+    SpatialDropout2D: lambda g, layer, x: x,
+    Stream: lambda g, layer, x: _rounded(g, x, layer.op.step),
+    SubSpectralNormalization: _batchnorm,
+    Sum: _reduced("sum"),
+    Transpose: lambda g, layer, x: g.transpose(x, (0, *(axis % len(x.shape) for axis in layer.op.axes))),
     UpSampling2D: _resize,
-    Transpose: _transpose,
-    ZeroPadding2D: lambda graph, layer, x: graph.pad(x, ((0, 0), *layer.node.op.sides, (0, 0))),
-}  # fmt: skip
+    Where: _own("where"),
+    ZeroPadding2D: lambda g, layer, x: g.pad(x, ((0, 0), *layer.op.sides, (0, 0))),
+}
 
 
 LARGEST_BIAS = 1 << 30  # of an int32 bias, with room for the sum of products
-_SCALE, _ZERO, _LOW, _HIGH = (FIELDS.index(name) for name in ("scale", "zero", "low", "high"))
-_NEXT_LOW, _NEXT_HIGH = (FIELDS.index(name) for name in ("next_low", "next_high"))
+_SCALE, _ZERO, _LOW, _HIGH, _NEXT_LOW, _NEXT_HIGH = (
+    FIELDS.index(name) for name in ("scale", "zero", "low", "high", "next_low", "next_high")
+)
 
 
 # Quantizations that TFLite prescribes, by the op: https://ai.google.dev/edge/litert/models/quantization_spec
@@ -723,21 +592,19 @@ class Ranges:
         return quantized
 
     def kernel(
-        self, graph: InferenceGraph, layer: str, kernel: np.ndarray, axis: int, factors: np.ndarray | None,
+        self, graph: InferenceGraph, layer: str, kernel: np.ndarray, factors: np.ndarray | None,
         bias: np.ndarray | None, x: Value,
     ) -> Value:  # fmt: skip
-        """The constant of a kernel.
+        """The constant of a kernel, whose last axis, that of the output channels, has a scale for each.
 
         Arguments:
-        - `axis`: of the output channels, each of which has a scale.
         - `factors`: what a folded BatchNormalization multiplies the channels by. Integers of a kernel that was trained
           with one range stay as they were: the factors go into the scales.
         - `bias`, `x`: what is added, and the input; int32 must hold bias / (scale of x * scale of the kernel).
         """
-        others = tuple(i for i in range(kernel.ndim) if i != axis)
-        factors = np.ones(kernel.shape[axis]) if factors is None else factors
-        folded = kernel * np.expand_dims(factors, others)
-        quantization = self._quantizations.get(x)
+        others = tuple(range(kernel.ndim - 1))
+        factors = np.ones(kernel.shape[-1]) if factors is None else factors
+        folded, quantization = kernel * factors, self._quantizations.get(x)
         if quantization is None:  # a float32 layer
             return graph.constant(np.float32(folded), "kernel")
         scales = np.abs(kernel).max(others) / 127
@@ -746,7 +613,7 @@ class Ranges:
         scales = np.where(scales > 0, scales, 1) * np.where(factors != 0, np.abs(factors), 1)
         if bias is not None:
             scales = np.maximum(scales, np.abs(bias) / (quantization.scale.astype(np.float64) * LARGEST_BIAS))
-        own = Quantization(scales.astype(np.float32), 0, axis)
+        own = Quantization(scales.astype(np.float32), 0, kernel.ndim - 1)
         return graph.constant(own.decode(own.encode(folded)), "kernel", own)
 
 
@@ -775,7 +642,6 @@ def _levels(record: np.ndarray | None) -> int | None:
 
 
 LINEAR = (Conv2D, DepthwiseConv2D, Dense)
-SUPPORTED = (*HANDLERS, *LINEAR)
 
 
 def inference_graph(
@@ -790,22 +656,14 @@ def inference_graph(
 
     Raises FormatError for ops without a handler, all of them at once.
     """
-    unknown = {type(n.op).__name__: n.name for n in network.nodes.values() if type(n.op) not in SUPPORTED}
+    known = (*HANDLERS, *LINEAR)
+    unknown = {n.op: n.name for n in network.nodes.values() if type(n.op) not in known and formula_of(n.op) is None}
     if unknown:
-        ops = ", ".join(f"{op} (layer '{layer}')" for op, layer in unknown.items())
+        ops = ", ".join(f"{type(op).__name__} (layer '{layer}')" for op, layer in unknown.items())
         raise FormatError(f"Inference formats have no counterpart here for: {ops}. Save it with Model.save instead.")
-    graph, found = InferenceGraph(network.name), None if ranges is None else Ranges(ranges)
-    values = {name: graph.input(name, shape) for name, shape in network.inputs.items()}
-    if found is not None:
-        values = {name: found.quantize(graph, name, value) for name, value in values.items()}
-    for stage in fuse(network):
-        graph.layer = stage.output.name
-        x = [values[name] for name in stage.inputs]
-        for nodes in steps(stage):
-            x = [_Step(graph, network, weights, nodes, found).write(x)]
-        values[stage.output.name] = x[0]
-    graph.outputs |= {name: values[name] for name in network.outputs}
-    return graph
+    if ranges is not None:
+        return _Int8(network, weights, Ranges(ranges)).graph_of_all()
+    return _Writer(network, weights).graph_of_all()
 
 
 def ranged(network: Network) -> list[str]:
@@ -828,38 +686,51 @@ def steps(stage: Stage) -> list[list[Node]]:
     return [together, *([node] for node in rest)]
 
 
-@dataclass(frozen=True)
-class _Step:
-    """Layers on their way into the graph, as one operation."""
+class _Writer:
+    """Writes a network's layers into a graph, in float32."""
 
-    graph: InferenceGraph
-    network: Network
-    weights: Mapping[str, np.ndarray]
-    nodes: list[Node]
-    ranges: Ranges | None
+    def __init__(self, network: Network, weights: Mapping[str, np.ndarray]) -> None:
+        self.network, self.weights, self.graph = network, weights, InferenceGraph(network.name)
 
-    def write(self, x: list[Value]) -> Value:
-        layer, last, ranges = self._layer(self.nodes[0]), self.nodes[-1], self.ranges
-        if isinstance(layer.node.op, LINEAR):
-            y = self._linear(layer, x[0])
-        elif ranges is not None and (affine := self._affine(layer, x[0])) is not None:
-            y = self._scaled(x[0], *affine, ranges)
-        elif ranges is not None and type(layer.node.op) in self._of_parts and all(map(ranges.quantization, x)):
-            y = self._of_parts[type(layer.node.op)](self, layer, ranges, *x)
-        else:
-            y = HANDLERS[type(layer.node.op)](self.graph, layer, *x)
-        return y if ranges is None else ranges.quantize(self.graph, last.name, y, last, *x)
+    def graph_of_all(self) -> InferenceGraph:
+        graph = self.graph
+        values = {name: graph.input(name, shape) for name, shape in self.network.inputs.items()}
+        values = {name: self.ended(value, name) for name, value in values.items()}
+        for stage in fuse(self.network):
+            graph.layer = stage.output.name
+            x = [values[name] for name in stage.inputs]
+            for nodes in steps(stage):
+                layer = self._layer(nodes[0])
+                y = self._linear(layer, nodes[1:], x[0]) if isinstance(layer.op, LINEAR) else self.written(layer, *x)
+                x = [self.ended(y, nodes[-1].name, nodes[-1], *x)]
+            values[stage.output.name] = x[0]
+        graph.outputs |= {name: values[name] for name in self.network.outputs}
+        return graph
+
+    def ended(self, y: Value, name: str, node: Node | None = None, *inputs: Value) -> Value:
+        """The output of a layer, or the network's input, as the next layers read it."""
+        return y
+
+    def written(self, layer: Layer, *x: Value) -> Value:
+        return HANDLERS.get(type(layer.op), _formula)(self.graph, layer, *x)
+
+    def kernel(
+        self, layer: str, kernel: np.ndarray, factors: np.ndarray | None, bias: np.ndarray | None, x: Value
+    ) -> Value:
+        """The constant of a kernel; the arguments are those of `Ranges.kernel`."""
+        return self.graph.constant((kernel if factors is None else kernel * factors).astype(np.float32), "kernel")
 
     def _layer(self, node: Node) -> Layer:
         prefix = f"{node.name}/"
         names = [name for name in self.network.parameters if name.startswith(prefix)]
         own = {name.removeprefix(prefix): self.weights[name].astype(np.float64) for name in names}
-        return Layer(node, self.network.input_shapes(node.inputs), own)
+        return Layer(node.name, node.op, node.shape, self.network.input_shapes(node.inputs), own)
 
-    def _linear(self, layer: Layer, x: Value) -> Value:
-        op, kernel, bias = layer.node.op, layer.weights["kernel"], layer.weights.get("bias")
+    def _linear(self, layer: Layer, others: Sequence[Node], x: Value) -> Value:
+        """A linear op with the BatchNormalization and the rectifier after it."""
+        op, kernel, bias = layer.op, layer.weights["kernel"], layer.weights.get("bias")
         scale = activation = None
-        for node in self.nodes[1:]:
+        for node in others:
             if isinstance(node.op, ReLU):
                 activation = "relu6" if node.op.max_value else "relu"
             else:
@@ -867,84 +738,90 @@ class _Step:
                 bias = shift if bias is None else bias * scale + shift
         if isinstance(op, DepthwiseConv2D):
             kernel = kernel.reshape(*kernel.shape[:2], 1, -1)
-        axis = kernel.ndim - 1
-        graph = self.graph
-        if self.ranges is None:
-            others = [i for i in range(kernel.ndim) if i != axis]
-            folded = kernel if scale is None else kernel * np.expand_dims(scale, others)
-            w = graph.constant(folded.astype(np.float32), "kernel")
-        else:
-            w = self.ranges.kernel(graph, layer.node.name, kernel, axis, scale, bias, x)
-        b = None if bias is None else graph.constant(np.float32(bias), "bias")
-        if isinstance(op, Dense):
-            return graph.dense(x, w, b, activation)
-        window = op.window(layer.shapes[0])  # type: ignore[attr-defined]
-        if isinstance(op, DepthwiseConv2D):
-            return graph.depthwise(x, w, b, window, activation)
-        return graph.conv(x, w, b, window, kernel.shape[-1], op.groups, activation)  # type: ignore[attr-defined]
+        w = self.kernel(layer.name, kernel, scale, bias, x)
+        b = None if bias is None else self.graph.constant(np.float32(bias), "bias")
+        kind, shape, more = "dense", (*x.shape[:-1], kernel.shape[-1]), {}
+        if not isinstance(op, Dense):
+            window = op.window(layer.shapes[0])
+            kind, shape, more = "depthwise", (1, *window.output, kernel.shape[-1]), {"window": window}
+        if isinstance(op, Conv2D):
+            kind, more["groups"] = "conv", op.groups
+        return self.graph.add(kind, [x, w, b], shape, **more, activation=activation)
+
+
+class _Int8(_Writer):
+    """Writes layers with int8 where ranges of their inputs and outputs are known."""
+
+    def __init__(self, network: Network, weights: Mapping[str, np.ndarray], ranges: Ranges) -> None:
+        super().__init__(network, weights)
+        self.ranges = ranges
+
+    def ended(self, y: Value, name: str, node: Node | None = None, *inputs: Value) -> Value:
+        return self.ranges.quantize(self.graph, name, y, node, *inputs)
+
+    def kernel(
+        self, layer: str, kernel: np.ndarray, factors: np.ndarray | None, bias: np.ndarray | None, x: Value
+    ) -> Value:
+        return self.ranges.kernel(self.graph, layer, kernel, factors, bias, x)
+
+    def written(self, layer: Layer, *x: Value) -> Value:
+        graph, ranges = self.graph, self.ranges
+        if (affine := self._affine(layer, x[0])) is not None:
+            return self._scaled(layer, x[0], *affine)
+        if not all(map(ranges.quantization, x)):
+            return super().written(layer, *x)
+        if type(layer.op) is SubSpectralNormalization:
+            return self._sub_spectral(layer, x[0])
+        if type(layer.op) is SiLU:
+            return graph.binary("mul", x[0], ranges.apply(graph, graph.unary("sigmoid", x[0]), FIXED[Sigmoid]))
+        if type(layer.op) is Add:  # sums between are quantized, too
+            sums = [*x[:1], *x[1:-1]]
+            y = reduce(lambda a, b: ranges.apply(graph, graph.binary("add", a, b), ranges.of_sum(a, b)), sums)
+            return graph.binary("add", y, x[-1]) if len(x) > 1 else y
+        return super().written(layer, *x)
 
     def _affine(self, layer: Layer, x: Value) -> tuple[np.ndarray, np.ndarray] | None:
         """Factor and offset of each channel, if the op is of that kind, and input and output are quantized."""
-        assert self.ranges is not None
-        known = self.ranges.quantization(x) is not None and f"{layer.node.name}/activations" in self.ranges.records
-        if type(layer.node.op) not in AFFINE or not known:
+        known = self.ranges.quantization(x) is not None and f"{layer.name}/activations" in self.ranges.records
+        if type(layer.op) not in AFFINE or not known:
             return None
-        both = [np.asarray(a, float) for a in AFFINE[type(layer.node.op)](layer)]
+        both = [np.asarray(a, float) for a in AFFINE[type(layer.op)](layer)]
         if any(a.size > 1 and a.shape[-1] < a.size for a in both):  # not alike everywhere in a channel
             return None
         factor, offset = (np.broadcast_to(a.ravel(), x.shape[-1]) for a in both)
         return factor, offset
 
-    def _scaled(self, x: Value, factor: np.ndarray, offset: np.ndarray, ranges: Ranges) -> Value:
+    def _scaled(self, layer: Layer, x: Value, factor: np.ndarray, offset: np.ndarray) -> Value:
         """Depthwise convolutions with a kernel of one pixel, whose integers are 127. One is enough, unless the op is a
         HardSigmoid: relu6(6 x) / 6."""
         shape = x.shape
         if len(shape) != 4:
-            x = self._reshaped(x, (1, prod(shape[:-1]), shape[-1]), ranges)
-        if isinstance(self.nodes[0].op, HardSigmoid):
-            x = ranges.apply(self.graph, self._pointwise(x, 6 * factor, 6 * offset, ranges, "relu6"), SIX)
+            x = self._moved(x, "reshape", (1, prod(shape[:-1]), shape[-1]))
+        if isinstance(layer.op, HardSigmoid):
+            y = self._pointwise(layer, x, 6 * factor, 6 * offset, "relu6")
+            x = self.ranges.apply(self.graph, y, SIX)
             factor, offset = np.full_like(factor, 1 / 6), np.zeros_like(offset)
-        y = self._pointwise(x, factor, offset, ranges)
-        if len(shape) == 4:
-            return y
-        return self._reshaped(ranges.quantize(self.graph, self.nodes[0].name, y), shape[1:], ranges)
+        y = self._pointwise(layer, x, factor, offset)
+        return y if len(shape) == 4 else self._moved(self.ended(y, layer.name), "reshape", shape[1:])
 
     def _pointwise(
-        self, x: Value, factor: np.ndarray, offset: np.ndarray, ranges: Ranges, activation: str | None = None
+        self, layer: Layer, x: Value, factor: np.ndarray, offset: np.ndarray, activation: str | None = None
     ) -> Value:
-        kernel = ranges.kernel(self.graph, self.nodes[0].name, factor.reshape(1, 1, 1, -1), 3, None, offset, x)
-        bias = self.graph.constant(np.float32(offset), "bias")
-        return self.graph.depthwise(x, kernel, bias, Window.pointwise(*x.shape[1:3]), activation)
+        kernel = self.kernel(layer.name, factor.reshape(1, 1, 1, -1), None, offset, x)
+        bias, window = self.graph.constant(np.float32(offset), "bias"), Window.pointwise(*x.shape[1:3])
+        shape = (1, *window.output, kernel.shape[-1])
+        return self.graph.add("depthwise", [x, kernel, bias], shape, window=window, activation=activation)
 
-    def _reshaped(self, x: Value, shape: Sequence[int], ranges: Ranges) -> Value:
-        quantization = ranges.quantization(x)
+    def _moved(self, x: Value, method: str, setting: Sequence[int]) -> Value:
+        """`x` reshaped or transposed, in the same integers."""
+        quantization = self.ranges.quantization(x)
         assert quantization is not None
-        return ranges.apply(self.graph, self.graph.reshape(x, shape), quantization)
+        return self.ranges.apply(self.graph, getattr(self.graph, method)(x, setting), quantization)
 
-    def _silu(self, layer: Layer, ranges: Ranges, x: Value) -> Value:
-        gate = ranges.apply(self.graph, self.graph.unary("sigmoid", x), FIXED[Sigmoid])
-        return self.graph.binary("mul", x, gate)
-
-    def _sum(self, layer: Layer, ranges: Ranges, x: Value, *others: Value) -> Value:
-        for other in others[:-1]:
-            x = ranges.apply(self.graph, self.graph.binary("add", x, other), ranges.of_sum(x, other))
-        return self.graph.binary("add", x, others[-1]) if others else x
-
-    def _sub_spectral(self, layer: Layer, ranges: Ranges, x: Value) -> Value:
+    def _sub_spectral(self, layer: Layer, x: Value) -> Value:
         """A factor for each row and channel: rows are moved to the channels and back."""
-        height, width, channels = layer.node.shape
+        height, width, channels = layer.shape
         factor, offset = (np.repeat(a, height // len(a), 0).ravel() for a in scale_and_shift(layer))
-        y = self._transposed(x, (0, 2, 1, 3), ranges)
-        y = self._pointwise(self._reshaped(y, (1, width, height * channels), ranges), factor, offset, ranges)
-        y = ranges.quantize(self.graph, layer.node.name, y)
-        return self._transposed(self._reshaped(y, (width, height, channels), ranges), (0, 2, 1, 3), ranges)
-
-    def _transposed(self, x: Value, order: Sequence[int], ranges: Ranges) -> Value:
-        quantization = ranges.quantization(x)
-        assert quantization is not None
-        return ranges.apply(self.graph, self.graph.transpose(x, order), quantization)
-
-    # Ops of several operations, between which values are quantized, too
-    _of_parts: ClassVar[dict[type[Op], Callable[..., Value]]] = {
-        Add: _sum, SiLU: _silu, SubSpectralNormalization: _sub_spectral,
-    }  # fmt: skip
+        y = self._moved(self._moved(x, "transpose", (0, 2, 1, 3)), "reshape", (1, width, height * channels))
+        y = self.ended(self._pointwise(layer, y, factor, offset), layer.name)
+        return self._moved(self._moved(y, "reshape", (width, height, channels)), "transpose", (0, 2, 1, 3))

@@ -5,7 +5,7 @@ Inputs and outputs keep the network's axes, channels last; inside, images have c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,6 @@ from .safetensors import ModelFile
 
 OPSET, IR_VERSION = 17, 8
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # channels first from channels last, and back
-UNARY = {
-    "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs",
-    "neg": "Neg", "round": "Round", "erf": "Erf", "elu": "Elu", "hard_swish": "HardSwish", "leaky_relu": "LeakyRelu",
-}  # fmt: skip
-BINARY = {
-    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min", "prelu": "PRelu",
-}  # fmt: skip
-REDUCE = {"reduce_mean": "ReduceMean", "reduce_max": "ReduceMax"}
 
 
 def write(path: str | Path, file: ModelFile, int8: bool = False, float16: bool = False) -> Written:
@@ -69,11 +61,7 @@ class _Writer:
         for name, value in inputs.items():
             self.names[value] = self.transposed(name, f"{name}/channels first", FIRST) if is_image(value) else name
         for operation in self.graph.operations:
-            if operation.kind not in HANDLERS:
-                raise FormatError(
-                    f"ONNX files are not written with '{operation.kind}' (layer '{operation.output.name}')."
-                )
-            HANDLERS[operation.kind](self, operation)
+            self.write(operation)
         for name, value in outputs.items():
             if is_image(value):
                 self.transposed(self.name(value), name, LAST)
@@ -90,6 +78,18 @@ class _Writer:
         )
         helper.set_model_props(model, metadata)
         return model.SerializeToString()
+
+    def write(self, o: Operation) -> None:
+        kind, y = o.kind, o.output.name
+        if kind in WRITERS:
+            WRITERS[kind](self, o, y)
+        elif kind in PLAIN:
+            name = kind.title().replace("_", "")
+            self.emit(name, [self.name(x) for x in o.inputs], y, **PLAIN[kind](o))
+        elif kind in HANDLERS:
+            HANDLERS[kind](self, o, y, *map(self.name, o.inputs))
+        else:
+            raise FormatError(f"ONNX files are not written with '{kind}' (layer '{y}').")
 
     def left(self) -> dict[str, str]:
         """Layers whose outputs aren't quantized, and why."""
@@ -121,6 +121,10 @@ class _Writer:
     def emit(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
         self.nodes.append(helper.make_node(op, list(inputs), [output], f"node {len(self.nodes)}", **attributes))
         return output
+
+    def numbers(self, name: str, values: Any) -> str:
+        """A constant of int64."""
+        return self.constant(name, np.array(values, np.int64))
 
     def transposed(self, name: str, output: str, order: Sequence[int]) -> str:
         return self.emit("Transpose", [name], output, perm=order)
@@ -203,7 +207,7 @@ def _window(window: Window) -> dict[str, Any]:
     return {"kernel_shape": window.kernel, "strides": window.strides, "pads": (top, left, bottom, right)}
 
 
-def _conv(w: _Writer, o: Operation) -> None:
+def _conv(w: _Writer, o: Operation, y: str) -> None:
     window: Window = o.attributes["window"]
     x, kernel = o.inputs[:2]
     groups = x.shape[-1] if o.kind == "depthwise" else o.attributes["groups"]
@@ -212,187 +216,162 @@ def _conv(w: _Writer, o: Operation) -> None:
                 **_window(window))  # fmt: skip
 
 
-def _transposed_conv(w: _Writer, o: Operation) -> None:
-    x, kernel = o.inputs
-    window: Window = o.attributes["window"]
-    ends, more = [], []
-    for axis in (0, 1):
-        whole = (x.shape[1 + axis] - 1) * window.strides[axis] + kernel.shape[axis]
-        end = whole - window.padding[axis][0] - o.output.shape[1 + axis]
-        ends.append(max(end, 0))
-        more.append(max(-end, 0))
+def _transposed_conv(w: _Writer, o: Operation, y: str) -> None:
+    (x, kernel), window = o.inputs, o.attributes["window"]
     begins = [side[0] for side in window.padding]
-    w.emit("ConvTranspose", [w.name(x), w.kernel(kernel, (2, 3, 0, 1))], o.output.name, strides=window.strides,
-           kernel_shape=kernel.shape[:2], pads=(*begins, *ends), output_padding=more)  # fmt: skip
+    ends = [
+        (x.shape[1 + axis] - 1) * window.strides[axis] + kernel.shape[axis] - begins[axis] - o.output.shape[1 + axis]
+        for axis in (0, 1)
+    ]
+    w.emit("ConvTranspose", [w.name(x), w.kernel(kernel, (2, 3, 0, 1))], y, strides=window.strides,
+           kernel_shape=kernel.shape[:2], pads=(*begins, *(max(end, 0) for end in ends)),
+           output_padding=[max(-end, 0) for end in ends])  # fmt: skip
 
 
-def _local_response(w: _Writer, o: Operation) -> None:
-    size, factor, beta, bias = (o.attributes[name] for name in ("size", "factor", "beta", "bias"))
-    w.emit("LRN", [w.name(o.inputs[0])], o.output.name, size=size, alpha=factor * size, beta=beta, bias=bias)
-
-
-def _resize(w: _Writer, o: Operation) -> None:
-    """To sizes, of which the batch is the input's."""
-    interpolation, coordinates, rounding = o.attributes["how"]
-    x, y = w.name(o.inputs[0]), o.output
-    _, height, width, channels = y.shape
-    batch = w.emit("Shape", [x], f"{y.name}/batch", start=0, end=1)
-    rest = w.constant(f"{y.name}/rest", np.array([channels, height, width], np.int64))
-    sizes = w.emit("Concat", [batch, rest], f"{y.name}/sizes", axis=0)
-    more = {"nearest_mode": rounding} if interpolation == "nearest" else {}
-    mode = "nearest" if interpolation == "nearest" else "linear"
-    w.emit("Resize", [x, "", "", sizes], y.name, mode=mode, coordinate_transformation_mode=coordinates, **more)
-
-
-def _dense(w: _Writer, o: Operation) -> None:
+def _dense(w: _Writer, o: Operation, y: str) -> None:
     x, kernel = o.inputs[:2]
     if len(x.shape) == 2:
         w.activated(o, "Gemm", [w.name(x), w.kernel(kernel, (0, 1)), *w.bias(o)])
         return
-    last = w.transposed(w.name(x), f"{o.output.name}/channels last", LAST) if is_image(x) else w.name(x)
-    y = w.emit("MatMul", [last, w.kernel(kernel, (0, 1))], f"{o.output.name}/product")
+    last = w.transposed(w.name(x), f"{y}/channels last", LAST) if is_image(x) else w.name(x)
+    found = w.emit("MatMul", [last, w.kernel(kernel, (0, 1))], f"{y}/product")
     for bias in w.bias(o):
-        y = w.emit("Add", [y, bias], f"{o.output.name}/sum")
+        found = w.emit("Add", [found, bias], f"{y}/sum")
     if is_image(x):
-        y = w.transposed(y, f"{o.output.name}/channels first", FIRST)
-    w.activated(o, "Identity", [y])
+        found = w.transposed(found, f"{y}/channels first", FIRST)
+    w.activated(o, "Identity", [found])
 
 
-def _binary(w: _Writer, o: Operation) -> None:
-    rank = len(o.output.shape)
-    names = []
-    for x in o.inputs:  # constants with fewer axes are broadcast along the last ones
-        if x.array is not None and rank == 4 and 0 < x.array.ndim < 4:
-            array = x.array.reshape((1,) * (4 - x.array.ndim) + x.array.shape).transpose(FIRST)
-            names.append(w.constant(x.name, array))
-        else:
-            names.append(w.name(x))
-    w.emit(BINARY[o.kind], names, o.output.name)
+def _binary(op: str) -> Callable[[_Writer, Operation, str], Any]:
+    def write(w: _Writer, o: Operation, y: str) -> None:
+        names, rank = [], len(o.output.shape)
+        for x in o.inputs:  # constants with fewer axes are broadcast along the last ones
+            if x.array is not None and rank == 4 and 0 < x.array.ndim < 4:
+                array = x.array.reshape((1,) * (4 - x.array.ndim) + x.array.shape).transpose(FIRST)
+                names.append(w.constant(x.name, array))
+            else:
+                names.append(w.name(x))
+        w.emit(op, names, y)
+
+    return write
 
 
-def _unary(w: _Writer, o: Operation) -> None:
-    w.emit(UNARY[o.kind], [w.name(o.inputs[0])], o.output.name, **o.attributes)
+def _quantize(w: _Writer, o: Operation, y: str) -> None:
+    q: Quantization = o.attributes["quantization"]
+    encoded = w.emit("QuantizeLinear", [w.name(o.inputs[0]), *w.parameters(y, q)], y)
+    w.names[o.output] = w.decoded(encoded, q)
+    w.quantizations[o.output] = q
 
 
-def _gelu(w: _Writer, o: Operation) -> None:
+def _resize(w: _Writer, o: Operation, y: str, x: str) -> None:
+    """To sizes, of which the batch is the input's."""
+    interpolation, coordinates, rounding = o.attributes["how"]
+    _, height, width, channels = o.output.shape
+    batch = w.emit("Shape", [x], f"{y}/batch", start=0, end=1)
+    sizes = w.emit("Concat", [batch, w.numbers(f"{y}/rest", [channels, height, width])], f"{y}/sizes", axis=0)
+    mode = {"mode": "nearest", "nearest_mode": rounding} if interpolation == "nearest" else {"mode": "linear"}
+    w.emit("Resize", [x, "", "", sizes], y, coordinate_transformation_mode=coordinates, **mode)
+
+
+def _gelu(w: _Writer, o: Operation, y: str, x: str) -> None:
     """x / 2 (1 + erf(x / sqrt 2))"""
-    x, y = w.name(o.inputs[0]), o.output.name
     number = {n: w.constant(f"{y}/{n}", np.float32(v)) for n, v in (("root", 0.5**0.5), ("one", 1), ("half", 0.5))}
     erf = w.emit("Erf", [w.emit("Mul", [x, number["root"]], f"{y}/scaled")], f"{y}/erf")
     share = w.emit("Mul", [w.emit("Add", [erf, number["one"]], f"{y}/sum"), number["half"]], f"{y}/share")
     w.emit("Mul", [x, share], y)
 
 
-def _softmax(w: _Writer, o: Operation) -> None:
-    kinds = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}
-    w.emit(kinds[o.kind], [w.name(o.inputs[0])], o.output.name, axis=1 if is_image(o.output) else -1)
+def _comparison(w: _Writer, o: Operation, y: str, *x: str) -> None:
+    truth = w.emit(o.kind.capitalize(), x, f"{y}/truth")
+    w.emit("Cast", [truth], y, to=onnx.TensorProto.FLOAT)
 
 
-def _comparison(w: _Writer, o: Operation) -> None:
-    truth = w.emit(o.kind.capitalize(), [w.name(x) for x in o.inputs], f"{o.output.name}/truth")
-    w.emit("Cast", [truth], o.output.name, to=onnx.TensorProto.FLOAT)
+def _where(w: _Writer, o: Operation, y: str, condition: str, *choices: str) -> None:
+    truth = w.emit("Cast", [condition], f"{y}/truth", to=onnx.TensorProto.BOOL)
+    w.emit("Where", [truth, *choices], y)
 
 
-def _where(w: _Writer, o: Operation) -> None:
-    condition, *choices = (w.name(x) for x in o.inputs)
-    truth = w.emit("Cast", [condition], f"{o.output.name}/truth", to=onnx.TensorProto.BOOL)
-    w.emit("Where", [truth, *choices], o.output.name)
-
-
-def _broadcast_to(w: _Writer, o: Operation) -> None:
+def _broadcast_to(w: _Writer, o: Operation, y: str, x: str) -> None:
     """The batch's size of 1 is repeated to that of the input."""
-    shape = w.constant(f"{o.output.name}/shape", np.array(_by_axis(o.output, o.output.shape), np.int64))
-    w.emit("Expand", [w.name(o.inputs[0]), shape], o.output.name)
+    w.emit("Expand", [x, w.numbers(f"{y}/shape", _by_axis(o.output, o.output.shape))], y)
 
 
-def _matmul(w: _Writer, o: Operation) -> None:
+def _local_response(w: _Writer, o: Operation, y: str, x: str) -> None:
+    size, factor, beta, bias = (o.attributes[name] for name in ("size", "factor", "beta", "bias"))
+    w.emit("LRN", [x], y, size=size, alpha=factor * size, beta=beta, bias=bias)
+
+
+def _matmul(w: _Writer, o: Operation, y: str, *x: str) -> None:
     """Images have rows and columns at the end for that."""
-    y, names = o.output.name, [w.name(x) for x in o.inputs]
     if not is_image(o.output):
-        w.emit("MatMul", names, y)
+        w.emit("MatMul", x, y)
         return
-    last = [w.transposed(name, f"{y}/channels last {place}", LAST) for place, name in enumerate(names)]
+    last = [w.transposed(name, f"{y}/channels last {place}", LAST) for place, name in enumerate(x)]
     w.transposed(w.emit("MatMul", last, f"{y}/product"), y, FIRST)
 
 
-def _pad(w: _Writer, o: Operation) -> None:
-    if o.attributes["mode"] == "symmetric":
-        raise FormatError(f"ONNX has no symmetric padding (layer '{o.output.name}'). Export to TFLite instead.")
-    sides = _by_axis(o.output, o.attributes["sides"])
-    pads = [before for before, _ in sides] + [after for _, after in sides]
-    name = o.output.name
-    sides_name = w.constant(f"{name}/sides", np.array(pads, np.int64))
-    value = w.constant(f"{name}/value", np.float32(o.attributes["value"]))
-    w.emit("Pad", [w.name(o.inputs[0]), sides_name, value], name, mode=o.attributes["mode"])
+def _pad(w: _Writer, o: Operation, y: str, x: str) -> None:
+    if (mode := o.attributes["mode"]) == "symmetric":
+        raise FormatError(f"ONNX has no symmetric padding (layer '{y}'). Export to TFLite instead.")
+    sides = w.numbers(f"{y}/sides", np.transpose(_by_axis(o.output, o.attributes["sides"])).ravel())
+    w.emit("Pad", [x, sides, w.constant(f"{y}/value", np.float32(o.attributes["value"]))], y, mode=mode)
 
 
-def _pool(w: _Writer, o: Operation) -> None:
-    w.emit(
-        "MaxPool" if o.kind == "max_pool" else "AveragePool",
-        [w.name(o.inputs[0])],
-        o.output.name,
-        **_window(o.attributes["window"]),
-    )
-
-
-def _reduce(w: _Writer, o: Operation) -> None:
-    (x,), keep, y = o.inputs, o.attributes["keep"], o.output
-    axes = o.attributes["axes"]
-    name = w.name(x)
-    if is_image(x) and not keep:  # what is left must have channels last
-        name = w.transposed(name, f"{y.name}/channels last", LAST)
-    elif is_image(x):
-        axes = [_onnx_axis(x, axis) for axis in axes]
+def _reduce(w: _Writer, o: Operation, y: str, x: str) -> None:
+    (value,), keep, axes = o.inputs, o.attributes["keep"], o.attributes["axes"]
+    if is_image(value) and not keep:  # what is left must have channels last
+        x = w.transposed(x, f"{y}/channels last", LAST)
+    elif is_image(value):
+        axes = [_onnx_axis(value, axis) for axis in axes]
     if o.kind == "reduce_sum":
-        w.emit("ReduceSum", [name, w.constant(f"{y.name}/axes", np.array(axes, np.int64))], y.name, keepdims=int(keep))
+        w.emit("ReduceSum", [x, w.numbers(f"{y}/axes", axes)], y, keepdims=int(keep))
     else:
-        w.emit(REDUCE[o.kind], [name], y.name, axes=axes, keepdims=int(keep))
+        w.emit("ReduceMean" if o.kind == "reduce_mean" else "ReduceMax", [x], y, axes=axes, keepdims=int(keep))
 
 
-def _reshape(w: _Writer, o: Operation) -> None:
-    (x,), y = o.inputs, o.output
-    name = w.transposed(w.name(x), f"{y.name}/channels last", LAST) if is_image(x) else w.name(x)
-    shape = w.constant(f"{y.name}/shape", np.array((-1, *y.shape[1:]), np.int64))
-    if is_image(y):
-        w.transposed(w.emit("Reshape", [name, shape], f"{y.name}/reshaped"), y.name, FIRST)
-    else:
-        w.emit("Reshape", [name, shape], y.name)
+def _reshape(w: _Writer, o: Operation, y: str, x: str) -> None:
+    x = w.transposed(x, f"{y}/channels last", LAST) if is_image(o.inputs[0]) else x
+    shape, image = w.numbers(f"{y}/shape", (-1, *o.output.shape[1:])), is_image(o.output)
+    found = w.emit("Reshape", [x, shape], f"{y}/reshaped" if image else y)
+    if image:
+        w.transposed(found, y, FIRST)
 
 
-def _transpose(w: _Writer, o: Operation) -> None:
-    (x,), order = o.inputs, o.attributes["order"]
-    if is_image(x):
-        order = [FIRST.index(order[axis]) for axis in FIRST]
-    w.emit("Transpose", [w.name(x)], o.output.name, perm=order)
+def _slice(w: _Writer, o: Operation, y: str, x: str) -> None:
+    axes = [_onnx_axis(o.output, axis) for axis in range(1, len(o.output.shape))]
+    numbers = {**o.attributes, "axes": axes}
+    w.emit("Slice", [x, *(w.numbers(f"{y}/{what}", numbers[what]) for what in ("starts", "ends", "axes", "steps"))], y)
 
 
-def _slice(w: _Writer, o: Operation) -> None:
-    starts, ends, steps = (o.attributes[name] for name in ("starts", "ends", "steps"))
-    axes = [_onnx_axis(o.output, axis) for axis in range(1, len(starts) + 1)]
-    name = o.output.name
-    numbers = {"starts": starts, "ends": ends, "axes": axes, "steps": steps}
-    inputs = [w.constant(f"{name}/{what}", np.array(values, np.int64)) for what, values in numbers.items()]
-    w.emit("Slice", [w.name(o.inputs[0]), *inputs], name)
+def _last(o: Operation) -> dict[str, Any]:
+    return {"axis": 1 if is_image(o.output) else -1}
 
 
-def _quantize(w: _Writer, o: Operation) -> None:
-    q: Quantization = o.attributes["quantization"]
-    name = o.output.name
-    encoded = w.emit("QuantizeLinear", [w.name(o.inputs[0]), *w.parameters(name, q)], name)
-    w.names[o.output] = w.decoded(encoded, q)
-    w.quantizations[o.output] = q
+def _order(o: Operation) -> dict[str, Any]:
+    order = o.attributes["order"]
+    return {"perm": [FIRST.index(order[axis]) for axis in FIRST] if is_image(o.inputs[0]) else order}
 
 
-HANDLERS: dict[str, Callable[[_Writer, Operation], Any]] = {
-    "relu6": lambda w, o: w.rectified("relu6", w.name(o.inputs[0]), o.output.name),
-    "rsqrt": lambda w, o: w.emit("Reciprocal", [w.emit("Sqrt", [w.name(o.inputs[0])], f"{o.output.name}/root")],
-                                 o.output.name),
-    "concatenate": lambda w, o: w.emit("Concat", [w.name(x) for x in o.inputs], o.output.name,
-                                       axis=_onnx_axis(o.output, o.attributes["axis"])),
-    "conv": _conv, "depthwise": _conv, "dense": _dense, "gelu": _gelu,
-    "softmax": _softmax, "log_softmax": _softmax, "pad": _pad, "transposed_conv": _transposed_conv,
-    "local_response": _local_response, "resize": _resize, "greater": _comparison, "less": _comparison, "where": _where,
-    "broadcast_to": _broadcast_to, "matmul": _matmul, "max_pool": _pool, "average_pool": _pool, "reduce_sum": _reduce,
-    "reshape": _reshape, "transpose": _transpose, "slice": _slice, "quantize": _quantize,
-    **dict.fromkeys(UNARY, _unary), **dict.fromkeys(BINARY, _binary), **dict.fromkeys(REDUCE, _reduce),
+# Kinds that are the operator of the same name, such as HardSwish, and its attributes.
+PLAIN: dict[str, Callable[[Operation], Mapping[str, Any]]] = {
+    "softmax": _last, "log_softmax": _last, "transpose": _order,
+    "max_pool": lambda o: _window(o.attributes["window"]), "average_pool": lambda o: _window(o.attributes["window"]),
+    **dict.fromkeys(("relu", "sigmoid", "tanh", "exp", "log", "sqrt", "abs", "neg", "round", "erf", "elu", "hard_swish",
+                     "leaky_relu"), lambda o: o.attributes),
+}  # fmt: skip
+# Kinds of several operators, of the names of their inputs.
+HANDLERS: dict[str, Callable[..., Any]] = {
+    "relu6": lambda w, o, y, x: w.rectified("relu6", x, y),
+    "rsqrt": lambda w, o, y, x: w.emit("Reciprocal", [w.emit("Sqrt", [x], f"{y}/root")], y),
+    "broadcast_to": _broadcast_to, "local_response": _local_response,
+    "concatenate": lambda w, o, y, *x: w.emit("Concat", x, y, axis=_onnx_axis(o.output, o.attributes["axis"])),
+    "gelu": _gelu, "pad": _pad, "resize": _resize, "greater": _comparison, "less": _comparison, "where": _where,
+    "matmul": _matmul, "reduce_sum": _reduce, "reduce_mean": _reduce, "reduce_max": _reduce, "reshape": _reshape,
+    "slice": _slice,
+}  # fmt: skip
+# Kinds that write their constants themselves.
+WRITERS: dict[str, Callable[[_Writer, Operation, str], Any]] = {
+    "conv": _conv, "depthwise": _conv, "dense": _dense, "transposed_conv": _transposed_conv, "quantize": _quantize,
+    "add": _binary("Add"), "sub": _binary("Sub"), "mul": _binary("Mul"), "div": _binary("Div"),
+    "maximum": _binary("Max"), "minimum": _binary("Min"), "prelu": _binary("PRelu"),
 }  # fmt: skip

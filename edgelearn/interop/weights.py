@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ import numpy as np
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network, Node
 from edgelearn.ops import BatchNormalization, Conv2D, Conv2DTranspose, Dense, DepthwiseConv2D, LogSoftmax, Softmax
+from edgelearn.ops.arithmetic import Elementwise, WithWeight
+from edgelearn.ops.elementwise import Activation
 from edgelearn.ops.tensor import Shape
 
 Weights = dict[str, np.ndarray]
@@ -208,3 +210,10 @@ def without_softmax(network: Network) -> tuple[list[Node], tuple[str, ...]]:
 def only_or_all(outputs: dict[str, Any]) -> Any:
     """The only output, or all by name."""
     return outputs if len(outputs) > 1 else next(iter(outputs.values()))
+
+
+def formula_of(op: Any) -> Callable[..., Any] | None:
+    """The formula of an op that computes each value by itself (see edgelearn.ops.formula); None for others."""
+    formula = getattr(op, "formula", None)
+    bases = (Activation.formula, Elementwise.formula, WithWeight.formula)
+    return None if formula is None or formula.__func__ in bases else formula
