@@ -47,7 +47,7 @@ class TfliteTensor:
 
 @dataclass(frozen=True, eq=False)
 class TfliteOperator:
-    """An operator: its code in the schema, its version, and the fields of its options."""
+    """An operator: its code in the schema, its version, its table of options without "Options", and their fields."""
 
     code: str
     inputs: Sequence[TfliteTensor | None]
@@ -85,7 +85,7 @@ class _FileWriter:
         lines = [self._operator(o, index, code_index[o.code, o.version]) for o in operators]
         ends = {"Inputs": [index[t] for t in inputs.values()], "Outputs": [index[t] for t in outputs.values()]}
         graph = self._table(
-            "SubGraph", Tensors=self._offsets(written), Operators=self._offsets(lines), Name=self._text(name),
+            "SubGraph", Tensors=self.offsets(written), Operators=self.offsets(lines), Name=self._text(name),
             **{key: self._integers(value) for key, value in ends.items()},
         )  # fmt: skip
         entries = []
@@ -97,16 +97,16 @@ class _FileWriter:
             Inputs=self._names(inputs, index), Outputs=self._names(outputs, index),
         )  # fmt: skip
         model = self._table(
-            "Model", Version=VERSION, OperatorCodes=self._offsets([self._code(*code) for code in codes]),
-            Subgraphs=self._offsets([graph]), Description=self._text("edgelearn"), Buffers=self._offsets(self.buffers),
-            Metadata=self._offsets(entries), SignatureDefs=self._offsets([signature]),
+            "Model", Version=VERSION, OperatorCodes=self.offsets([self._code(*code) for code in codes]),
+            Subgraphs=self.offsets([graph]), Description=self._text("edgelearn"), Buffers=self.offsets(self.buffers),
+            Metadata=self.offsets(entries), SignatureDefs=self.offsets([signature]),
         )  # fmt: skip
         self.builder.Finish(model, IDENTIFIER)
         return bytes(self.builder.Output())
 
     def _names(self, tensors: Mapping[str, TfliteTensor], index: Mapping[TfliteTensor, int]) -> int:
         maps = [self._table("TensorMap", Name=self._text(n), TensorIndex=index[t]) for n, t in tensors.items()]
-        return self._offsets(maps)
+        return self.offsets(maps)
 
     def _tensor(self, tensor: TfliteTensor) -> int:
         number = 0
@@ -138,8 +138,8 @@ class _FileWriter:
         }  # fmt: skip
         if operator.options:
             settings = {k: self._integers(v) if isinstance(v, tuple) else v for k, v in operator.fields.items()}
-            fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, operator.options)
-            fields["BuiltinOptions"] = self._table(operator.options, **settings)
+            fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, f"{operator.options}Options")
+            fields["BuiltinOptions"] = self._table(f"{operator.options}Options", **settings)
         return self._table("Operator", **fields)
 
     def _code(self, code: str, version: int) -> int:
@@ -164,11 +164,8 @@ class _FileWriter:
     def _integers(self, numbers: Sequence[int]) -> int:
         return self._numbers(np.array(numbers, np.int32))
 
-    def _offsets(self, offsets: Sequence[int]) -> int:
-        self.builder.StartVector(4, len(offsets), 4)
-        for offset in reversed(offsets):
-            self.builder.PrependUOffsetTRelative(offset)
-        return self.builder.EndVector()
+    def offsets(self, offsets: Sequence[int]) -> int:
+        return _offsets(self.builder, offsets)
 
     def _data(self, content: bytes) -> int:
         """Bytes, aligned."""
@@ -179,66 +176,16 @@ class _FileWriter:
         return builder.EndVector()
 
 
-class Operators:
-    """Operators in the order in which they run; `emit` appends one."""
-
-    def __init__(self) -> None:
-        self.operators: list[TfliteOperator] = []
-
-    def shape_of(self, x: TfliteTensor, y: TfliteTensor) -> TfliteTensor:
-        """The shape of `y`, whose batch is that of `x`, as an int32 tensor."""
-        whole = TfliteTensor(f"{y.name}/input shape", (4,), "int32")
-        self.emit("SHAPE", [x], whole, "ShapeOptions", OutType=tflite.TensorType.INT32)
-        batch = TfliteTensor(f"{y.name}/batch", (1,), "int32")
-        self.emit("STRIDED_SLICE", [whole, *(self.numbers([n], y, f"batch {n}") for n in (0, 1, 1))], batch,
-                  "StridedSliceOptions")  # fmt: skip
-        found = TfliteTensor(f"{y.name}/shape", (4,), "int32")
-        self.emit("CONCATENATION", [batch, self.numbers(y.shape[1:], y, "size")], found, "ConcatenationOptions", Axis=0)
-        return found
-
-    def constant(self, array: Any, name: str) -> TfliteTensor:
-        array = np.asarray(array)
-        return TfliteTensor(name, array.shape, str(array.dtype), array)
-
-    def numbers(self, values: Any, like: TfliteTensor, what: str) -> TfliteTensor:
-        """int32 constants of an operator that writes `like`."""
-        return self.constant(np.asarray(values, np.int32), f"{like.name}/{what}")
-
-    def emit(
-        self, code: str, inputs: Sequence[TfliteTensor | None], output: TfliteTensor, options: str = "",
-        version: int = 1, **fields: Any,
-    ) -> None:  # fmt: skip
-        self.operators.append(TfliteOperator(code, inputs, output, version, options, fields))
-
-    def reordered(self, x: TfliteTensor, order: tuple[int, ...]) -> TfliteTensor:
-        """A constant with its axes, and the axis of its scales, in another order."""
-        assert x.array is not None
-        q = x.quantization
-        if q is not None and q.axis is not None:
-            q = Quantization(q.scale, q.zero, order.index(q.axis))
-        array = x.array.transpose(order)
-        return TfliteTensor(x.name, array.shape, x.dtype, array, q)
-
-    def pad(self, x: TfliteTensor, sides: Sequence[tuple[int, int]], value: float, name: str) -> TfliteTensor:
-        shape = tuple(n + sum(both) for n, both in zip(x.shape, sides, strict=True))
-        padded = TfliteTensor(name, shape, x.dtype, None, x.quantization, True)
-        self.emit_pad(x, sides, value, padded)
-        return padded
-
-    def emit_pad(self, x: TfliteTensor, sides: Sequence[tuple[int, int]], value: float, y: TfliteTensor) -> None:
-        paddings = self.numbers(sides, y, "sides")
-        if value == 0:  # int8 pads with the zero point
-            self.emit("PAD", [x, paddings], y, "PadOptions", 2 if x.dtype == "int8" else 1)
-        elif x.dtype == "int8":
-            number = TfliteTensor(f"{y.name}/value", (), "int8", np.array(-128, np.int8), x.quantization)
-            self.emit("PADV2", [x, paddings, number], y, "PadV2Options", 2)
-        else:
-            number = self.constant(np.float32(value), f"{y.name}/value")
-            self.emit("PADV2", [x, paddings, number], y, "PadV2Options")
-
-
 METADATA_NAME, SIGNATURE, LABELS = "TFLITE_METADATA", b"M001", "labels.txt"
 NORMALIZATION, AXIS_LABELS = 1, 2  # of the enumerations ProcessUnitOptions and AssociatedFileType
+
+
+def _offsets(b: flatbuffers.Builder, tables: Sequence[int]) -> int:
+    """A vector of tables."""
+    b.StartVector(4, len(tables), 4)
+    for table in reversed(tables):
+        b.PrependUOffsetTRelative(table)
+    return b.EndVector()
 
 
 def metadata_bytes(name: str, preprocessing: Mapping[str, Any], class_names: Sequence[str]) -> bytes:
@@ -255,9 +202,9 @@ def metadata_bytes(name: str, preprocessing: Mapping[str, Any], class_names: Seq
     ends = []
     for end, place, tables in (("input", 4, units), ("output", 6, files)):
         named = {0: b.CreateString(end)}
-        ends.append(_metadata_table(b, named | ({place: _metadata_vector(b, tables)} if tables else {})))
-    graph = _metadata_table(b, {2: _metadata_vector(b, ends[:1]), 3: _metadata_vector(b, ends[1:])})
-    b.Finish(_metadata_table(b, {0: b.CreateString(name), 3: _metadata_vector(b, [graph])}), SIGNATURE)
+        ends.append(_metadata_table(b, named | ({place: _offsets(b, tables)} if tables else {})))
+    graph = _metadata_table(b, {2: _offsets(b, ends[:1]), 3: _offsets(b, ends[1:])})
+    b.Finish(_metadata_table(b, {0: b.CreateString(name), 3: _offsets(b, [graph])}), SIGNATURE)
     return bytes(b.Output())
 
 
@@ -282,51 +229,6 @@ def _metadata_table(b: flatbuffers.Builder, offsets: Mapping[int, int], bytes_: 
     return b.EndObject()
 
 
-def _metadata_vector(b: flatbuffers.Builder, tables: Sequence[int]) -> int:
-    b.StartVector(4, len(tables), 4)
-    for table in reversed(tables):
-        b.PrependUOffsetTRelative(table)
-    return b.EndVector()
-
-
-def transposed_conv(w: Operators, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    """Without padding, then cut; the rows and columns that no pixel reaches are zeros."""
-    x, kernel, window = inputs[0], w.reordered(inputs[1], (3, 0, 1, 2)), o.attributes["window"]
-    sizes = [(x.shape[1 + a] - 1) * window.strides[a] + kernel.shape[1 + a] for a in (0, 1)]
-    begins = [side[0] for side in window.padding]
-    missing = [max(begin + n - size, 0) for begin, n, size in zip(begins, y.shape[1:3], sizes, strict=True)]
-    exact = not any(begins) and list(y.shape[1:3]) == sizes
-    whole = y if exact else TfliteTensor(f"{y.name}/whole", (1, *sizes, y.shape[3]), "float32", None, None, True)
-    shape = w.shape_of(x, whole)
-    w.emit("TRANSPOSE_CONV", [shape, kernel, x], whole, "TransposeConvOptions", Padding=tflite.Padding.VALID,
-           StrideH=window.strides[0], StrideW=window.strides[1])  # fmt: skip
-    if exact:
-        return
-    if any(missing):
-        whole = w.pad(whole, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)), 0.0, f"{y.name}/padded")
-    ends = [0, *(begin + n for begin, n in zip(begins, y.shape[1:3], strict=True)), 0]
-    numbers = [w.numbers(values, y, what) for values, what in (((0, *begins, 0), "starts"), (ends, "ends"),
-                                                                ((1, 1, 1, 1), "steps"))]  # fmt: skip
-    w.emit("STRIDED_SLICE", [whole, *numbers], y, "StridedSliceOptions", BeginMask=0b1001, EndMask=0b1001)
-
-
-def local_response(w: Operators, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    size, factor, beta, bias = (o.attributes[name] for name in ("size", "factor", "beta", "bias"))
-    if size % 2 == 0:
-        raise FormatError(f"TFLite normalizes over an odd number of channels, not {size} (layer '{y.name}').")
-    w.emit("LOCAL_RESPONSE_NORMALIZATION", inputs, y, "LocalResponseNormalizationOptions", Radius=size // 2,
-           Alpha=factor, Beta=beta, Bias=bias)  # fmt: skip
-
-
-def resize(w: Operators, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    interpolation, coordinates, _ = o.attributes["how"]
-    name, options = ("RESIZE_BILINEAR", "ResizeBilinearOptions")
-    if interpolation == "nearest":
-        name, options = ("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions")
-    w.emit(name, [inputs[0], w.numbers(y.shape[1:3], y, "size")], y, options, 3,
-           AlignCorners=coordinates == "align_corners", HalfPixelCenters=coordinates == "half_pixel")  # fmt: skip
-
-
 ACTIVATIONS = {None: "NONE", "relu": "RELU", "relu6": "RELU6"}
 # Operators that compute on int8; those in ALIKE only if input and output have one quantization.
 INTEGER = {
@@ -338,13 +240,47 @@ ALIKE = {
     "maximum", "minimum", "resize",
 }  # fmt: skip
 LINEAR = {"conv", "depthwise", "dense"}
-UNARY = {
-    "relu": ("RELU", "", {}), "relu6": ("RELU6", "", {}), "sigmoid": ("LOGISTIC", "", {}), "tanh": ("TANH", "", {}),
-    "round": ("ROUND", "", {}), "softmax": ("SOFTMAX", "SoftmaxOptions", {"Beta": 1.0}),
-    "log_softmax": ("LOG_SOFTMAX", "LogSoftmaxOptions", {}), "exp": ("EXP", "", {}),
-    "rsqrt": ("RSQRT", "", {}), "gelu": ("GELU", "GeluOptions", {}),
-    "elu": ("ELU", "", {}), "hard_swish": ("HARD_SWISH", "HardSwishOptions", {}), "log": ("LOG", "", {}),
-    "sqrt": ("SQRT", "", {}), "abs": ("ABS", "", {}), "neg": ("NEG", "", {}),
+
+
+@dataclass(frozen=True)
+class Code:
+    """An operator that an operation becomes by itself.
+
+    Arguments:
+    - `code`: its code in the schema.
+    - `options`: the table of its options without "Options" at the end; "" for none.
+    - `fields`: of the options, by name: names of the operation's attributes, or values.
+    - `numbers`: inputs of int32, by name: functions of the operation.
+    - `integers`: its version for int8.
+    """
+
+    code: str
+    options: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Callable[[Operation], Any]] = field(default_factory=dict)
+    integers: int = 2
+
+
+def _reducer(code: str) -> Code:
+    return Code(code, "Reducer", {"KeepDims": "keep"}, {"axes": lambda o: o.attributes["axes"]})
+
+
+CODES = {
+    **{kind: Code(kind.upper()) for kind in ("relu", "relu6", "tanh", "round", "exp", "rsqrt", "log", "sqrt", "abs",
+                                             "neg", "prelu")},
+    **{kind: Code(kind.upper(), kind.title().replace("_", ""))
+       for kind in ("add", "sub", "mul", "div", "gelu", "log_softmax")},
+    "sigmoid": Code("LOGISTIC"), "elu": Code("ELU", integers=1),
+    "hard_swish": Code("HARD_SWISH", "HardSwish", integers=1), "softmax": Code("SOFTMAX", "Softmax", {"Beta": 1.0}),
+    "leaky_relu": Code("LEAKY_RELU", "LeakyRelu", {"Alpha": "alpha"}), "matmul": Code("BATCH_MATMUL", "BatchMatMul"),
+    "maximum": Code("MAXIMUM", "MaximumMinimum"), "minimum": Code("MINIMUM", "MaximumMinimum"),
+    "reduce_mean": _reducer("MEAN"), "reduce_sum": _reducer("SUM"), "reduce_max": _reducer("REDUCE_MAX"),
+    "reshape": Code("RESHAPE", "Reshape", {}, {"shape": lambda o: (-1, *o.output.shape[1:])}, 1),
+    "transpose": Code("TRANSPOSE", "Transpose", {}, {"order": lambda o: o.attributes["order"]}),
+    "slice": Code("STRIDED_SLICE", "StridedSlice", {"BeginMask": 1, "EndMask": 1},
+                  {"starts": lambda o: (0, *o.attributes["starts"]), "ends": lambda o: (0, *o.attributes["ends"]),
+                   "steps": lambda o: (1, *o.attributes["steps"])}),
+    "concatenate": Code("CONCATENATION", "Concatenation", {"Axis": "axis"}),
 }  # fmt: skip
 
 
@@ -373,12 +309,12 @@ def write(
     return Written(constant_bytes(t.array for t in writer.constants()), writer.left if int8 or full_integer else {})
 
 
-class _Writer(Operators):
+class _Writer:
     """Translates a graph. A value has a float32 tensor, an int8 one, or both, made when they are first needed."""
 
     def __init__(self, graph: InferenceGraph) -> None:
-        super().__init__()
         self.graph = graph
+        self.operators: list[TfliteOperator] = []
         self.floats: dict[Value, TfliteTensor] = {}
         self.integers: dict[Value, TfliteTensor] = {}
         self.readers = Counter(x for o in graph.operations for x in o.inputs) + Counter(graph.outputs.values())
@@ -430,7 +366,7 @@ class _Writer(Operators):
         operators = [replace(o, inputs=[made.get(t, t) if t else t for t in o.inputs]) for o in self.operators]
         self.operators = []
         for old, half in floats.items():
-            self.emit("DEQUANTIZE", [half], made[old], "DequantizeOptions", 3)
+            self.emit("DEQUANTIZE", [half], made[old], "Dequantize", 3)
         self.operators += operators
 
     def _operation(self, o: Operation) -> None:
@@ -438,7 +374,7 @@ class _Writer(Operators):
             if o.output not in self.integers:
                 self._requantize(self.float(o.inputs[0]), self._integer(o))
             return
-        if o.kind not in HANDLERS:
+        if o.kind not in HANDLERS and o.kind not in CODES:
             raise FormatError(f"TFLite files are not written with '{o.kind}' (layer '{o.output.name}').")
         q = self.quantized.get(o.output)
         reason = self._stays_float(o, q)
@@ -456,9 +392,18 @@ class _Writer(Operators):
                 output = TfliteTensor(o.output.name, o.output.shape, "int8", None, inputs[0].quantization, True)
             elif o.kind in ALIKE:
                 inputs = [self._alike(x, target) for x in inputs]
-        HANDLERS[o.kind](self, o, inputs, output)
+        if o.kind in HANDLERS:
+            HANDLERS[o.kind](self, o, inputs, output)
+        else:
+            self._plain(CODES[o.kind], o, inputs, output)
         if q is not None and output.dtype == "int8" and output is not self.integers[q.output]:
             self._match(output, q.output)
+
+    def _plain(self, code: Code, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+        numbers = [self.numbers(values(o), y, what) for what, values in code.numbers.items()]
+        fields = {n: o.attributes[v] if isinstance(v, str) else v for n, v in code.fields.items()}
+        version = code.integers if y.dtype == "int8" else 1
+        self.emit(code.code, [*inputs, *numbers], y, code.options, version, **fields)
 
     def _stays_float(self, o: Operation, q: Operation | None) -> str:
         """The reason why an operation isn't computed with integers; empty if it is."""
@@ -497,7 +442,7 @@ class _Writer(Operators):
         return converted
 
     def _requantize(self, x: TfliteTensor, y: TfliteTensor) -> None:
-        self.emit("QUANTIZE", [x], y, "QuantizeOptions")
+        self.emit("QUANTIZE", [x], y, "Quantize")
 
     def float(self, value: Value) -> TfliteTensor:
         """The float32 tensor of a value."""
@@ -506,7 +451,7 @@ class _Writer(Operators):
                 self.floats[value] = self.constant(value.array, value.name)
             else:
                 self.floats[value] = self._activation(value, " as floats")
-                self.emit("DEQUANTIZE", [self.integers[value]], self.floats[value], "DequantizeOptions")
+                self.emit("DEQUANTIZE", [self.integers[value]], self.floats[value], "Dequantize")
         return self.floats[value]
 
     def integer(self, value: Value, o: Operation) -> TfliteTensor:
@@ -524,6 +469,57 @@ class _Writer(Operators):
             tensor = TfliteTensor(value.name, value.shape, "int32", integers, products)
         self.integers[value] = tensor
         return tensor
+
+    def shape_of(self, x: TfliteTensor, y: TfliteTensor) -> TfliteTensor:
+        """The shape of `y`, whose batch is that of `x`, as an int32 tensor."""
+        whole = TfliteTensor(f"{y.name}/input shape", (4,), "int32")
+        self.emit("SHAPE", [x], whole, "Shape", OutType=tflite.TensorType.INT32)
+        batch = TfliteTensor(f"{y.name}/batch", (1,), "int32")
+        self.emit("STRIDED_SLICE", [whole, *(self.numbers([n], y, f"batch {n}") for n in (0, 1, 1))], batch,
+                  "StridedSlice")  # fmt: skip
+        found = TfliteTensor(f"{y.name}/shape", (4,), "int32")
+        self.emit("CONCATENATION", [batch, self.numbers(y.shape[1:], y, "size")], found, "Concatenation", Axis=0)
+        return found
+
+    def constant(self, array: Any, name: str) -> TfliteTensor:
+        array = np.asarray(array)
+        return TfliteTensor(name, array.shape, str(array.dtype), array)
+
+    def numbers(self, values: Any, like: TfliteTensor, what: str) -> TfliteTensor:
+        """int32 constants of an operator that writes `like`."""
+        return self.constant(np.asarray(values, np.int32), f"{like.name}/{what}")
+
+    def emit(
+        self, code: str, inputs: Sequence[TfliteTensor | None], output: TfliteTensor, options: str = "",
+        version: int = 1, **fields: Any,
+    ) -> None:  # fmt: skip
+        self.operators.append(TfliteOperator(code, inputs, output, version, options, fields))
+
+    def reordered(self, x: TfliteTensor, order: tuple[int, ...]) -> TfliteTensor:
+        """A constant with its axes, and the axis of its scales, in another order."""
+        assert x.array is not None
+        q = x.quantization
+        if q is not None and q.axis is not None:
+            q = Quantization(q.scale, q.zero, order.index(q.axis))
+        array = x.array.transpose(order)
+        return TfliteTensor(x.name, array.shape, x.dtype, array, q)
+
+    def pad(self, x: TfliteTensor, sides: Sequence[tuple[int, int]], value: float, name: str) -> TfliteTensor:
+        shape = tuple(n + sum(both) for n, both in zip(x.shape, sides, strict=True))
+        padded = TfliteTensor(name, shape, x.dtype, None, x.quantization, True)
+        self.emit_pad(x, sides, value, padded)
+        return padded
+
+    def emit_pad(self, x: TfliteTensor, sides: Sequence[tuple[int, int]], value: float, y: TfliteTensor) -> None:
+        paddings = self.numbers(sides, y, "sides")
+        if value == 0:  # int8 pads with the zero point
+            self.emit("PAD", [x, paddings], y, "Pad", 2 if x.dtype == "int8" else 1)
+        elif x.dtype == "int8":
+            number = TfliteTensor(f"{y.name}/value", (), "int8", np.array(-128, np.int8), x.quantization)
+            self.emit("PADV2", [x, paddings, number], y, "PadV2", 2)
+        else:
+            number = self.constant(np.float32(value), f"{y.name}/value")
+            self.emit("PADV2", [x, paddings, number], y, "PadV2")
 
     @staticmethod
     def _activation(value: Value, ending: str = "") -> TfliteTensor:
@@ -563,9 +559,9 @@ def _conv(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor)
     fields |= {"DilationHFactor": window.dilation[0], "DilationWFactor": window.dilation[1], **_fused(o)}
     integers, hybrid = x.dtype == "int8", inputs[1].dtype != x.dtype
     if o.kind == "conv":
-        code, options, version = "CONV_2D", "Conv2DOptions", 3 if integers else 5 if hybrid else 1
+        code, options, version = "CONV_2D", "Conv2D", 3 if integers else 5 if hybrid else 1
     else:
-        code, options, version = "DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", 3 if integers else 6 if hybrid else 2
+        code, options, version = "DEPTHWISE_CONV_2D", "DepthwiseConv2D", 3 if integers else 6 if hybrid else 2
         fields["DepthMultiplier"] = y.shape[-1] // x.shape[-1]
     kernel = w.reordered(inputs[1], (3, 0, 1, 2) if o.kind == "conv" else (2, 0, 1, 3))
     bias = inputs[2] if len(inputs) > 2 else _zeros(w, inputs, y)
@@ -577,7 +573,7 @@ def _dense(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor
     bias = inputs[2] if len(inputs) > 2 else None
     version = 12 if kernel.dtype == "int8" and kernel.quantization and np.size(kernel.quantization.scale) > 1 else 4
     options = {"KeepNumDims": len(y.shape) > 2, **_fused(o)}
-    w.emit("FULLY_CONNECTED", [inputs[0], kernel, bias], y, "FullyConnectedOptions",
+    w.emit("FULLY_CONNECTED", [inputs[0], kernel, bias], y, "FullyConnected",
            version if kernel.dtype == "int8" else 1, **options)  # fmt: skip
 
 
@@ -608,57 +604,13 @@ def _average_pool(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: Tflit
     inside = window.pad(np.ones((1, window.height, window.width, 1)))
     pixels = sum(inside[region] for _, _, region in window.slices())
     shares = w.constant(np.float32(window.taps / pixels), f"{y.name}/shares")
-    w.emit("MUL", [whole, shares], y, "MulOptions")
+    w.emit("MUL", [whole, shares], y, "Mul")
 
 
 def _pool(w: _Writer, o: Operation, code: str, x: TfliteTensor, y: TfliteTensor, fields: dict) -> None:
     height, width = o.attributes["window"].kernel
     version = 2 if x.dtype == "int8" else 1
-    w.emit(code, [x], y, "Pool2DOptions", version, FilterHeight=height, FilterWidth=width, **fields)
-
-
-def _binary(code: str, options: str) -> Handler:
-    def handle(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-        w.emit(code, inputs, y, options, 2 if y.dtype == "int8" else 1)
-
-    return handle
-
-
-def _unary(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    code, options, fields = UNARY[o.kind]
-    second = y.dtype == "int8" and o.kind not in ("elu", "hard_swish")  # of which there is one version alone
-    w.emit(code, inputs, y, options, 2 if second else 1, **fields)
-
-
-def _reduce(code: str) -> Handler:
-    def handle(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-        axes = w.numbers(o.attributes["axes"], y, "axes")
-        w.emit(code, [inputs[0], axes], y, "ReducerOptions", 2 if y.dtype == "int8" else 1,
-               KeepDims=o.attributes["keep"])  # fmt: skip
-
-    return handle
-
-
-def _reshape(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    w.emit("RESHAPE", [inputs[0], w.numbers((-1, *y.shape[1:]), y, "shape")], y, "ReshapeOptions")
-
-
-def _transpose(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    version = 2 if y.dtype == "int8" else 1
-    w.emit("TRANSPOSE", [inputs[0], w.numbers(o.attributes["order"], y, "order")], y, "TransposeOptions", version)
-
-
-def _slice(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    starts, ends, steps = (o.attributes[name] for name in ("starts", "ends", "steps"))
-    named = {"starts": (0, *starts), "ends": (0, *ends), "steps": (1, *steps)}
-    numbers = [w.numbers(values, y, what) for what, values in named.items()]
-    w.emit("STRIDED_SLICE", [inputs[0], *numbers], y, "StridedSliceOptions", 2 if y.dtype == "int8" else 1,
-           BeginMask=1, EndMask=1)  # fmt: skip
-
-
-def _concatenate(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    w.emit("CONCATENATION", inputs, y, "ConcatenationOptions", 2 if y.dtype == "int8" else 1,
-           Axis=o.attributes["axis"])  # fmt: skip
+    w.emit(code, [x], y, "Pool2D", version, FilterHeight=height, FilterWidth=width, **fields)
 
 
 def _pad(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
@@ -666,38 +618,68 @@ def _pad(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) 
         raise FormatError(f"TFLite has no padding by the edge (layer '{o.output.name}'). Export to ONNX instead.")
     if mode != "constant":
         sides = w.numbers(o.attributes["sides"], y, "sides")
-        w.emit("MIRROR_PAD", [inputs[0], sides], y, "MirrorPadOptions", Mode=int(mode == "symmetric"))
+        w.emit("MIRROR_PAD", [inputs[0], sides], y, "MirrorPad", Mode=int(mode == "symmetric"))
         return
     w.emit_pad(inputs[0], o.attributes["sides"], o.attributes["value"], y)
 
 
+def _transposed_conv(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    """Without padding, then cut; the rows and columns that no pixel reaches are zeros."""
+    x, kernel, window = inputs[0], w.reordered(inputs[1], (3, 0, 1, 2)), o.attributes["window"]
+    sizes = [(x.shape[1 + a] - 1) * window.strides[a] + kernel.shape[1 + a] for a in (0, 1)]
+    begins = [side[0] for side in window.padding]
+    missing = [max(begin + n - size, 0) for begin, n, size in zip(begins, y.shape[1:3], sizes, strict=True)]
+    exact = not any(begins) and list(y.shape[1:3]) == sizes
+    whole = y if exact else TfliteTensor(f"{y.name}/whole", (1, *sizes, y.shape[3]), "float32", None, None, True)
+    shape = w.shape_of(x, whole)
+    w.emit("TRANSPOSE_CONV", [shape, kernel, x], whole, "TransposeConv", Padding=tflite.Padding.VALID,
+           StrideH=window.strides[0], StrideW=window.strides[1])  # fmt: skip
+    if exact:
+        return
+    if any(missing):
+        whole = w.pad(whole, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)), 0.0, f"{y.name}/padded")
+    ends = [0, *(begin + n for begin, n in zip(begins, y.shape[1:3], strict=True)), 0]
+    numbers = [w.numbers(values, y, what) for values, what in (((0, *begins, 0), "starts"), (ends, "ends"),
+                                                                ((1, 1, 1, 1), "steps"))]  # fmt: skip
+    w.emit("STRIDED_SLICE", [whole, *numbers], y, "StridedSlice", BeginMask=0b1001, EndMask=0b1001)
+
+
+def _local_response(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    size, factor, beta, bias = (o.attributes[name] for name in ("size", "factor", "beta", "bias"))
+    if size % 2 == 0:
+        raise FormatError(f"TFLite normalizes over an odd number of channels, not {size} (layer '{y.name}').")
+    w.emit("LOCAL_RESPONSE_NORMALIZATION", inputs, y, "LocalResponseNormalization", Radius=size // 2,
+           Alpha=factor, Beta=beta, Bias=bias)  # fmt: skip
+
+
+def _resize(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
+    interpolation, coordinates, _ = o.attributes["how"]
+    name, options = ("RESIZE_BILINEAR", "ResizeBilinear")
+    if interpolation == "nearest":
+        name, options = ("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighbor")
+    w.emit(name, [inputs[0], w.numbers(y.shape[1:3], y, "size")], y, options, 3,
+           AlignCorners=coordinates == "align_corners", HalfPixelCenters=coordinates == "half_pixel")  # fmt: skip
+
+
 def _comparison(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
     truth = TfliteTensor(f"{y.name}/truth", y.shape, "bool", batched=True)
-    w.emit(o.kind.upper(), inputs, truth, f"{o.kind.capitalize()}Options")
-    w.emit("CAST", [truth], y, "CastOptions", InDataType=tflite.TensorType.BOOL)
+    w.emit(o.kind.upper(), inputs, truth, o.kind.capitalize())
+    w.emit("CAST", [truth], y, "Cast", InDataType=tflite.TensorType.BOOL)
 
 
 def _where(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
     truth = TfliteTensor(f"{y.name}/truth", inputs[0].shape, "bool", batched=True)
-    w.emit("CAST", inputs[:1], truth, "CastOptions", OutDataType=tflite.TensorType.BOOL)  # from float32, which is 0
-    w.emit("SELECT_V2", [truth, *inputs[1:]], y, "SelectV2Options")
+    w.emit("CAST", inputs[:1], truth, "Cast", OutDataType=tflite.TensorType.BOOL)  # from float32, which is 0
+    w.emit("SELECT_V2", [truth, *inputs[1:]], y, "SelectV2")
 
 
 def _broadcast_to(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
     """A product with ones, which leaves the batch open."""
-    w.emit("MUL", [inputs[0], w.constant(np.ones(y.shape, np.float32), f"{y.name}/ones")], y, "MulOptions")
+    w.emit("MUL", [inputs[0], w.constant(np.ones(y.shape, np.float32), f"{y.name}/ones")], y, "Mul")
 
 
 HANDLERS: dict[str, Handler] = {
-    "leaky_relu": lambda w, o, x, y: w.emit("LEAKY_RELU", x, y, "LeakyReluOptions", 2 if y.dtype == "int8" else 1,
-                                            Alpha=o.attributes["alpha"]),
     "greater": _comparison, "less": _comparison, "where": _where, "broadcast_to": _broadcast_to,
-    "matmul": _binary("BATCH_MATMUL", "BatchMatMulOptions"),
-    "add": _binary("ADD", "AddOptions"), "sub": _binary("SUB", "SubOptions"), "mul": _binary("MUL", "MulOptions"),
-    "div": _binary("DIV", "DivOptions"), "maximum": _binary("MAXIMUM", "MaximumMinimumOptions"),
-    "minimum": _binary("MINIMUM", "MaximumMinimumOptions"), "prelu": _binary("PRELU", ""),
     "conv": _conv, "depthwise": _conv, "dense": _dense, "max_pool": _max_pool, "average_pool": _average_pool,
-    "reduce_mean": _reduce("MEAN"), "reduce_sum": _reduce("SUM"), "reduce_max": _reduce("REDUCE_MAX"), "pad": _pad,
-    "reshape": _reshape, "transpose": _transpose, "slice": _slice, "concatenate": _concatenate, "resize": resize,
-    "transposed_conv": transposed_conv, "local_response": local_response, **dict.fromkeys(UNARY, _unary),
+    "pad": _pad, "resize": _resize, "transposed_conv": _transposed_conv, "local_response": _local_response,
 }  # fmt: skip
