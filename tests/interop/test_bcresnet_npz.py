@@ -90,7 +90,7 @@ def test_arrays_that_do_not_fit(tmp_path, network, state):
         state_dict.read_bcresnet(write(path, state | {"classifier.5.bias": np.zeros(11, np.float32)}), network)
     with pytest.raises(FormatError, match=r"'classifier\.5\.bias' is <U1 of shape"):
         state_dict.read_bcresnet(write(path, state | {"classifier.5.bias": np.array(["a"] * 12)}), network)
-    with pytest.raises(FormatError, match="of shape .*, but .* of 'bcresnet_2_9' needs"):
+    with pytest.raises(FormatError, match=r"of shape .*, but .* of 'bcresnet_2_9' needs"):
         state_dict.read_bcresnet(write(path, state), bcresnet((40, 9, 1), tau=2))
     with pytest.raises(FormatError, match="no layer is left for 'more'"):
         state_dict.read_bcresnet(write(path, state | {"more": np.zeros(3)}), network)
