@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from inspect import isclass
 from typing import TYPE_CHECKING, Any
 
 from edgelearn.errors import ExtensionError, RunError
@@ -42,15 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments import classes
     from edgelearn.experiments.experiment import Experiment
     from edgelearn.experiments.sweep import Job, combine
 
     name: str = options.experiment
     experiment: Any = import_object(EXPERIMENTS.get(name, name))
-    if not isinstance(experiment, Experiment) and not (
-        isclass(experiment) and issubclass(experiment, classes.Experiment)
-    ):
+    if not isinstance(experiment, Experiment):
         raise ExtensionError(f"'{name}' is no Experiment, but {experiment!r:.80}.")
     varied = dict(_values(experiment.config_type, each) for each in options.settings)
     shared = {name: values[0] for name, values in varied.items() if len(values) == 1}

@@ -224,7 +224,7 @@ BATCH_SIZE = 128
 
 
 @lru_cache(maxsize=2)
-def _decoded(split: str, data: str | None, download: bool) -> tuple[ImageDataset, np.ndarray]:
+def decoded_cifar10(split: str, data: str | None, download: bool) -> tuple[ImageDataset, np.ndarray]:
     """All pictures, decoded once for all trainings of a comparison."""
     dataset = load_cifar10(split, data, download)
     return dataset, load_images(dataset, range(len(dataset)), SIZE)
@@ -235,7 +235,7 @@ def cifar10(config: TrainingConfig, network: Network, learning_rate: float) -> T
     mini-batches of 128, mirrored and shifted pictures, momentum 0.9, weight decay 5e-4. `learning_rate` is reached
     after the first epoch."""
     (train, train_pictures), (test, test_pictures) = (
-        _decoded(split, config.data, config.download) for split in ("train", "test")
+        decoded_cifar10(split, config.data, config.download) for split in ("train", "test")
     )
     data = {
         "origin": train.origin, "description": train.description, "classes": list(train.class_names),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from edgelearn.data.features import LogMel, load_features
 from edgelearn.data.speech_commands import load_named
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, PlanError
-from edgelearn.federated import LabelsPerClient, Partition, Server
+from edgelearn.federated import Server
 from edgelearn.federated.verification import (
     VERIFICATION_STRATEGIES,
     VerificationStrategy,
@@ -26,16 +27,21 @@ from edgelearn.graph import Network
 from edgelearn.keywords import save_embedder
 from edgelearn.keywords.learners import Embedder
 from edgelearn.lab.runs import Run
-from edgelearn.ops import SGD, Add, Conv2D, Dense, GlobalAveragePooling2D, GroupNormalization, Optimizer, ReLU
-from edgelearn.train import Model, VariedSource
-from edgelearn.train.sources import Source
+from edgelearn.ops import Add, Conv2D, Dense, GlobalAveragePooling2D, GroupNormalization, ReLU
+from edgelearn.train import VariedSource
 
 from .config import ConfigError, setting
-from .experiment import Log
-from .federated import FederatedConfig, FederatedExperiment
-from .federated.experiment import FederatedKind, FederatedTask, cifar10_pictures
-from .keywords.episodes import det_curve, equal_error_rate
-from .tasks import drawn_weights
+from .federated import FederatedConfig
+from .federated.experiment import (
+    FederatedTask,
+    FederatedTaskKind,
+    Federation,
+    cifar10_task,
+    federations,
+    finish_federation,
+    make_task,
+)
+from .keywords.episodes import ARABIC, ENGLISH, det_curve, equal_error_rate
 
 FIXED = ("partition", "alpha", "labels_per_client", "proximal", "bad", "normalization")  # a client is a user
 
@@ -147,57 +153,41 @@ def _speakers(config: VerificationConfig, clips: ClipDataset, most: int = 240) -
     description = f"{users} speakers, {len(owners):,} clips to train with; {count} speakers unseen"
     data = {
         "origin": clips.origin, "description": description, "classes": [str(name) for name in people[count:][:users]],
-        "train": len(owners), "test": len(tested),
     }  # fmt: skip
     network = speaker_network((*FRONT_END.shape(FRONT_END.rate), 1), config.make_strategy().size)
-    return FederatedTask(
-        Model(network, None, config.device, config.seed), (_varied(config, x[places[0]]), owners),
-        (x[places[1]], tested),
-        lambda steps: SGD(config.learning_rate or 1.0), data, drawn_weights(config.seed), config.batch_size or 0,
-        "batch", groups=people[count:][owners],
-    )  # fmt: skip
-
-
-def _varied(config: VerificationConfig, x: np.ndarray) -> Source:
-    """Recordings (n, frames, bands, 1) as they are, or masked anew in each round."""
-    if not config.augment:
-        return x
-    masks = SpecAugment(config.seed, frames=8, bands=6)
-    return VariedSource(x, lambda some, indices, epoch: masks(some[..., 0], indices, epoch)[..., None], np.asarray)
-
-
-def _arabic(config: VerificationConfig) -> FederatedTask:
-    return _speakers(config, load_named("arabic_speech_commands", config.data))
+    recordings = x[places[0]]
+    if config.augment:
+        masks = SpecAugment(config.seed, frames=8, bands=6)  # anew in each round
+        recordings = VariedSource(
+            recordings, lambda some, indices, epoch: masks(some[..., 0], indices, epoch)[..., None], np.asarray
+        )
+    groups = people[count:][owners]
+    return make_task(config, network, (recordings, owners), (x[places[1]], tested), data, 1.0, groups)
 
 
 def _english(config: VerificationConfig) -> FederatedTask:
-    clips = load_named("speech_commands_v0.02_test", config.data)
+    clips = load_named(ENGLISH, config.data)
     return _speakers(config, clips.only([name for name in clips.class_names if name != "_silence_"]))
 
 
-def _sample(config: VerificationConfig) -> FederatedTask:
-    return _speakers(config, embedded_words(6, 12, 8), 48)
+def _kind(title: str, load: Callable, rounds: int, users: int, recordings: int) -> FederatedTaskKind:
+    return FederatedTaskKind(title, 1, recordings, load, rounds, users, recordings, "labels")
 
 
-def _cifar10(config: VerificationConfig) -> FederatedTask:
-    train, test, data = cifar10_pictures(config)
-    network = picture_network(config.make_strategy().size)
-    return FederatedTask(
-        Model(network, None, config.device, config.seed), train, test, lambda steps: SGD(config.learning_rate or 1.0),
-        data, drawn_weights(config.seed), config.batch_size or 0, "batch",
-    )  # fmt: skip
-
-
-def _kind(title: str, load: Callable, rounds: int, users: int, recordings: int) -> FederatedKind:
-    return FederatedKind(title, 1, recordings, load, rounds, users, recordings, "labels")
-
-
-TASKS: dict[str, FederatedKind] = {
-    "sample": _kind("Synthesised voices of the package", _sample, 300, 9, 12),
-    "arabic": _kind("The Arabic speakers, a quarter of them unseen", _arabic, 200, 18, 12),
+TASKS: dict[str, FederatedTaskKind] = {
+    "sample": _kind(
+        "Synthesised voices of the package", lambda config: _speakers(config, embedded_words(6, 12, 8), 48), 300, 9, 12
+    ),
+    "arabic": _kind(
+        "The Arabic speakers, a quarter of them unseen",
+        lambda config: _speakers(config, load_named(ARABIC, config.data)), 200, 18, 12,
+    ),
     "english": _kind("English speakers with at least ten clips, a quarter of them unseen", _english, 1000, 91, 8),
-    "cifar10": _kind("CIFAR-10 with one class a client; nothing is unseen", _cifar10, 300, 10, 32),
-}
+    "cifar10": _kind(
+        "CIFAR-10 with one class a client; nothing is unseen",
+        lambda config: cifar10_task(config, picture_network(config.make_strategy().size), 1.0), 300, 10, 32,
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -280,29 +270,26 @@ class VerificationServer(Server):
         return self.report(x, y).figures
 
 
-class VerificationExperiment(FederatedExperiment):
+class Verification(Federation):
     """A federation of users, each with recordings of their own."""
 
-    kind, command, config_type = "verification", "edgelearn federated verify train", VerificationConfig
-    tasks = TASKS
-    config: VerificationConfig
-    rounds: VerificationServer
-    rounds_type = VerificationServer
-
-    def compile(self, optimizer: Optimizer) -> None:
-        self.model.compile(optimizer, self.config.make_strategy().loss, batchnorm=self.task.batchnorm)
-
-    @property
-    def partition(self) -> Partition:
-        return LabelsPerClient(self.config.clients or 0, self.config.seed)
+    server_type = VerificationServer
 
     def results(self, correct, total, loss, seconds):
-        seen = int(np.sum(self.task.test[1] >= 0))
+        seen = int(np.sum(self.test[1] >= 0))
         return super().results(round(correct / total * seen), seen, loss, seconds)
 
-    def finish(self, run: Run, seconds: float, log: Log) -> dict:
-        if self.task.groups is not None:  # voices
-            path: Path = run.folder / VOICES
-            save_embedder(path, Embedder(self.model.network, dict(self.model.weights), FRONT_END))
-            log(f"Network for `edgelearn federated verify enrol --network`: {path}")
-        return super().finish(run, seconds, log)
+
+def _finish(training: Verification, run: Run, seconds: float) -> tuple[dict[str, Any], str]:
+    results, text = finish_federation(training, run, seconds)
+    if training.task.groups is None:  # no voices
+        return results, text
+    path: Path = run.folder / VOICES
+    save_embedder(path, Embedder(training.model.network, dict(training.model.weights), FRONT_END))
+    return results, f"Network for `edgelearn federated verify enrol --network`: {path}\n{text}"
+
+
+VerificationExperiment = federations(
+    "verification", VerificationConfig, TASKS, "edgelearn.experiments.verification:VerificationExperiment",
+    "edgelearn federated verify train", Verification, _finish,
+)  # fmt: skip

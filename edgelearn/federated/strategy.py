@@ -9,10 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import floor, sqrt
+from typing import ClassVar
 
 import numpy as np
 
 from edgelearn.errors import PlanError
+from edgelearn.ops import Loss
 
 Arrays = list[np.ndarray]
 State = dict[str, Arrays]
@@ -25,8 +27,11 @@ class Strategy(ABC):
     Arguments:
     - `proximal`: μ of the term μ/2 ‖w − w_received‖² in each client's loss (default 0: none).
     - `decay`: factor of the server's steps from one round to the next, above 0 and at most 1 (default 1: none).
+
+    Class attribute `loss`: of the clients' training (default None: cross-entropy).
     """
 
+    loss: ClassVar[Loss | None] = None
     proximal: float = 0.0
     decay: float = 1.0
 

@@ -323,6 +323,7 @@ class PositivesAlone(FixedVectors):
         return self.size
 
     def moved(self, own, outputs):
+        assert isinstance(self.loss, PositiveHinge)
         g = unit(np.asarray(outputs, np.float64))
         missing = np.maximum(0, self.loss.margin - g @ own)
         return unit(own + self.vector_rate * 2 * (missing[:, None] * g).mean(0)).astype(np.float32)

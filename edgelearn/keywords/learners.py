@@ -7,7 +7,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -60,10 +60,10 @@ class Prototypes(Classifier):
             raise DataError(f"distance is {' or '.join(DISTANCES)}, not {self.distance!r}.")
 
     @property
-    def num_classes(self) -> int:
+    def num_classes(self):
         return len(self.prototypes)
 
-    def scores(self, embeddings: np.ndarray) -> np.ndarray:
+    def scores(self, embeddings):
         return similarity(np.asarray(embeddings), self.prototypes, self.distance)
 
 
@@ -87,14 +87,14 @@ class WithDummyPrototypes(Classifier):
     dummy_temperature: float = 3.0
 
     @property
-    def num_classes(self) -> int:
+    def num_classes(self):
         return len(self.prototypes)
 
-    def scores(self, embeddings: np.ndarray) -> np.ndarray:
+    def scores(self, embeddings):
         known, dummies = self._logits(embeddings)
         return log_softmax(np.concatenate([known, dummies], 1))[:, : self.num_classes]
 
-    def known_score(self, embeddings: np.ndarray) -> np.ndarray:
+    def known_score(self, embeddings):
         known, dummies = self._logits(embeddings)
         return known.max(1) - np.logaddexp.reduce(dummies, 1)
 
@@ -112,10 +112,10 @@ class Linear(Classifier):
     bias: np.ndarray
 
     @property
-    def num_classes(self) -> int:
+    def num_classes(self):
         return len(self.bias)
 
-    def scores(self, embeddings: np.ndarray) -> np.ndarray:
+    def scores(self, embeddings):
         return log_softmax(np.asarray(embeddings) @ self.kernel + self.bias)
 
 
@@ -139,10 +139,10 @@ class NearClips(Classifier):
     nearest: int
 
     @property
-    def num_classes(self) -> int:
+    def num_classes(self):
         return self.base.num_classes
 
-    def scores(self, embeddings: np.ndarray) -> np.ndarray:
+    def scores(self, embeddings):
         scores = self.base.scores(embeddings)
         similar = np.exp(self.sharpness * (self.metric(np.asarray(embeddings)) @ self.clips.T - 1))
         for word in np.unique(self.labels):
@@ -309,20 +309,17 @@ class Embedder:
 
     def with_weights(self, weights: Weights, head: Head | None = None) -> Embedder:
         """A copy with other weights and head."""
-        changed = self._copy()
-        changed.model, changed.head = Model(self.network, weights, share_with=self.model), self._checked(head)
-        return changed
+        return self._copy(model=Model(self.network, weights, share_with=self.model), head=self._checked(head))
 
     def with_background(self, background: Background | None) -> Embedder:
         """A copy with another background."""
-        changed = self._copy()
-        changed.background = background
-        return changed
+        return self._copy(background=background)
 
-    def _copy(self) -> Embedder:
+    def _copy(self, **changed: Any) -> Embedder:
         copied = copy(self)
         for cached in ("background_embeddings", "metric"):
             copied.__dict__.pop(cached, None)
+        copied.__dict__ |= changed
         return copied
 
     def _checked(self, head: Head | None) -> Head | None:
@@ -370,12 +367,12 @@ class Embedder:
         """Embeddings, float32 (n, d), of features (n, frames, bands)."""
         if not len(features):
             return np.empty((0, self.size), np.float32)
-        return self.model.predict(self.examples(features), self._batch_size(len(features)))
-
-    def _batch_size(self, count: int) -> int | None:
+        size = None
         if self.model.device.is_gpu:
-            return _GPU_BATCH if count >= _GPU_BATCH else None
-        return _SMALL_BATCH if count <= _SMALL_COUNT else None
+            size = _GPU_BATCH if len(features) >= _GPU_BATCH else None
+        elif len(features) <= _SMALL_COUNT:
+            size = _SMALL_BATCH
+        return self.model.predict(self.examples(features), size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -506,7 +503,7 @@ class NearestMean(Learner):
     name = "nearest-mean"
     distance: str = "cosine"
 
-    def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0) -> Classifier:
+    def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0):
         return Prototypes(class_means(embeddings, labels, num_classes, self.distance), self.distance)
 
 
@@ -530,7 +527,7 @@ class DummyPrototypes(Learner):
     name = "dummy-prototypes"
     dummy_temperature: float | None = None
 
-    def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0) -> Classifier:
+    def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0):
         generator = embedder.dummies
         if generator is None:
             raise DataError(
@@ -572,7 +569,7 @@ class Neighbours(Learner):
                 f"{self.sharpness} and {self.nearest}."
             )
 
-    def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0) -> Classifier:
+    def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0):
         if embedder.head is None or embedder.background is None:
             raise DataError(
                 "'neighbours' corrects a classifier of the words, and measures similarity by clips of other people: "
@@ -624,26 +621,26 @@ class FineTune(Learner):
             raise DataError(f"rehearsal must be at least 0 and below 1, not {self.rehearsal}.")
 
     @property
-    def keeps_embeddings(self) -> bool:
+    def keeps_embeddings(self):
         return self.part == "head"
 
-    def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0) -> Classifier:
+    def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0):
         """Train the classifier alone, on embeddings. Raises DataError unless `part` is "head"."""
         if self.part != "head":
             raise DataError(f"Fine-tuning {self.part!r} changes the embeddings: call enrol, with features of clips.")
         network = Network("classifier", (embedder.size,))
         network.add(HEAD, Dense(num_classes))
-        x = self._rehearsed(embedder, embeddings, labels, seed, lambda: embedder.background_embeddings)
         head = self.start(embedder, embeddings, labels, num_classes)
-        return Linear(*self._fit(network, head, {}, embedder, *x, seed))
+        return self._fit(
+            embedder, network, {}, head, embeddings, labels, lambda: embedder.background_embeddings, seed
+        )  # fmt: skip
 
-    def enrol(self, embedder, features, labels, unlabelled=None, seed=0) -> Spotter:
+    def enrol(self, embedder, features, labels, unlabelled=None, seed=0):
         if self.part == "head":
             return super().enrol(embedder, features, labels, unlabelled, seed)
         num_classes, labels = check_labels(embedder, features, labels), np.asarray(labels)
-        return self.train(
-            embedder, self.start(embedder, embedder.embed(features), labels, num_classes), features, labels, seed
-        )
+        head = self.start(embedder, embedder.embed(features), labels, num_classes)
+        return self.train(embedder, head, features, labels, seed)
 
     def start(self, embedder: Embedder, embeddings: np.ndarray, labels: np.ndarray, num_classes: int) -> Head:
         """The initial classifier: the embedder's own, or one of the words' mean directions."""
@@ -658,62 +655,50 @@ class FineTune(Learner):
         loss: Loss | None = None,
     ) -> Spotter:  # fmt: skip
         """Fine-tune `embedder` followed by `head`."""
-        network = with_head(embedder.network, head.num_classes)
+        network, weights = Network.from_json(embedder.network.to_json()), dict(embedder.weights)
+        network.add(HEAD, Dense(head.num_classes))
         network.freeze().unfreeze(HEAD, *trainable_part(embedder.network, self.part))
-        x, y = self._rehearsed(embedder, features, labels, seed, lambda: embedder.required_background.features)
-        weights = dict(embedder.weights)
-        classifier = Linear(*self._fit(network, head, weights, embedder, embedder.examples(x), y, seed, loss))
+        background = lambda: embedder.required_background.features  # noqa: E731
+        classifier = self._fit(embedder, network, weights, head, features, labels, background, seed, loss)
         return Spotter(embedder.with_weights(weights), classifier)
 
-    def _rehearsed(
-        self, embedder: Embedder, x: np.ndarray, labels: np.ndarray, seed: int, background: Callable[[], np.ndarray]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Examples and labels of all updates in order: each update has the user's clips, then clips drawn from the
-        background."""
-        count = round(len(labels) * self.rehearsal / (1 - self.rehearsal)) if embedder.background else 0
-        if not count:
-            return np.tile(x, (self.epochs, *(1,) * (x.ndim - 1))), np.tile(labels, self.epochs)
-        rng, others = np.random.default_rng([seed, _REHEARSAL]), background()
-        other_labels = embedder.required_background.labels
-        draws = [rng.integers(len(others), size=count) for _ in range(self.epochs)]
-        return (
-            np.concatenate([part for draw in draws for part in (x, others[draw])]),
-            np.concatenate([part for draw in draws for part in (labels, other_labels[draw])]),
-        )
-
-    def _fit(self, network, head, weights, embedder, x, y, seed, loss=None) -> tuple[np.ndarray, np.ndarray]:
-        """Train `network`, updating `weights` of the embedding in place. Returns the head's kernel and bias."""
-        head_weights = {f"{HEAD}/kernel": head.kernel, f"{HEAD}/bias": head.bias}
-        model = Model(network, weights | head_weights, seed=seed, share_with=embedder.model)
+    def _fit(
+        self, embedder: Embedder, network: Network, weights: Weights, head: Head, x: np.ndarray, y: np.ndarray,
+        background: Callable[[], np.ndarray], seed: int, loss: Loss | None = None,
+    ) -> Linear:  # fmt: skip
+        """Train `network` and return its last layer. Each update has the user's clips `x`, features or embeddings, then
+        clips drawn from the background. `weights` of the embedding are updated in place."""
+        clips, rng = len(y), np.random.default_rng([seed, _REHEARSAL])
+        count = round(clips * self.rehearsal / (1 - self.rehearsal)) if embedder.background else 0
+        if count:
+            others, other_labels = background(), embedder.required_background.labels
+            draws = [rng.integers(len(others), size=count) for _ in range(self.epochs)]
+            x = np.concatenate([part for draw in draws for part in (x, others[draw])])
+            y = np.concatenate([part for draw in draws for part in (y, other_labels[draw])])
+        else:
+            x, y = np.tile(x, (self.epochs, *(1,) * (x.ndim - 1))), np.tile(y, self.epochs)
+        kernel, bias = f"{HEAD}/kernel", f"{HEAD}/bias"
+        model = Model(network, weights | {kernel: head.kernel, bias: head.bias}, seed=seed, share_with=embedder.model)
         model.compile(SGD(CosineDecay(self.learning_rate, self.epochs), momentum=self.momentum), loss=loss)
         cache = "fp32" if self.part == "last-block" else None
-        model.fit(x, y, len(y) // self.epochs, shuffle=False, cache=cache, verbose=0)
+        examples = x if x.ndim == 2 else embedder.examples(x)
+        model.fit(examples, y, clips + count, shuffle=False, cache=cache, verbose=0)
         weights |= {name: model.weights[name] for name in weights}
-        return model.weights[f"{HEAD}/kernel"], model.weights[f"{HEAD}/bias"]
-
-
-def with_head(network: Network, num_classes: int) -> Network:
-    """A copy of an embedding network, followed by a linear classifier."""
-    extended = Network.from_json(network.to_json())
-    extended.add(HEAD, Dense(num_classes))
-    return extended
+        return Linear(model.weights[kernel], model.weights[bias])
 
 
 def trainable_part(network: Network, part: str) -> list[str]:
     """Layers, or parameters, of `network` that belong to `part`, one of PARTS."""
-    layers = list(dict.fromkeys(parameter.layer for parameter in network.parameters.values()))
-    if part == "head":
-        return []
     if part == "batchnorm":
         return [name for name in network.parameters if name.endswith(("/gamma", "/beta"))]
-    if part == "last-block":
-        blocks = [_BLOCK.match(layer) for layer in layers]
-        names = [block[0] for block in blocks if block]
-        if names:
-            return layers[next(i for i, block in enumerate(blocks) if block and block[0] == names[-1]) :]
-        kernels = [parameter.layer for parameter in network.parameters.values() if parameter.role == "kernel"]
-        return layers[layers.index(kernels[-1]) :]
-    return layers
+    parameters = network.parameters.values()
+    layers = list(dict.fromkeys(parameter.layer for parameter in parameters))
+    if part != "last-block":
+        return [] if part == "head" else layers
+    names = [block[0] for layer in layers if (block := _BLOCK.match(layer))]
+    if not names:
+        return layers[layers.index([each.layer for each in parameters if each.role == "kernel"][-1]) :]
+    return layers[next(i for i, each in enumerate(layers) if (b := _BLOCK.match(each)) and b[0] == names[-1]) :]
 
 
 @dataclass(frozen=True)
@@ -738,7 +723,7 @@ class PseudoLabels(Learner):
         if not 0 <= self.bound <= 1:
             raise DataError(f"bound must be a probability, from 0 to 1, not {self.bound}.")
 
-    def enrol(self, embedder, features, labels, unlabelled=None, seed=0) -> Spotter:
+    def enrol(self, embedder, features, labels, unlabelled=None, seed=0):
         first = self.base.enrol(embedder, features, labels, None, seed)
         if unlabelled is None or not len(unlabelled):
             return first
@@ -762,7 +747,7 @@ class EntropyMinimisation(Learner):
     base: FineTune = field(default_factory=lambda: FineTune("batchnorm"))
     weight: float = 0.3
 
-    def enrol(self, embedder, features, labels, unlabelled=None, seed=0) -> Spotter:
+    def enrol(self, embedder, features, labels, unlabelled=None, seed=0):
         num_classes = check_labels(embedder, features, labels)
         labels = np.asarray(labels)
         head = self.base.start(embedder, embedder.embed(features), labels, num_classes)
@@ -786,7 +771,7 @@ class BatchNormStatistics(Learner):
     base: Learner = field(default_factory=NearestMean)
     steps: int = 2
 
-    def enrol(self, embedder, features, labels, unlabelled=None, seed=0) -> Spotter:
+    def enrol(self, embedder, features, labels, unlabelled=None, seed=0):
         clips = features if unlabelled is None else np.concatenate([features, unlabelled])
         return self.base.enrol(self.adapt(embedder, clips, seed), features, labels, None, seed)
 

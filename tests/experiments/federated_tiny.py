@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 
 import edgelearn as el
-from edgelearn.experiments.federated import FederatedExperiment
-from edgelearn.experiments.federated.experiment import TASKS, FederatedKind, FederatedTask
+from edgelearn.experiments.federated import FederatedConfig
+from edgelearn.experiments.federated.experiment import TASKS, FederatedTask, FederatedTaskKind, federations
 from edgelearn.experiments.tasks import drawn_weights
 from edgelearn.ops import Dense
 
@@ -41,13 +41,14 @@ def load(config, hidden=0):
     )  # fmt: skip
 
 
-KIND = FederatedKind("Drawn numbers", 1, 8, load, ROUNDS, CLIENTS, 8, "iid")
+KIND = FederatedTaskKind("Drawn numbers", 1, 8, load, ROUNDS, CLIENTS, 8, "iid")
 
 
-class TinyFederation(FederatedExperiment):
-    """For the engines whose processes import the experiment."""
-
-    tasks = {"tiny": KIND, "wide": replace(KIND, load=partial(load, hidden=1000))}  # noqa: RUF012  messages of 40 kB
+# For the engines whose processes import the experiment; messages of "wide" have 40 kB.
+TinyFederation = federations(
+    "federated", FederatedConfig, {"tiny": KIND, "wide": replace(KIND, load=partial(load, hidden=1000))},
+    "federated_tiny:TinyFederation", "edgelearn federated run",
+)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def federation(experiment, rounds, report=lambda number, accuracy: None):
     """The weights after some rounds of FedAvg or FedProx, as `experiment` is configured. `report` gets the number of
     each round and its test accuracy."""
     config, examples, network = experiment.config, experiment.examples, experiment.model.network
-    rule, (x, y) = experiment.model.optimizer, experiment.task.train
+    rule, (x, y) = experiment.model.optimizer, experiment.train
     weights = {name: np.float32(array) for name, array in experiment.model.weights.items()}
     for number in range(1, rounds + 1):
         sums = {name: np.zeros(array.shape) for name, array in weights.items()}
@@ -51,7 +51,7 @@ def federation(experiment, rounds, report=lambda number, accuracy: None):
             for name, array in module.weights().items():
                 sums[name] += len(part) / sum(examples.sizes) * array
         weights = {name: np.float32(array) for name, array in sums.items()}
-        report(number, accuracy(to_torch(network, weights), *experiment.task.test))
+        report(number, accuracy(to_torch(network, weights), *experiment.test))
     return weights
 
 
@@ -73,7 +73,7 @@ def ours(experiment, rounds, report=lambda number, accuracy: None):
     settings = ServerSettings(config.clients, rounds, seed=config.seed)
     federated = Server(
         experiment.model, experiment.model.changing, settings, config.make_strategy(), LocalGrid(experiment.clients()),
-        experiment.task.test, experiment.compressor,
+        experiment.test, experiment.compressor(config.compress),
     )  # fmt: skip
     federated.fit([Report()])
     return federated.weights
@@ -92,9 +92,10 @@ def main(arguments):
     chosen = vars(parser.parse_args(arguments))
     pictures, test, alone = chosen.pop("pictures"), chosen.pop("test"), chosen.pop("only")
     experiment = FederatedExperiment.load(FederatedConfig("cifar10", **chosen))
-    (x, y), (tx, ty) = experiment.task.train, experiment.task.test
+    (x, y), (tx, ty) = experiment.train, experiment.test
     some, others = np.arange(pictures), np.arange(test)
-    experiment.task.train, experiment.task.test = (Subset(x, some), y[some]), (Subset(tx, others), ty[others])
+    experiment.train, experiment.test = (Subset(x, some), y[some]), (Subset(tx, others), ty[others])
+    del experiment.examples  # of all pictures
     initial, found = experiment.model.weights, {}
     for name, train in {"edgelearn": ours, "torch": federation}.items():
         if alone not in (None, name):

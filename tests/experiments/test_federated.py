@@ -34,6 +34,7 @@ from edgelearn.experiments.federated.experiment import PARTITION, with_group_nor
 from edgelearn.experiments.federated.report import ROUNDS as ROUNDS_FILE
 from edgelearn.experiments.federated.report import totals
 from edgelearn.experiments.tasks import load_model
+from edgelearn.federated import LocalGrid
 from edgelearn.federated.privacy import gaussian_epsilon
 from edgelearn.lab.runs import RunStore
 from edgelearn.models import ds_cnn
@@ -186,13 +187,12 @@ def test_the_report_has_bytes_privacy_and_who_was_left_out(store):
     lines = []
     experiment = FederatedExperiment.load(FederatedConfig("tiny", rounds=1))
     with experiment.create_run(store) as run:
-        grid = experiment.grid(run)
 
-        class Lying(type(grid)):
+        class Lying(LocalGrid):
             def exchange(self, instructions, deadline, arrived):
                 return dict(super().exchange(instructions, deadline, arrived)) | {2: "it lies"}
 
-        experiment.carrier = Lying(grid.work)
+        experiment.carrier = Lying(experiment.clients())
         experiment.run(run, log=lines.append)
     (left,) = (line for line in lines if "client 2" in line)
     assert "it lies" in left and any("1 of 4" in line for line in lines)

@@ -7,10 +7,10 @@ import sys
 
 import psutil
 import pytest
-from federated_tiny import TinyFederation
+from federated_tiny import KIND, TinyFederation
 
 from edgelearn.cli import main
-from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
+from edgelearn.experiments.federated import TASKS, FederatedConfig
 from edgelearn.experiments.federated.check import VICTIMS, check
 from edgelearn.experiments.federated.deployment import end, end_left_over, record
 from edgelearn.experiments.federated.guard import HOME, LAB, start_guard, this_lab
@@ -59,7 +59,7 @@ def test_an_interrupted_check_leaves_no_run_behind(tmp_path, monkeypatch):
 
 
 def test_the_command(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(FederatedExperiment, "tasks", TinyFederation.tasks)
+    monkeypatch.setitem(TASKS, "tiny", KIND)
     command = ["federated", "check", "tiny", "--engines", "local", "--seeds", "0", "--rounds", "1", "--kills", "0"]
     assert main([*command, "--clients", "2", "--json"]) == 0
     (claim,) = json.loads(capsys.readouterr().out)

@@ -8,7 +8,7 @@ from edgelearn.cli import main
 from edgelearn.data.features import DS_CNN_MLPERF
 from edgelearn.errors import DataError
 from edgelearn.experiments.federated import TASKS, FederatedConfig, FederatedExperiment, personalise
-from edgelearn.experiments.federated.experiment import FederatedKind, FederatedTask
+from edgelearn.experiments.federated.experiment import FederatedTask, FederatedTaskKind
 from edgelearn.experiments.tasks import drawn_weights
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense, Flatten
@@ -38,7 +38,7 @@ def load(config):
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    monkeypatch.setitem(TASKS, "words", FederatedKind("Drawn words", 2, 8, load, 3, 2, 8, "iid"))
+    monkeypatch.setitem(TASKS, "words", FederatedTaskKind("Drawn words", 2, 8, load, 3, 2, 8, "iid"))
     return RunStore(tmp_path)
 
 

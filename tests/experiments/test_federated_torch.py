@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import edgelearn as el
-from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
-from edgelearn.experiments.federated.experiment import FederatedKind, FederatedTask, lenet
+from edgelearn.experiments.federated import FederatedConfig
+from edgelearn.experiments.federated.experiment import FederatedTask, FederatedTaskKind, federations, lenet
 from edgelearn.experiments.tasks import drawn_weights
 
 pytest.importorskip("torch")
@@ -21,15 +21,16 @@ def load(config):
     )  # fmt: skip
 
 
-class Noise(FederatedExperiment):
-    tasks = {"noise": FederatedKind("Noise", 2, 8, load, 2, 3, 8, "iid")}  # noqa: RUF012
+NOISE = federations(
+    "federated", FederatedConfig, {"noise": FederatedTaskKind("Noise", 2, 8, load, 2, 3, 8, "iid")}, "", ""
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedprox"])
 def test_weights_are_those_of_pytorch(strategy):
     from federated_torch import federation, ours
 
-    experiment = Noise.load(FederatedConfig("noise", strategy=strategy, proximal=0.5, seed=2))
+    experiment = NOISE.load(FederatedConfig("noise", strategy=strategy, proximal=0.5, seed=2))
     initial = experiment.model.weights
     found = ours(experiment, 2)
     experiment.model.weights = initial

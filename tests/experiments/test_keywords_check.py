@@ -8,8 +8,7 @@ import pytest
 from edgelearn.data.audio import package
 from edgelearn.data.synthetic_words import WORDS, speak
 from edgelearn.errors import EdgelearnError
-from edgelearn.experiments.keywords.check import check
-from edgelearn.experiments.keywords.enrolment import measure
+from edgelearn.experiments.keywords.check import check, measure
 
 
 def trained(method: str, seed: int, accuracy: float, auroc: float):

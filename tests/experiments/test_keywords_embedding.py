@@ -10,7 +10,7 @@ from edgelearn.data.audio import UNKNOWN, ClipDataset
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.experiments.experiment import silent
-from edgelearn.experiments.keywords import hold_out
+from edgelearn.experiments.keywords import embedding, hold_out
 from edgelearn.experiments.keywords.embedding import (
     ClipSource,
     EpisodeOrder,
@@ -19,6 +19,8 @@ from edgelearn.experiments.keywords.embedding import (
     Recordings,
     TaskData,
     by_word,
+    evaluate_embedding,
+    load_keywords,
     load_task,
     make_embedder,
     make_network,
@@ -113,12 +115,18 @@ def test_settings_that_cannot_be(settings, problem):
         KeywordsConfig(**settings)
 
 
+def trained(config, clips, root):
+    """A run, its results, and its training."""
+    training = replace(KeywordsExperiment, function=lambda config: load_keywords(config, clips)).load(config)
+    with training.create_run(RunStore(root)) as run:
+        return run, training.run(run, log=silent), training
+
+
 def test_from_data_to_results(tmp_path):
     """Trained a little, then given dummies: words and speakers that are tested weren't trained on."""
     split = hold_out(embedded_words(8, 4, 10), 3, 2)
-    experiment = KeywordsExperiment(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
-    with RunStore(tmp_path).create("keywords", experiment.config.to_dict(), **experiment.describe()) as run:
-        results = experiment.run(run, log=silent)
+    clips = TaskData((split.train,), split.test)
+    run, results, _ = trained(KeywordsConfig(**SMALL), clips, tmp_path)
     assert len(results["reports"]) == 8
     assert {report["speakers"] for report in results["reports"]} == {"same", "other"}
     data = run.record["data"]
@@ -128,10 +136,8 @@ def test_from_data_to_results(tmp_path):
     config = KeywordsConfig(
         **SMALL, method="dummy-prototypes", frozen=True, start=str(start), num_classes=6, shots=2, queries=2
     )
-    second = KeywordsExperiment(config, experiment.data)
-    before = dict(second.model.weights)
-    with RunStore(tmp_path).create("keywords", config.to_dict(), **second.describe()) as other:
-        results = second.run(other, log=silent)
+    before = dict(load_keywords(config, clips).model.weights)
+    other, results, second = trained(config, clips, tmp_path)
     assert [report["learner"] for report in results["reports"]].count("dummy-prototypes") == 4
     changed = {name for name, array in second.model.weights.items() if not np.array_equal(array, before[name])}
     assert changed == {f"{layer}/{role}" for layer in ("dummies_dense", "dummies") for role in ("kernel", "bias")}
@@ -143,15 +149,15 @@ def test_from_data_to_results(tmp_path):
 def test_an_embedding_begins_with_all_of_the_weights_or_not_at_all(tmp_path):
     split = hold_out(embedded_words(3, 3, 2), 1, 1)
     data = TaskData((split.train,), split.test)
-    first = KeywordsExperiment(KeywordsConfig(**SMALL, seed=1), data)
+    first = load_keywords(KeywordsConfig(**SMALL, seed=1), data)
     whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
     whole.write_bytes(safetensors.to_bytes(first.model.weights))
-    second = KeywordsExperiment(KeywordsConfig(**SMALL, start=str(whole)), data)
+    second = load_keywords(KeywordsConfig(**SMALL, start=str(whole)), data)
     same = {name for name, array in first.model.weights.items() if np.array_equal(array, second.model.weights[name])}
     assert set(second.model.weights) - same == {"classifier/kernel"}
     part.write_bytes(safetensors.to_bytes({"conv/kernel": first.model.weights["conv/kernel"]}))
     with pytest.raises(FormatError, match=r"part\.safetensors has no 'conv_bn/gamma'"):
-        KeywordsExperiment(KeywordsConfig(**SMALL, start=str(part)), data)
+        load_keywords(KeywordsConfig(**SMALL, start=str(part)), data)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +175,7 @@ def test_a_part_of_the_embedding_learns(tmp_path, part, network, layers):
     data = TaskData((words.only(words.class_names[:2]),), words.only(words.class_names[2:]))
     start = tmp_path / "start.safetensors"
     start.write_bytes(safetensors.to_bytes(make_network(KeywordsConfig(**settings)).initialize(1)))
-    experiment = KeywordsExperiment(KeywordsConfig(**settings, part=part, start=str(start)), data)
+    experiment = load_keywords(KeywordsConfig(**settings, part=part, start=str(start)), data)
     before = dict(experiment.model.weights)
     experiment.fit([])
     changed = {name for name, array in experiment.model.weights.items() if not np.array_equal(array, before[name])}
@@ -195,24 +201,22 @@ def test_a_folder_of_ones_own(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="--no-english"):
         load_task(config)
     experiment = KeywordsExperiment.load(replace(config, english=False))
-    (train,), test = experiment.data.train, experiment.data.test
+    (train,), test = experiment.task.train, experiment.task.test
     assert len(train.class_names) == 2 and len(test.class_names) == 3
     assert not set(train.words) & set(test.words) and not set(train.speakers) & set(test.speakers)
-    said = experiment.sources()
+    said = experiment.sources
     assert sum("broken.wav" in line for line in said) == 1
     assert [line for line in said if line.startswith("  not tested with 5 clips by the same")]
-    assert {report.episodes.speakers for report in experiment.test()} == {"same", "other"}
+    assert {report.episodes.speakers for report in evaluate_embedding(experiment)} == {"same", "other"}
     with pytest.raises(RunError, match="nowhere"):
         load_task(replace(config, task=str(tmp_path / "nowhere")))
 
 
 def test_a_test_that_fails_leaves_the_network(tmp_path, monkeypatch):
     split = hold_out(embedded_words(4, 3, 2), 2, 1)
-    experiment = KeywordsExperiment(KeywordsConfig(**SMALL), TaskData((split.train,), split.test))
-    monkeypatch.setattr(KeywordsExperiment, "test", lambda self: 1 / 0)
-    monkeypatch.setattr(KeywordsExperiment, "load", classmethod(lambda cls, config: experiment))
+    monkeypatch.setattr(embedding, "evaluate_embedding", lambda training: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        KeywordsExperiment.start(experiment.config, RunStore(tmp_path), [], silent)
+        trained(KeywordsConfig(**SMALL), TaskData((split.train,), split.test), tmp_path)
     (folder,) = tmp_path.iterdir()
     assert make_embedder(*read_run(folder)).size == 16
 

@@ -1,10 +1,117 @@
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
+from scipy import stats
 
 from edgelearn.data.audio import ClipDataset
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords import Episode, Episodes, LeakError
+from edgelearn.experiments.keywords import (
+    Episode,
+    Episodes,
+    LeakError,
+    WordSplit,
+    accuracy,
+    auroc,
+    check_disjoint,
+    det_curve,
+    equal_error_rate,
+    hold_out,
+    open_set,
+    part_of,
+    which_set,
+)
+from edgelearn.experiments.keywords.episodes import PARTS, WORD_SPLITS
+from edgelearn.statistics import interval, student_t
+
+FEW = embedded_words(6, 5, 3)
+
+
+def test_held_out_words_and_speakers_are_in_the_test_alone():
+    split = hold_out(FEW, words=2, speakers=2, seed=3)
+    assert len(split.train) == 4 * 3 * 3 and len(split.test) == 2 * 2 * 3
+    assert len(split.train.class_names) == 4 and len(split.test.class_names) == 2
+    assert not set(split.train.words) & set(split.test.words)
+    assert not set(split.train.speakers) & set(split.test.speakers)
+    again, other = (hold_out(FEW, words=2, speakers=2, seed=seed) for seed in (3, 4))
+    assert again.test.items == split.test.items != other.test.items
+
+
+def test_only_words_or_only_speakers_and_by_name():
+    words = hold_out(FEW, words=["kena"])
+    assert set(words.test.words) == {"kena"} and set(words.test.speakers) == set(FEW.speakers)
+    speakers = hold_out(FEW, speakers=1)
+    assert len(speakers.test) == 18 and set(speakers.test.words) == set(FEW.words)
+    for wrong, message in (
+        ({"words": ["kenya"]}, "kenya"),
+        ({"words": 6}, "1 to 5 .* not 6"),
+        ({"speakers": list(np.unique(FEW.speakers))}, "train"),
+    ):
+        with pytest.raises(DataError, match=message):
+            hold_out(FEW, **wrong)
+
+
+def test_a_leak_is_an_error():
+    one, other = FEW.take(FEW.labels < 3), FEW.take(FEW.labels >= 3)
+    check_disjoint(one, other, speakers=False)
+    with pytest.raises(LeakError, match="synthesised00"):
+        check_disjoint(one, other)
+    with pytest.raises(LeakError, match="sola"):
+        check_disjoint(one, FEW.take([0]), speakers=False)
+    with pytest.raises(LeakError, match=": a"):
+        WordSplit(train=("a", "b"), test=("c",), unknown=("a",))
+
+
+def test_speakers_that_are_not_known_cannot_be_kept_apart():
+    speakers = FEW.speakers.copy()
+    speakers[4] = ""
+    some = ClipDataset("some", "folder", "Some.", FEW.class_names, FEW.labels, speakers, FEW.items)
+    for split in (lambda: hold_out(some, speakers=1), lambda: check_disjoint(some, FEW, words=False)):
+        with pytest.raises(DataError, match="1 clips of some"):
+            split()
+
+
+def test_published_splits_divide_the_35_words():
+    for name, split in WORD_SPLITS.items():
+        sizes = len(split.train), len(split.validation), len(split.test), len(split.unknown)
+        assert sizes == ((15, 5, 10, 5) if name == "rusci2023" else (20, 0, 10, 5))
+        assert len({*split.train, *split.validation, *split.test, *split.unknown}) == 35
+
+
+TESTED = ("022cd682", "03401e93", "0c540988", "0cb74144", "5170b77f", "ea37ca08")  # in the canonical test set
+
+
+def test_speakers_are_divided_by_their_hash():
+    parts = [which_set(f"{number:08x}") for number in range(20000)]
+    shares = [parts.count(part) / len(parts) for part in PARTS]
+    np.testing.assert_allclose(shares, [0.8, 0.1, 0.1], atol=0.01)
+    assert {which_set(speaker) for speaker in TESTED} == {"testing"}
+    assert which_set("anyone", validation=100, testing=0) == "validation"
+
+
+def test_the_real_test_set_is_in_the_test():
+    root = os.environ.get("EDGELEARN_DATA")
+    if not root or not Path(root, "speech_commands_v0.02_test").is_dir():
+        pytest.skip("EDGELEARN_DATA isn't set, or has no speech_commands_v0.02_test: no real speakers to test with")
+    files = Path(root, "speech_commands_v0.02_test").glob("[!_]*/*_nohash_*")
+    speakers = {file.name.partition("_")[0] for file in files}
+    assert len(speakers) > 100
+    assert {which_set(speaker) for speaker in speakers} == {"testing"}
+
+
+def test_parts_share_no_speaker():
+    speakers = np.repeat([f"{number:08x}" for number in range(200)], 2)
+    dataset = ClipDataset("all", "folder", "All.", ("a", "b"), [0, 1] * 200, speakers, [b""] * 400)
+    parts = [part_of(dataset, part) for part in PARTS]
+    assert sum(map(len, parts)) == 400 and len(parts[0]) > 280
+    assert all({which_set(name) for name in clips.speakers} == {part} for part, clips in zip(PARTS, parts, strict=True))
+    some = part_of(dataset, "testing", ["b"])
+    assert some.class_names == ("b",) and 2 * len(some) == len(parts[2])
+    with pytest.raises(DataError, match="'train'"):
+        part_of(dataset, "train")
+
 
 SAMPLE = embedded_words(8, 6, 10)
 
@@ -114,3 +221,70 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(LeakError):
         Episode(("a",), np.array([[1, 2]]), np.array([[2]]), *[np.empty((0, 1), int)] * 2)
     assert Episodes(SAMPLE, num_classes=8)[0].unknown.shape == (0, 5)
+
+
+def scores(seed, known=37, unknown=53, steps=None):
+    """Overlapping scores, with ties when rounded to `steps`."""
+    rng = np.random.default_rng(seed)
+    pair = rng.normal(1, 1, known), rng.normal(0, 1, unknown)
+    return tuple(np.round(values * steps) / steps for values in pair) if steps else pair
+
+
+@pytest.mark.parametrize("steps", [None, 2])
+def test_auroc_is_mann_whitneys_u(steps):
+    known, unknown = scores(0, steps=steps)
+    expected = stats.mannwhitneyu(known, unknown).statistic / (len(known) * len(unknown))
+    assert auroc(known, unknown) == pytest.approx(expected, abs=1e-12)
+    assert auroc([2, 3], [0, 1]) == 1 and auroc([0], [1]) == 0 and auroc([1], [1]) == 0.5
+
+
+@pytest.mark.parametrize("steps", [None, 2])
+def test_det_curve_counts_errors_at_every_threshold(steps):
+    known, unknown = scores(1, steps=steps)
+    thresholds, accepted, rejected = det_curve(known, unknown)
+    assert len(thresholds) == len(set(known) | set(unknown)) + 1
+    np.testing.assert_allclose(accepted, [(unknown >= t).mean() for t in thresholds], atol=1e-12)
+    np.testing.assert_allclose(rejected, [(known < t).mean() for t in thresholds], atol=1e-12)
+    assert (accepted[0], rejected[0], accepted[-1], rejected[-1]) == (1, 0, 0, 1)
+
+
+def test_equal_error_rate():
+    assert equal_error_rate([2, 3], [0, 1]) == 0
+    assert equal_error_rate([0], [1]) == 1
+    assert equal_error_rate([0, 2, 2, 2], [1, 1, 1, 3]) == pytest.approx(0.25)
+    many = scores(2, 200_000, 200_000)
+    assert equal_error_rate(*many) == pytest.approx(stats.norm.cdf(-0.5), abs=3e-3)
+
+
+def test_open_set():
+    labels = np.array([0, 1, 2, 0, 1])
+    predicted = np.array([0, 1, 1, 0, 2])
+    known, unknown = np.array([5, 4, 3, 0.5, 2.5]), np.arange(20) / 10
+    found = open_set(predicted, labels, known, unknown, 0.05)
+    assert found.accuracy == accuracy(predicted, labels) == 0.6
+    assert found.threshold == 1.9 and found.false_accepts == 0.05
+    assert found.false_rejects == 0.2 and found.accepted_accuracy == 0.4
+    strict = open_set(predicted, labels, known, unknown, 0.0)
+    assert strict.threshold == 2.5 and strict.false_accepts == 0
+    none = open_set(predicted, labels, known, [9.0], 0.0)
+    assert none.false_rejects == 1 and none.accepted_accuracy == 0
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 5, 30, 599])
+def test_students_t(degrees):
+    for confidence in (0.5, 0.95, 0.99):
+        assert student_t(confidence, degrees) == pytest.approx(stats.t.ppf((1 + confidence) / 2, degrees), rel=1e-5)
+
+
+def test_interval():
+    values = np.random.default_rng(0).normal(0.9, 0.05, 12)
+    found = interval(values)
+    low, high = stats.t.interval(0.95, 11, values.mean(), stats.sem(values))
+    assert found.mean - found.margin == pytest.approx(low) and found.mean + found.margin == pytest.approx(high)
+    assert str(found).startswith("0.9") and found.count == 12
+    for wrong in ([0.5], [0.5, np.nan]):
+        with pytest.raises(DataError, match=r"0.5"):
+            interval(wrong)
+    for pair in (([], [1]), ([1], []), ([np.nan], [1])):
+        with pytest.raises(DataError):
+            auroc(*pair)

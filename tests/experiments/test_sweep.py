@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+from dataclasses import replace
 
 import pytest
 from federated_tiny import TinyFederation
@@ -11,6 +12,7 @@ from edgelearn.cli import main
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.federated import FederatedConfig
+from edgelearn.experiments.federated.experiment import Federation
 from edgelearn.experiments.sweep import Job, combine, find, in_turn, on_ray, train
 from edgelearn.lab.runs import RunStore, interval
 
@@ -51,14 +53,14 @@ def test_what_is_trained_is_not_trained_again(swept):
 
 
 def test_interrupted_runs_go_on(swept, tmp_path, monkeypatch):
-    (job, *_), fit = jobs(tmp_path), TinyFederation.fit
+    (job, *_), fit = jobs(tmp_path), Federation.fit
 
     def stopped(self, callbacks):
-        self.rounds.settings = type(self.rounds.settings)(self.rounds.settings.clients, 1)
+        self.server.settings = replace(self.server.settings, rounds=1)
         fit(self, callbacks)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TinyFederation, "fit", stopped)
+        patch.setattr(Federation, "fit", stopped)
         with pytest.raises(KeyboardInterrupt):
             train(job)
     begun = find(job)

@@ -15,12 +15,11 @@ import psutil
 
 from edgelearn.errors import RunError
 from edgelearn.experiments.claims import Claim
-from edgelearn.experiments.classes import Experiment
 from edgelearn.experiments.experiment import Log
 from edgelearn.experiments.sweep import Job, find, train
 from edgelearn.lab.runs import RunStore
 
-from .experiment import FederatedConfig
+from .experiment import FederatedConfig, FederatedKind
 
 # Processes to kill, by engine, and the names of their programs; "lab" is the process that a user starts.
 VICTIMS = {
@@ -37,13 +36,13 @@ _ATTEMPTS = 3  # to kill a run, and to resume it
 
 
 def check(
-    experiment: type[Experiment], base: FederatedConfig, engines: Sequence[str], seeds: Sequence[int], kills: int,
+    experiment: FederatedKind, base: FederatedConfig, engines: Sequence[str], seeds: Sequence[int], kills: int,
     folder: Path, log: Log,
 ) -> Iterator[Claim]:  # fmt: skip
     """Yield a claim for each engine and seed, and for each kill: the weights are those of an undisturbed local run.
 
     Arguments:
-    - `experiment`: FederatedExperiment or a subclass; other processes import it.
+    - `experiment`: FederatedExperiment or another kind; other processes import it.
     - `base`: the settings that all runs share.
     - `engines`: the engines.
     - `seeds`: of the runs.

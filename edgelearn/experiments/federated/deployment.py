@@ -175,8 +175,8 @@ class Deployment:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def run(self, experiment: type, settings: dict[str, str | int]) -> None:
-        """Submit a run of an experiment with this configuration. Raises RunError if Flower refuses it."""
+    def run(self, experiment: str, settings: dict[str, str | int]) -> None:
+        """Submit a run of the experiment MODULE:NAME with this configuration. Raises RunError if Flower refuses it."""
         app = self.folder / "app"
         app.mkdir(exist_ok=True)
         atomic.write_bytes(app / f"{MODULE}.py", _code(experiment).encode())
@@ -312,14 +312,11 @@ class Deployment:
         return f"…{text[-_KEPT:].strip()} ({self.folder / f'{name}.log'})"
 
 
-def _code(experiment: type) -> str:
+def _code(experiment: str) -> str:
     """The module of Flower's app."""
-    return f"""from {experiment.__module__} import {experiment.__name__}
+    return f"""from edgelearn.experiments.federated.experiment import make_client_app, make_server_app
 
-from edgelearn.experiments.federated.experiment import make_client_app, make_server_app
-
-client = make_client_app({experiment.__name__})
-server = make_server_app({experiment.__name__})
+client, server = make_client_app("{experiment}"), make_server_app("{experiment}")
 """
 
 

@@ -5,27 +5,26 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import ceil
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
 from edgelearn import atomic
 from edgelearn.data.audio import ClipDataset
-from edgelearn.data.cifar10 import CLASSES, SIZE, load_cifar10, standardized
+from edgelearn.data.cifar10 import SIZE, standardized
 from edgelearn.data.features import DS_CNN_MLPERF, load_features
-from edgelearn.data.pictures import ImageDataset, load_images
 from edgelearn.data.speech_commands import COMMANDS, load_named
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, PlanError, RunError
-from edgelearn.experiments.classes import TaskExperiment
 from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
-from edgelearn.experiments.experiment import Log
-from edgelearn.experiments.keywords.episodes import hold_out
-from edgelearn.experiments.tasks import Task, TaskKind, drawn_weights, load_model
+from edgelearn.experiments.experiment import Experiment, Finish, Log, Training
+from edgelearn.experiments.keywords.episodes import ARABIC, ENGLISH, hold_out
+from edgelearn.experiments.tasks import Task, TaskKind, decoded_cifar10, drawn_weights, finish_task, load_model
+from edgelearn.extensions import check_name, import_object
 from edgelearn.federated import (
     IID,
     STRATEGIES,
@@ -64,7 +63,6 @@ from edgelearn.ops import (
     Flatten,
     GroupNormalization,
     MaxPooling2D,
-    Optimizer,
     ReLU,
 )
 from edgelearn.train import Callback, Model, PictureSource, Trainer
@@ -74,7 +72,9 @@ from edgelearn.train.model import Phases
 from .deployment import Deployment, end_left_over, require_flower
 from .report import ROUNDS, plot_partition, read_rounds, summary, totals
 
-PARTITIONS = ("iid", "dirichlet", "labels", "group")
+PARTITIONS: dict[str, Callable[..., Partition]] = {
+    "iid": IID, "dirichlet": Dirichlet, "labels": LabelsPerClient, "group": ByGroup
+}  # fmt: skip
 ENGINES = ("local", "ray", "deployed")
 
 
@@ -125,7 +125,7 @@ class FederatedConfig(TrainingConfig):
     batch_size: int | None = setting(None, "examples of a client's update (default: the task's)", minimum=1)
     steps: int | None = setting(None, "updates of a client in a round, in place of epochs", minimum=1)
     learning_rate: float | None = setting(None, "of the clients (default: the task's)", above=0)
-    partition: str | None = setting(None, "who has which examples (default: the task's)", choices=PARTITIONS)
+    partition: str | None = setting(None, "who has which examples (default: the task's)", choices=tuple(PARTITIONS))
     alpha: float = setting(0.5, "of the partition dirichlet: small is uneven", above=0)
     labels_per_client: int = setting(1, "of the partition labels", minimum=1)
     proximal: float = setting(0.01, "μ of fedprox", minimum=0)
@@ -195,14 +195,6 @@ class FederatedConfig(TrainingConfig):
         """The strategy with its settings."""
         return make_strategy(self.strategy, self.proximal, self.server_rate, self.server_decay, self.bad)
 
-    def make_compressor(self) -> Compressor:
-        """The compressor of the clients' updates."""
-        return make_compressor(self.compress)
-
-    def make_down(self) -> Compressor | None:
-        """The compressor of the server's weights, if there is one."""
-        return None if self.compress_down == "float32" else make_compressor(self.compress_down)
-
     def make_privacy(self) -> Privacy | None:
         """Differential privacy, if there is any."""
         if self.clip is None or self.noise is None:
@@ -237,9 +229,6 @@ def lenet(input_shape: tuple[int, int, int] = (32, 32, 3), classes: int = 10) ->
     return network
 
 
-_SMALL = Size(32, 2, (2, 2), (2, 1))  # a DS-CNN that learns in seconds
-
-
 @dataclass
 class FederatedTask(Task):
     """A loaded task.
@@ -254,7 +243,7 @@ class FederatedTask(Task):
 
 
 @dataclass(frozen=True)
-class FederatedKind(TaskKind):
+class FederatedTaskKind(TaskKind):
     """A task that can be loaded.
 
     Arguments: those of TaskKind, and
@@ -266,261 +255,103 @@ class FederatedKind(TaskKind):
     batch_size: int = 32
     partition: str = "iid"
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Values for settings that the configuration leaves open."""
-        return {name: getattr(self, name) for name in ("rounds", "clients", "batch_size", "partition", "epochs")}
+
+def make_task(
+    config: FederatedConfig, network: Network, train: tuple, test: tuple, data: dict[str, Any], rate: float,
+    groups: np.ndarray | None = None, test_groups: np.ndarray | None = None, **sgd: Any,
+) -> FederatedTask:  # fmt: skip
+    """The task of training `network` by SGD from drawn weights, at `rate` where the configuration has none.
+
+    Arguments: those of FederatedTask, and
+    - `data`: its record without numbers of examples.
+    - `sgd`: further arguments of SGD.
+    """
+    data = data | {"train": len(train[1]), "test": len(test[1])}
+    return FederatedTask(
+        Model(network, None, config.device, config.seed), train, test,
+        lambda steps: SGD(config.learning_rate or rate, **sgd), data, drawn_weights(config.seed),
+        config.batch_size or 0, "batch", groups=groups, test_groups=test_groups,
+    )  # fmt: skip
 
 
-def _spoken(config: FederatedConfig, clips: ClipDataset, speakers: int, network: Callable[..., Network]) -> Task:
-    """Words by some speakers to train with, the same words by `speakers` others to test with."""
+def _spoken(config: FederatedConfig, clips: ClipDataset, speakers: int, size: str | Size = "S") -> FederatedTask:
+    """Words by some speakers to train with, the same words by `speakers` others to test with; a DS-CNN of this size."""
     split = hold_out(clips, speakers=speakers, seed=config.seed)
-    train, test = (_normalized(load_features(part, DS_CNN_MLPERF))[..., None] for part in (split.train, split.test))
-    built = network(train.shape[1:], len(clips.class_names))
+    sides = []
+    for part in (split.train, split.test):
+        # Each coefficient has mean 0 and deviation 1 over the time of a clip, which needs no other clip.
+        features = load_features(part, DS_CNN_MLPERF)
+        centred = features - features.mean(1, keepdims=True)
+        sides.append(((centred / (centred.std(1, keepdims=True) + np.float32(1e-3)))[..., None], part.labels))
+    network = ds_cnn(sides[0][0].shape[1:], size, len(clips.class_names), softmax=False)
     if config.normalization == "group":
-        built = with_group_normalization(built)
-    data = {
-        "origin": clips.origin, "description": clips.description, "classes": list(clips.class_names),
-        "train": len(train), "test": len(test),
-    }  # fmt: skip
-    return FederatedTask(
-        Model(built, None, config.device, config.seed), (train, split.train.labels), (test, split.test.labels),
-        lambda steps: SGD(config.learning_rate or 0.2, momentum=0.9), data, drawn_weights(config.seed),
-        config.batch_size or 0, "batch", groups=split.train.speakers, test_groups=split.test.speakers,
-    )  # fmt: skip
+        network = with_group_normalization(network)
+    data = {"origin": clips.origin, "description": clips.description, "classes": list(clips.class_names)}
+    train, test = sides
+    return make_task(config, network, train, test, data, 0.2, split.train.speakers, split.test.speakers, momentum=0.9)
 
 
-def _normalized(features: np.ndarray) -> np.ndarray:
-    """Each coefficient with mean 0 and deviation 1 over the time of a clip, which needs no other clip. `features`:
-    (n, frames, coefficients)."""
-    centred = features - features.mean(1, keepdims=True)
-    return centred / (centred.std(1, keepdims=True) + np.float32(1e-3))
+def cifar10_task(config: FederatedConfig, network: Network, rate: float, **sgd: Any) -> FederatedTask:
+    """Train `network` on CIFAR-10 without augmentation. Other arguments: see `make_task`."""
+    sides = [decoded_cifar10(split, config.data, config.download) for split in ("train", "test")]
+    sources = [
+        (PictureSource(len(pictures), SIZE, lambda indices, size, pictures=pictures: pictures[indices], standardized),
+         dataset.labels)
+        for dataset, pictures in sides
+    ]  # fmt: skip
+    dataset, (train, test) = sides[0][0], sources
+    data = {"origin": dataset.origin, "description": dataset.description, "classes": list(dataset.class_names)}
+    return make_task(config, network, train, test, data, rate, **sgd)
 
 
-def _sample(config: FederatedConfig) -> Task:
-    return _spoken(
-        config, embedded_words(words=8, speakers=16, takes=5), 4,
-        lambda shape, classes: ds_cnn(shape, _SMALL, classes, softmax=False),
-    )  # fmt: skip
-
-
-def _keywords(config: FederatedConfig) -> Task:
-    clips = load_named("speech_commands_v0.02_test", config.data).only(COMMANDS)
-    return _spoken(config, clips, 40, lambda shape, classes: ds_cnn(shape, "S", classes, softmax=False))
-
-
-def _arabic(config: FederatedConfig) -> Task:
-    clips = load_named("arabic_speech_commands", config.data)
-    return _spoken(config, clips, 4, lambda shape, classes: ds_cnn(shape, "S", classes, softmax=False))
-
-
-@lru_cache(maxsize=2)
-def _cifar10_pictures(split: str, data: str | None, download: bool) -> tuple[ImageDataset, np.ndarray]:
-    dataset = load_cifar10(split, data, download)
-    return dataset, load_images(dataset, range(len(dataset)), SIZE)
-
-
-def cifar10_pictures(config: FederatedConfig) -> tuple[tuple, tuple, dict]:
-    """Training data, test data and what a run's record says of them; no augmentation."""
-    sides = [_cifar10_pictures(split, config.data, config.download) for split in ("train", "test")]
-    (train, _), (test, _) = sides
-    data = {"origin": train.origin, "description": train.description, "classes": list(CLASSES), "train": len(train),
-            "test": len(test)}  # fmt: skip
-
-    def side(dataset: ImageDataset, pictures: np.ndarray) -> tuple[PictureSource, np.ndarray]:
-        source = PictureSource(len(pictures), SIZE, lambda indices, size: pictures[indices], standardized)
-        return source, dataset.labels
-
-    return side(*sides[0]), side(*sides[1]), data
-
-
-def _cifar10(config: FederatedConfig) -> Task:
-    """Flower's `niid_bench`: no augmentation, momentum, a little weight decay."""
-    train, test, data = cifar10_pictures(config)
-    return FederatedTask(
-        Model(lenet(), None, config.device, config.seed), train, test,
-        lambda steps: SGD(config.learning_rate or 0.01, weight_decay=1e-5, momentum=0.9), data,
-        drawn_weights(config.seed), config.batch_size or 0, "batch",
-    )  # fmt: skip
-
-
-TASKS: dict[str, FederatedKind] = {
-    "sample": FederatedKind(
-        "The embedded words, a small DS-CNN; a client is a speaker", 2, 16, _sample, 12, 12, 16, "group"
+_SMALL = Size(32, 2, (2, 2), (2, 1))  # a DS-CNN that learns in seconds
+TASKS: dict[str, FederatedTaskKind] = {
+    "sample": FederatedTaskKind(
+        "The embedded words, a small DS-CNN; a client is a speaker", 2, 16,
+        lambda config: _spoken(config, embedded_words(words=8, speakers=16, takes=5), 4, _SMALL), 12, 12, 16, "group",
     ),
-    "keywords": FederatedKind(
-        "Ten English words of Speech Commands, DS-CNN-S; a client is a speaker or more", 1, 16, _keywords, 50, 100, 16,
-        "group",
+    "keywords": FederatedTaskKind(
+        "Ten English words of Speech Commands, DS-CNN-S; a client is a speaker or more", 1, 16,
+        lambda config: _spoken(config, load_named(ENGLISH, config.data).only(COMMANDS), 40), 50, 100, 16, "group",
     ),
-    "keywords-arabic": FederatedKind(
-        "24 Arabic words, DS-CNN-S; a client is a speaker", 1, 16, _arabic, 30, 20, 16, "group"
+    "keywords-arabic": FederatedTaskKind(
+        "24 Arabic words, DS-CNN-S; a client is a speaker", 1, 16,
+        lambda config: _spoken(config, load_named(ARABIC, config.data), 4), 30, 20, 16, "group",
     ),
-    "cifar10": FederatedKind(
-        "CIFAR-10, LeNet, with the settings of Flower's niid_bench", 10, 64, _cifar10, 50, 10, 64, "dirichlet"
+    "cifar10": FederatedTaskKind(
+        "CIFAR-10, LeNet, with the settings of Flower's niid_bench", 10, 64,
+        lambda config: cifar10_task(config, lenet(), 0.01, weight_decay=1e-5, momentum=0.9), 50, 10, 64, "dirichlet",
     ),
 }  # fmt: skip
 
 
 FOLDER = "flower"  # in the run's folder
 TRAFFIC = "traffic.json"  # in that folder: bytes as Flower counts them
+CLIENTS, PARTITION = "clients", "partition.png"  # in the run's folder
 _NODES_HERE, _NODES_ELSEWHERE = 180, 3600  # seconds that the nodes may take
 _BEGINS = 180  # seconds that a ServerApp may take to take the run over
 _CRASHED = "Simulation Runtime crashed"  # what Flower says when Ray fails
 
 
-def run_elsewhere(kind: type, run: Run, config: FederatedConfig, log: Log) -> dict | None:
-    """Run a federation by the engine of its configuration; returns the results, or None after an interrupt.
+@dataclass(kw_only=True)
+class Federation(Training[FederatedConfig]):
+    """A federation on a task: its clients, and its server while it runs."""
 
-    Arguments:
-    - `kind`: the class of the experiment, which Flower's processes import.
-    - `run`: open for writing; it is closed, so that the ServerApp can take it over.
-    - `config`: of the federation.
-    - `log`: gets a line for each round.
-
-    Raises RunError, which says how to continue, if the run fails or a process of Flower dies.
-    """
-    simulation = config.engine == "ray"
-    nodes = (config.clients or 1) if simulation else config.nodes
-    advice = f"Continue with: edgelearn federated run --resume {run.id}"
-    watch = _Watch(run, config.rounds or 0, log)
-    run.close()
-    folder = run.folder / FOLDER
-    try:
-        with (
-            on_interrupt(_interrupt),
-            Deployment(
-                folder, nodes, simulation, config.tls, config.authenticate, config.listen, config.port
-            ) as deployment,
-        ):
-            for number, command in enumerate(deployment.commands() if config.listen else ()):
-                log(f"node {number}: {command}")
-            deployment.run(kind, settings(config, run.folder, nodes))
-            deployment.watch(watch.ended)
-            if not simulation:
-                atomic.write_json(folder / TRAFFIC, deployment.traffic())
-            said = "" if run.status == "finished" else deployment.said()
-    except KeyboardInterrupt:
-        log(f"Stopped; the last whole round is saved. {advice}")
-        return None
-    except RunError as error:
-        raise RunError(f"{error} {advice}") from error
-    if run.status != "finished":
-        reason = (run.record.get("error") or {}).get("message") or said
-        if _CRASHED in reason:
-            reason = f"Ray's processes died or didn't answer in time, as on a busy machine. Flower says: {reason}"
-        raise RunError(f"The run ended as {run.status}: {reason} {advice}")
-    log(f"Test accuracy: {run.record['results']['accuracy']:.2%}")
-    for line in summary(run):
-        log(line)
-    return run.record["results"]
-
-
-def settings(config: FederatedConfig, folder: Path, nodes: int) -> dict[str, str | int]:
-    """The configuration of Flower's run.
-
-    Arguments:
-    - `config`: of the federation.
-    - `folder`: of the run.
-    - `nodes`: number of nodes.
-    """
-    patience = _NODES_ELSEWHERE if config.listen else _NODES_HERE
-    return {"config": json.dumps(config.to_dict()), "folder": str(folder), "nodes": nodes, "patience": patience}
-
-
-def _interrupt() -> None:
-    """SIGTERM and a closed terminal end Flower's processes as Ctrl-C does; without this they would go on alone."""
-    raise KeyboardInterrupt
-
-
-class _Watch:
-    """Logs rounds as they come, and tells when the ServerApp has left the run."""
-
-    def __init__(self, run: Run, rounds: int, log: Log) -> None:
-        self.run, self.rounds, self.log = run, rounds, log
-        self.before, self.seen = len(run.record.get("resumed") or []), len(run.history())
-        self.latest = time.monotonic() + _BEGINS
-
-    def ended(self) -> bool:
-        status = self.run.status
-        if len(self.run.record.get("resumed") or []) == self.before:
-            if time.monotonic() > self.latest:
-                raise RunError(f"Flower's ServerApp hasn't begun after {_BEGINS} s: see the logs in {self.run.folder}.")
-            return False
-        rows = self.run.history()
-        for row in rows[self.seen :]:
-            figures = "  ".join(f"{k} {v:.4g}" for k, v in row.items() if k not in ("epoch", "seconds"))
-            self.log(f"round {row['epoch']:>4}/{self.rounds}  {figures}  {row['seconds']:.1f} s")
-        self.seen = len(rows)
-        return status != "running"
-
-
-CLIENTS, PARTITION = "clients", "partition.png"  # in the run's folder
-
-
-class FederatedExperiment(TaskExperiment[FederatedConfig]):
-    """A federation on a task."""
-
-    kind, command, config_type = "federated", "edgelearn federated run", FederatedConfig
-    tasks = TASKS
-    task: FederatedTask
+    server: Server = field(init=False)
     carrier: Grid | None = None  # Flower's, in a ServerApp
-    rounds_type: ClassVar[type[Server]] = Server
-
-    @classmethod
-    def resolve(cls, config: FederatedConfig) -> FederatedConfig:
-        config = super().resolve(config)
-        kind = cast(FederatedKind, cls.tasks[config.task])
-        left = {name: value for name, value in kind.settings.items() if getattr(config, name) is None}
-        config = replace(config, **left)
-        if config.engine == "deployed" and config.nodes > (config.clients or 1):
-            raise ConfigError("nodes", f"{config.nodes} nodes can't share {config.clients} clients: take fewer nodes.")
-        return config
-
-    @classmethod
-    def load(cls, config: FederatedConfig) -> Self:
-        return cast(Self, super().load(config))
-
-    @classmethod
-    def start(cls, config, store, callbacks, log=print):
-        if config.engine != "local":
-            require_flower(config.engine)
-        return super().start(config, store, callbacks, log)
-
-    @classmethod
-    def resume(cls, name, store, callbacks, log=print):
-        end_left_over(store.open(name).folder / FOLDER)  # by a process that was killed
-        return super().resume(name, store, callbacks, log)
-
-    def compile(self, optimizer: Optimizer) -> None:
-        proximal = self.config.make_strategy().proximal
-        self.model.compile(replace(optimizer, proximal=proximal), batchnorm=self.task.batchnorm)
-
-    @property
-    def epochs(self) -> int:
-        """Rounds of the whole federation."""
-        return self.config.rounds or 0
+    server_type: ClassVar[type[Server]] = Server
 
     @property
     def trained(self) -> Server:
-        return self.rounds
+        return self.server
 
     @cached_property
     def examples(self) -> Examples:
         """Who has which examples."""
-        x, y = self.task.train
-        return Examples(x, y, self.partition.divide(y, self.task.groups))
-
-    @property
-    def partition(self) -> Partition:
-        """The partition of the configuration."""
-        config, clients = self.config, self.config.clients or 0
-        made: Mapping[str | None, Callable[[], Partition]] = {
-            "iid": lambda: IID(clients, config.seed),
-            "dirichlet": lambda: Dirichlet(clients, config.seed, config.alpha),
-            "labels": lambda: LabelsPerClient(clients, config.seed, config.labels_per_client),
-            "group": lambda: ByGroup(clients, config.seed),
-        }
-        return made[config.partition]()
+        config = self.config
+        more = {"dirichlet": (config.alpha,), "labels": (config.labels_per_client,)}.get(config.partition or "", ())
+        partition = PARTITIONS[config.partition or ""](config.clients or 0, config.seed, *more)
+        return Examples(*self.train, partition.divide(self.train[1], self.task.groups))
 
     @cached_property
     def trainer(self) -> Trainer:
@@ -534,120 +365,238 @@ class FederatedExperiment(TaskExperiment[FederatedConfig]):
     def phases(self) -> Phases:
         return Phases(train=self.trainer.plan)
 
-    @property
-    def compressor(self) -> Compressor:
-        """Compresses changes of trained parameters; those of statistics are sent as float32."""
-        return self._of_parameters(self.config.make_compressor())
+    def compressor(self, name: str) -> Compressor:
+        """The compressor of trained parameters that is called `name`; statistics are sent as float32."""
+        exact = tuple(each not in self.model.network.trainable for each in self.model.changing)
+        return Partly(make_compressor(name), exact) if any(exact) else make_compressor(name)
 
     @property
-    def down(self) -> Compressor | None:
-        """Compresses the weights that are sent, if anything does."""
-        chosen = self.config.make_down()
-        return self._of_parameters(chosen) if chosen else None
-
-    def _of_parameters(self, chosen: Compressor) -> Compressor:
-        exact = tuple(name not in self.model.network.trainable for name in self.model.changing)
-        return Partly(chosen, exact) if any(exact) else chosen
-
-    def clients(self, folder: Path | None = None) -> Clients:
-        """The clients. What they keep from round to round lies in `folder`; None: they keep nothing."""
-        memory = ClientMemory(folder) if folder else None
-        return Clients(
-            self.trainer, dict(self.model.weights), self.examples, self.config.epochs or 1, self.config.seed,
-            self.compressor, memory, self.down, self.config.steps, self.masks, self.config.make_strategy(),
-        )  # fmt: skip
-
-    @property
-    def masks(self) -> Masks | None:
-        """Hide changes from the server, if that is wanted."""
-        return Masks(self.settings.drawn, self.config.seed) if self.config.masked else None
-
-    @property
-    def settings(self) -> ServerSettings:
-        """The settings of the rounds."""
+    def _shared(self) -> tuple[ServerSettings, Masks | None, Compressor | None]:
+        """What both sides know: settings of the rounds, masks and the compressor of the server's weights, if any."""
         config = self.config
-        return ServerSettings(
+        settings = ServerSettings(
             config.clients or 0, self.epochs, config.fraction, config.seed, config.deadline, config.largest_update,
             config.validation_frequency, config.average,
         )  # fmt: skip
+        down = None if config.compress_down == "float32" else self.compressor(config.compress_down)
+        return settings, Masks(settings.drawn, config.seed) if config.masked else None, down
 
-    def grid(self, run: Run) -> Grid:
-        """The grid that carries messages to the clients."""
-        return self.carrier or LocalGrid(self.clients(run.folder / CLIENTS))
+    def clients(self, folder: Path | None = None) -> Clients:
+        """The clients. What they keep from round to round lies in `folder`; None: they keep nothing."""
+        config, (_, masks, down), memory = self.config, self._shared, ClientMemory(folder) if folder else None
+        return Clients(
+            self.trainer, dict(self.model.weights), self.examples, config.epochs or 1, config.seed,
+            self.compressor(config.compress), memory, down, config.steps, masks, config.make_strategy(),
+        )  # fmt: skip
 
-    def make_rounds(self, run: Run) -> Server:
-        """The server's side, which writes what happens in each round into the run's folder."""
+    def make_server(self, run: Run) -> Server:
+        """The server, which writes what happens in each round into the run's folder."""
 
         def record(happened: RoundRecord) -> None:
             atomic.append_line(run.folder / ROUNDS, atomic.to_json(happened.to_dict()))
 
-        config, masks = self.config, self.masks
-        return self.rounds_type(
-            self.model, self.model.changing, self.settings, config.make_strategy(), self.grid(run), self.task.test,
-            masks or self.compressor, record, masks or config.make_privacy(), self.down,
+        config, (settings, masks, down) = self.config, self._shared
+        return self.server_type(
+            self.model, self.model.changing, settings, config.make_strategy(),
+            self.carrier or LocalGrid(self.clients(run.folder / CLIENTS)), self.test,
+            masks or self.compressor(config.compress), record, masks or config.make_privacy(), down,
         )  # fmt: skip
-
-    def sources(self) -> list[str]:
-        sizes, strategy = self.examples.sizes, self.config.strategy
-        clients = f"{len(sizes)} clients with {min(sizes)} to {max(sizes)} examples, {strategy}, {self.epochs} rounds"
-        decay = self.config.average
-        averaged = [f"Tested and kept: the mean of the rounds' weights, decay {decay:g}"] if decay else []
-        return [*super().sources(), clients, *averaged]
 
     def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
         if self.config.engine != "local" and self.carrier is None:
-            return run_elsewhere(type(self), run, self.config, log)
-        self.rounds = self.make_rounds(run)
+            assert isinstance(self.experiment, FederatedKind)
+            return run_elsewhere(self.experiment, run, self.config, log)
+        self.server, classes = self.make_server(run), self.data["classes"]
         plot_partition(
-            counts(self.examples.parts, self.examples.y, len(self.task.data["classes"])),
-            self.task.data["classes"], run.folder / PARTITION,
+            counts(self.examples.parts, self.examples.y, len(classes)), classes, run.folder / PARTITION
         )  # fmt: skip
-        self._happened = lambda: read_rounds(run)
         return super().run(run, callbacks, log)
 
-    def fit(self, callbacks: Sequence[Callback]) -> None:
-        self.rounds.fit(callbacks)
+    def fit(self, callbacks: Sequence[Callback] = ()) -> None:
+        self.server.fit(callbacks)
 
-    def finish(self, run: Run, seconds: float, log: Log) -> dict:
-        results = super().finish(run, seconds, log)
-        for line in summary(run):
-            log(line)
-        return results
 
-    def memory(self) -> dict[str, int]:
-        """Bytes of a client, planned and allocated, and of this process."""
-        return totals(self._happened())["memory"] | {"process": peak_resident_bytes()}
+def finish_federation(training: Federation, run: Run, seconds: float) -> tuple[dict[str, Any], str]:
+    """Test and keep the network; the results also have the bytes, and the memory of a client."""
+    happened = read_rounds(run)
+    results, text = finish_task(training, run, seconds)
+    results |= totals(happened)
+    results["memory"] |= {"process": peak_resident_bytes()}
+    if privacy := training.config.make_privacy():
+        results |= {"epsilon": privacy.epsilon(len(happened)), "delta": privacy.delta}
+    return results, "\n".join(filter(None, [text, *summary(run.id, results, happened)]))
 
-    def results(self, correct: int, total: int, loss: float, seconds: float) -> dict:
-        happened = self._happened()
-        found = {name: value for name, value in totals(happened).items() if name != "memory"}
-        if privacy := self.config.make_privacy():
-            found |= {"epsilon": privacy.epsilon(len(happened)), "delta": privacy.delta}
-        return super().results(correct, total, loss, seconds) | found
+
+@dataclass(frozen=True)
+class FederatedKind(Experiment[FederatedConfig, Federation]):
+    """A kind of federations.
+
+    Arguments: those of Experiment, and
+    - `reference`: "MODULE:NAME" of this object, by which other processes import it.
+    """
+
+    reference: str = ""
+
+    def __reduce__(self) -> Any:
+        return import_object, (self.reference,)
+
+    def start(self, config, store, callbacks, log=print):
+        if config.engine != "local":
+            require_flower(config.engine)
+        return super().start(config, store, callbacks, log)
+
+    def resume(self, name, store, callbacks, log=print):
+        end_left_over(store.open(name).folder / FOLDER)  # by a process that was killed
+        return super().resume(name, store, callbacks, log)
+
+
+def federations(
+    kind: str, config_type: type[FederatedConfig], tasks: Mapping[str, FederatedTaskKind], reference: str,
+    command: str, federation: type[Federation] = Federation, finish: Finish = finish_federation,
+) -> FederatedKind:  # fmt: skip
+    """Return the experiment of federations on one of `tasks`.
+
+    Arguments:
+    - `kind`, `config_type`, `reference`, `command`: see FederatedKind.
+    - `federation`: class of its trainings.
+    - `finish`: see Training.
+    """
+
+    def resolve(config: FederatedConfig) -> FederatedConfig:
+        check_name(config.task, tasks, "task")
+        task = tasks[config.task]
+        left = ("rounds", "clients", "batch_size", "partition", "epochs", "micro_batch")
+        values: dict[str, Any] = {name: getattr(task, name) for name in left if getattr(config, name) is None}
+        config = replace(config, **values)
+        if config.engine == "deployed" and config.nodes > (config.clients or 1):
+            raise ConfigError("nodes", f"{config.nodes} nodes can't share {config.clients} clients: take fewer nodes.")
+        return config
+
+    def load(config: FederatedConfig) -> Federation:
+        task, strategy, rounds = tasks[config.task].load(config), config.make_strategy(), config.rounds or 0
+        optimizer = replace(task.optimizer(task.steps(rounds)), proximal=strategy.proximal)
+        task.model.compile(optimizer, strategy.loss, batchnorm=task.batchnorm)
+        loaded = federation(
+            config=config, model=task.model, train=task.train, test=task.test, epochs=rounds, finish=finish,
+            data=task.data, weights=task.weights, preprocessing=task.pictures, task=task,
+        )  # fmt: skip
+        sizes, decay = loaded.examples.sizes, config.average
+        loaded.sources = [
+            task.data["description"], f"Weights: {task.weights['description']}", tasks[config.task].title,
+            f"{len(sizes)} clients with {min(sizes)} to {max(sizes)} examples, {config.strategy}, {rounds} rounds",
+            *([f"Tested and kept: the mean of the rounds' weights, decay {decay:g}"] if decay else []),
+        ]  # fmt: skip
+        return loaded
+
+    return FederatedKind(kind, config_type, load, command, resolve, reference=reference)
+
+
+FederatedExperiment = federations(
+    "federated", FederatedConfig, TASKS, "edgelearn.experiments.federated:FederatedExperiment",
+    "edgelearn federated run",
+)  # fmt: skip
+
+
+def run_elsewhere(experiment: FederatedKind, run: Run, config: FederatedConfig, log: Log) -> dict | None:
+    """Run a federation by the engine of its configuration; returns the results, or None after an interrupt.
+
+    Arguments:
+    - `experiment`: the kind of the run, which Flower's processes import.
+    - `run`: open for writing; it is closed, so that the ServerApp can take it over.
+    - `config`: configuration of the federation.
+    - `log`: gets a line for each round.
+
+    Raises RunError, which says how to continue, if the run fails or a process of Flower dies.
+    """
+    simulation, folder = config.engine == "ray", run.folder / FOLDER
+    nodes = (config.clients or 1) if simulation else config.nodes
+    advice = f"Continue with: edgelearn federated run --resume {run.id}"
+    settings = {
+        "config": json.dumps(config.to_dict()), "folder": str(run.folder), "nodes": nodes,
+        "patience": _NODES_ELSEWHERE if config.listen else _NODES_HERE,
+    }  # fmt: skip
+    ended = _watch(run, config.rounds or 0, log)
+    run.close()
+    try:
+        with (
+            on_interrupt(_interrupt),
+            Deployment(
+                folder, nodes, simulation, config.tls, config.authenticate, config.listen, config.port
+            ) as deployment,
+        ):
+            for number, command in enumerate(deployment.commands() if config.listen else ()):
+                log(f"node {number}: {command}")
+            deployment.run(experiment.reference, settings)
+            deployment.watch(ended)
+            if not simulation:
+                atomic.write_json(folder / TRAFFIC, deployment.traffic())
+            said = "" if run.status == "finished" else deployment.said()
+    except KeyboardInterrupt:
+        log(f"Stopped; the last whole round is saved. {advice}")
+        return None
+    except RunError as error:
+        raise RunError(f"{error} {advice}") from error
+    if run.status != "finished":
+        reason = (run.record.get("error") or {}).get("message") or said
+        if _CRASHED in reason:
+            reason = f"Ray's processes died or didn't answer in time, as on a busy machine. Flower says: {reason}"
+        raise RunError(f"The run ended as {run.status}: {reason} {advice}")
+    results = run.record["results"]
+    for line in (f"Test accuracy: {results['accuracy']:.2%}", *summary(run.id, results, read_rounds(run))):
+        log(line)
+    return results
+
+
+def _interrupt() -> None:
+    """SIGTERM and a closed terminal end Flower's processes as Ctrl-C does; without this they would go on alone."""
+    raise KeyboardInterrupt
+
+
+def _watch(run: Run, rounds: int, log: Log) -> Callable[[], bool]:
+    """Return a function that logs rounds as they come, and returns True once the ServerApp has left the run."""
+    before, seen = len(run.record.get("resumed") or []), len(run.history())
+    latest = time.monotonic() + _BEGINS
+
+    def ended() -> bool:
+        nonlocal seen
+        status = run.status
+        if len(run.record.get("resumed") or []) == before:
+            if time.monotonic() > latest:
+                raise RunError(f"Flower's ServerApp hasn't begun after {_BEGINS} s: see the logs in {run.folder}.")
+            return False
+        rows = run.history()
+        for row in rows[seen:]:
+            figures = "  ".join(f"{k} {v:.4g}" for k, v in row.items() if k not in ("epoch", "seconds"))
+            log(f"round {row['epoch']:>4}/{rounds}  {figures}  {row['seconds']:.1f} s")
+        seen = len(rows)
+        return status != "running"
+
+    return ended
 
 
 @lru_cache(maxsize=1)
-def _clients(experiment: type[FederatedExperiment], config: str, folder: str) -> Clients:
+def _clients(reference: str, config: str, folder: str) -> Clients:
     """The clients of a process, which Ray keeps for many messages."""
+    experiment = import_object(reference)
     loaded = experiment.load(experiment.config_type.from_dict(json.loads(config)))
     return loaded.clients(Path(folder) / CLIENTS)
 
 
-def make_client_app(experiment: type[FederatedExperiment]) -> Any:
-    """Return Flower's ClientApp for an experiment."""
+def make_client_app(reference: str) -> Any:
+    """Return Flower's ClientApp for the experiment that `reference` names."""
 
     def work(context: Any) -> Clients:  # Ray pickles it, so the cache is the module's
         here = context.node_config.get("folder") or context.run_config["folder"]
-        return _clients(experiment, context.run_config["config"], str(here))
+        return _clients(reference, context.run_config["config"], str(here))
 
     return client_app(work)
 
 
-def make_server_app(experiment: type[FederatedExperiment]) -> Any:
-    """Return Flower's ServerApp for an experiment."""
+def make_server_app(reference: str) -> Any:
+    """Return Flower's ServerApp for the experiment that `reference` names."""
 
     def serve(grid: Any, settings: Mapping[str, Any]) -> None:
-        folder = Path(settings["folder"])
+        folder, experiment = Path(settings["folder"]), import_object(reference)
         with RunStore(folder.parent).open(folder.name).resume() as run:
             loaded = experiment.load(experiment.config_type.from_dict(run.config))
             loaded.carrier = FlowerGrid(grid, settings["nodes"], settings["patience"])
@@ -699,8 +648,8 @@ def personalise(
     Raises RunError for a run that isn't finished, DataError for a task without speakers or too few clips.
     """
     config = FederatedConfig.from_dict(run.config)
-    experiment = FederatedExperiment.load(config)
-    (x, labels), speakers = experiment.task.test, experiment.task.test_groups
+    untrained = FederatedExperiment.load(config)
+    (x, labels), speakers = untrained.test, untrained.task.test_groups
     if speakers is None:
         raise DataError(f"The task '{config.task}' has no speakers: choose a run of keywords.")
     names, counts = np.unique(speakers, return_counts=True)
@@ -709,7 +658,7 @@ def personalise(
         raise DataError(f"No speaker of the test data has {max(least, folds)} clips: ask for fewer.")
     features, trained = np.asarray(x)[..., 0], load_model(run, device)
     embedder = _embedder(trained.network, dict(trained.weights), device)
-    embeddings, classes = embedder.embed(features), len(experiment.task.data["classes"])
+    embeddings, classes = embedder.embed(features), len(untrained.data["classes"])
 
     def enrolled(own: np.ndarray) -> np.ndarray:
         """Return True for each of the user's clips that a classifier enrolled without it misclassifies."""
@@ -725,7 +674,7 @@ def personalise(
         return wrong
 
     wrong: dict[str, Callable[[np.ndarray], np.ndarray]] = {"enrolment": enrolled}
-    for stage, model in (("before", experiment.model), ("rounds", trained)):
+    for stage, model in (("before", untrained.model), ("rounds", trained)):
         wrong[stage] = (model.predict(x).argmax(1) != labels).__getitem__
     clips = [np.flatnonzero(speakers == user) for user in users]
     clips = [own[np.argsort(labels[own], kind="stable")] for own in clips]  # so that all parts have the same words

@@ -64,9 +64,14 @@ def cells(runs: Sequence[Run]) -> list[tuple[str, ...]]:
     return [_row(run, label) for run, label in zip(runs, labels(runs), strict=True)]
 
 
-def summary(run: Run) -> list[str]:
-    """Return lines on a finished run: bytes, privacy, and which clients were left out, and why."""
-    results, happened = run.record["results"], read_rounds(run)
+def summary(run: str, results: dict, happened: Sequence[dict]) -> list[str]:
+    """Return lines on a finished run: bytes, privacy, and which clients were left out, and why.
+
+    Arguments:
+    - `run`: id of the run.
+    - `results`: its results.
+    - `happened`: record of each round.
+    """
     up, down = (megabytes(results["bytes"][way]["total"]) for way in ("up", "down"))
     lines = [f"Clients sent {up} and received {down}"]
     if "epsilon" in results:
@@ -74,7 +79,7 @@ def summary(run: Run) -> list[str]:
     left_out = [(each["round"], client, why) for each in happened for client, why in each["left_out"].items()]
     if left_out:
         asked = len(left_out) + sum(len(each["clients"]) for each in happened)
-        lines.append(f"Left out: {len(left_out)} of {asked} updates (edgelearn federated rounds {run.id} has all)")
+        lines.append(f"Left out: {len(left_out)} of {asked} updates (edgelearn federated rounds {run} has all)")
         lines += [f"  round {number}, client {client}: {why}" for number, client, why in left_out[:_REASONS]]
     return lines
 

@@ -1,27 +1,38 @@
-"""Claims on keywords, held against measurements: data, trained networks and this machine decide."""
+"""Claims on keywords, held against measurements: data, trained networks and this machine decide.
+
+python -m edgelearn.experiments.keywords.check CLIP …      prints seconds and memory of an enrolment, as JSON
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from edgelearn import child
+from edgelearn.child import Worker, WorkerError
 from edgelearn.data.audio import ClipDataset
 from edgelearn.data.features import BC_RESNET, load_features
 from edgelearn.data.speech_commands import CLASSES, load_named
 from edgelearn.data.tfds import data_folder
 from edgelearn.display import MB
+from edgelearn.errors import EdgelearnError
 from edgelearn.experiments.claims import Claim
-from edgelearn.keywords.learners import Embedder, Head
+from edgelearn.keywords.learners import Embedder, Head, Learner
+from edgelearn.keywords.vocabulary import Vocabulary, file_features
+from edgelearn.lab.measure import PeakMemory, usable_cores
 from edgelearn.lab.runs import Run
 
-from .embedding import ARABIC, ENGLISH, IN_DATA
-from .enrolment import measure
+from .embedding import ARABIC, ENGLISH, IN_DATA, find_embedder
 from .episodes import accuracy
 from .personalisation import PersonalisationReport, english_users, load_english, personalise_english, personalise_run
 
@@ -35,8 +46,60 @@ EPISODES = (
 SPLITS = 3
 IMPORTED_ACCURACY, LOGITS, COMPARED = 0.955, 1e-5, 100
 REDUCTION, WORST_REDUCTION, INCREASE = 0.3, 0.4, 0.01
-SECONDS, MEGABYTES, SHOTS = 2.0, 67, 5
+SECONDS, MEGABYTES, SHOTS, CORES = 2.0, 67, 5, 2
 PLAIN, DUMMIES = "nearest-mean", "dummy-prototypes"
+
+
+@dataclass(frozen=True)
+class EnrolmentCost:
+    """Cost of an enrolment.
+
+    - `seconds`: from clips in files to known words: decoding, features, the network, learning.
+    - `nbytes`: peak memory of the process minus its memory after the imports.
+    """
+
+    seconds: float
+    nbytes: int
+
+
+def measure(clips: Sequence[str | Path], network: str | None = None, learner: str = "nearest-mean") -> EnrolmentCost:
+    """Measure the enrolment of one word, on CORES cores (all, if there are fewer), in the second of two processes, when
+    compiled programs are stored.
+
+    Arguments:
+    - `clips`: sound files of the word.
+    - `network`: as `embedding.find_embedder` takes it (default: its own).
+    - `learner`: a name of `Learner.named`.
+
+    Raises EdgelearnError if the enrolment fails.
+    """
+    cost: dict[str, Any] = {}
+    for _ in range(2):
+        try:
+            with Worker("edgelearn.experiments.keywords.check:Enroller", cores=usable_cores()[:CORES]) as worker:
+                cost = worker.call("enrol", [str(clip) for clip in clips], network, learner)
+        except WorkerError as error:
+            reason = error.reason or str(error).splitlines()[-1]
+            raise EdgelearnError(f"The enrolment to be measured failed: {reason}. Try it with `enrol`.") from None
+    return EnrolmentCost(**cost)
+
+
+class Enroller:
+    """Runs in the worker process; the memory of imports made here doesn't count."""
+
+    def __init__(self) -> None:
+        import pyopencl  # noqa: F401
+        import soundfile  # noqa: F401
+        import soxr  # noqa: F401
+
+        self.memory = PeakMemory()
+
+    def enrol(self, clips: list[str], network: str | None, learner: str) -> dict[str, Any]:
+        start = time.perf_counter()
+        embedder, _ = find_embedder(network)
+        vocabulary = Vocabulary.empty(embedder).add("word", file_features(clips, embedder))
+        vocabulary.enrol(embedder, Learner.named(learner)())
+        return asdict(EnrolmentCost(time.perf_counter() - start, self.memory.over_imports))
 
 
 def check(runs: Sequence[Run], data: str | None = None, device: str | None = None) -> Iterator[Claim]:
@@ -165,3 +228,16 @@ def _enrolment(data: str | None) -> list[Claim]:
             used < MEGABYTES,
         ),
     ]
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser("python -m edgelearn.experiments.keywords.check")
+    parser.add_argument("clips", nargs="+")
+    parser.add_argument("--network")
+    parser.add_argument("--learner", default="nearest-mean")
+    options = parser.parse_args()
+    print(json.dumps(asdict(measure(options.clips, options.network, options.learner))))
+
+
+if __name__ == "__main__":
+    _main()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,8 @@ from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.data.tfds import data_folder
 from edgelearn.device import Device
 from edgelearn.errors import DataError, FormatError, RunError, UsageError
-from edgelearn.experiments.classes import Experiment
 from edgelearn.experiments.config import DATA, Config, device_setting, seed_setting, setting
-from edgelearn.experiments.experiment import Log
+from edgelearn.experiments.experiment import Experiment, Training
 from edgelearn.graph import Network
 from edgelearn.interop import safetensors, state_dict
 from edgelearn.keywords import learners
@@ -43,10 +42,9 @@ from edgelearn.models.keywords import SIZES
 from edgelearn.ops import AdamW, Concatenate, Dense, Loss, Prototypical, ReLU, SoftmaxCrossEntropy
 from edgelearn.ops.tensor import Shape
 from edgelearn.statistics import Interval, interval, student_t
-from edgelearn.train import Callback, CosineDecay, Model
-from edgelearn.train.model import Phases
+from edgelearn.train import CosineDecay, Model
 
-from .episodes import Episodes, EvaluationReport, Evaluator, hold_out, to_table
+from .episodes import ARABIC, ENGLISH, Episodes, EvaluationReport, Evaluator, hold_out, to_table
 
 METHODS = ("classify", "prototypical", "dummy-prototypes")
 NETWORKS = ("ds-resnet", "bcresnet", "ds-cnn-s", "ds-cnn-m", "ds-cnn-l")
@@ -115,7 +113,6 @@ class KeywordsConfig(Config):
         return self.method != "classify"
 
 
-ARABIC, ENGLISH = "arabic_speech_commands", "speech_commands_v0.02_test"
 HELD_WORDS, HELD_SPEAKERS = 8, 6  # of Ghandoura et al.'s 24 words and 24 speakers
 
 
@@ -395,6 +392,13 @@ class EpisodeOrder:
                 f"shots or queries."
             )
 
+    @classmethod
+    def of(cls, config: KeywordsConfig, recordings: Recordings) -> EpisodeOrder:
+        """Episodes of a configuration, with about as many clips in an epoch as the data has."""
+        unknown = config.method == "dummy-prototypes"
+        order = cls(recordings, config.num_classes, config.shots, config.queries, unknown, 1, config.seed)
+        return replace(order, count=max(1, len(recordings) // order.size))
+
     @property
     def size(self) -> int:
         return self.num_classes * (self.shots + self.queries * (1 + self.unknown))
@@ -521,144 +525,94 @@ PROTOCOLS = (("same", 1), ("same", 5), ("other", 1), ("other", 5))  # speakers, 
 NUM_CLASSES = 5
 
 
-class KeywordsExperiment(Experiment[KeywordsConfig]):
-    """Training of an embedding. `run` does all of it; a notebook can call the steps.
+def protocols(config: KeywordsConfig, clips: ClipDataset) -> dict[tuple[str, int], Episodes | DataError]:
+    """Test episodes of each of PROTOCOLS, or the error if the clips don't suffice."""
+    found: dict[tuple[str, int], Episodes | DataError] = {}
+    for speakers, shots in PROTOCOLS:
+        num_classes, queries = min(NUM_CLASSES, len(clips.class_names) - 1), min(5, 10 - shots)
+        try:
+            found[speakers, shots] = Episodes(clips, num_classes, shots, queries, None, speakers, config.episodes)
+        except DataError as problem:
+            found[speakers, shots] = problem
+    return found
+
+
+def load_keywords(config: KeywordsConfig, clips: TaskData | None = None) -> Training:
+    """Load the training of an embedding; its `task` is the clips. `clips`: to train on and to test with (default: those
+    of `config.task`)."""
+    clips = clips or load_task(config)
+    recordings = Recordings.load(clips.train, FRONT_END.rate, SECONDS)
+    if config.reversed:
+        recordings = recordings.with_reversed()
+    network = make_network(config)
+    embedding, trainable = tuple(network.parameters), trainable_part(network, config.part)
+    loss = add_head(network, config, recordings.words)
+    network.freeze(*embedding)
+    if not config.frozen:
+        network.unfreeze(*trainable)
+    weights = network.initialize(config.seed)
+    if config.start:
+        weights |= read_start(config.start, embedding)
+    model = Model(network, weights, config.device, config.seed)
+    episodes, labels = None, recordings.labels
+    batch_size = min(config.batch_size, len(recordings))
+    steps = -(-len(recordings) // batch_size)
+    if config.episodic:
+        episodes = EpisodeOrder.of(config, recordings)
+        labels, batch_size, steps = np.tile(episodes.labels, episodes.count), episodes.size, episodes.count
+    steps = max(1, config.epochs * steps)
+    rate = CosineDecay(config.learning_rate, steps, warmup_steps=min(100, steps // 10))
+    batchnorm = "moving" if config.frozen or config.part != "all" else "batch"
+    model.compile(AdamW(rate, weight_decay=config.weight_decay), batchnorm=batchnorm, loss=loss)
+    embedder = make_embedder(config, model.weights)
+    source = ClipSource(
+        recordings, lambda sound: embedder.examples(FRONT_END(sound)), network.input_shape,
+        *augmentations(config, embedder.bands_first), episodes,
+    )  # fmt: skip
+    data = clips.to_dict()
+    untested = [
+        f"  not tested with {shots} clips by the {speakers} speaker(s): {problem}"
+        for (speakers, shots), problem in protocols(config, clips.test).items()
+        if isinstance(problem, DataError)
+    ]
+    return Training(
+        config=config, model=model, train=(source, labels), test=None, epochs=config.epochs, batch_size=batch_size,
+        finish=_finish, data=data, sources=[data["description"], *skipped_lines(clips.skipped), *untested],
+        settings={"shuffle": episodes is None}, task=clips,
+    )  # fmt: skip
+
+
+def evaluate_embedding(training: Training, learners: Sequence[Learner] | None = None) -> list[EvaluationReport]:
+    """Evaluate learners in the episodes of PROTOCOLS that the test clips suffice for.
 
     Arguments:
-    - `config`: settings of the run.
-    - `data`: clips to train on and to test with.
+    - `training`: by `load_keywords`; its model's current weights are tested.
+    - `learners`: default nearest mean by both distances, and dummy prototypes if the embedder has them.
     """
+    clips, embedder = training.task, make_embedder(training.config, training.model.weights)
+    if learners is None:
+        learners = list[Learner]([NearestMean("euclidean"), NearestMean("cosine")])
+        if embedder.dummies:
+            trained = clips.train[0]
+            learners.append(select_dummy_temperature(embedder, trained, load_features(trained, FRONT_END, SECONDS)))
+    evaluator = Evaluator(embedder, load_features(clips.test, FRONT_END, SECONDS))
+    tests = [each for each in protocols(training.config, clips.test).values() if isinstance(each, Episodes)]
+    return [evaluator.run(learner, episodes) for learner in learners for episodes in tests]
 
-    kind, command, config_type = "keywords", COMMAND, KeywordsConfig
-    same: ClassVar = {"data": ("origin", "words", "train", "test")}
 
-    def __init__(self, config: KeywordsConfig, data: TaskData) -> None:
-        self.config, self.data = config, data
-        recordings = Recordings.load(data.train, FRONT_END.rate, SECONDS)
-        self.recordings = recordings.with_reversed() if config.reversed else recordings
-        network = make_network(config)
-        embedding = tuple(network.parameters)
-        trainable = trainable_part(network, config.part)
-        loss = add_head(network, config, self.recordings.words)
-        network.freeze(*embedding)
-        if not config.frozen:
-            network.unfreeze(*trainable)
-        weights = network.initialize(config.seed)
-        if config.start:
-            weights |= read_start(config.start, embedding)
-        self.model = Model(network, weights, config.device, config.seed)
-        steps = max(1, config.epochs * self.steps)
-        rate = CosineDecay(config.learning_rate, steps, warmup_steps=min(100, steps // 10))
-        batchnorm = "moving" if config.frozen or config.part != "all" else "batch"
-        self.model.compile(AdamW(rate, weight_decay=config.weight_decay), batchnorm=batchnorm, loss=loss)
+def _finish(training: Training, run: Run, seconds: float) -> tuple[dict[str, Any], str]:
+    metadata = {"config": json.dumps(training.config.to_dict()), "data": training.data["description"]}
+    atomic.write_bytes(run.folder / WEIGHTS, safetensors.to_bytes(training.model.weights, metadata))
+    reports = evaluate_embedding(training)
+    figures.plot_learning_curves(run.history(), run.folder / "curves.png")
+    results = {
+        "reports": [report.to_dict() for report in reports], "seconds": seconds, "epochs": training.epochs,
+        "memory": training.memory(),
+    }  # fmt: skip
+    return results, to_table(reports) if reports else ""
 
-    @classmethod
-    def load(cls, config: KeywordsConfig) -> KeywordsExperiment:
-        return cls(config, load_task(config))
 
-    @cached_property
-    def episodes(self) -> EpisodeOrder | None:
-        """Episodes of an epoch, with about as many clips as the data; None for the method "classify"."""
-        c = self.config
-        if not c.episodic:
-            return None
-        unknown = c.method == "dummy-prototypes"
-        size = c.num_classes * (c.shots + c.queries * (1 + unknown))
-        count = max(1, len(self.recordings) // size)
-        return EpisodeOrder(self.recordings, c.num_classes, c.shots, c.queries, unknown, count, c.seed)
-
-    @property
-    def batch_size(self) -> int:
-        return self.episodes.size if self.episodes else min(self.config.batch_size, len(self.recordings))
-
-    @property
-    def steps(self) -> int:
-        """Number of updates in an epoch."""
-        return self.episodes.count if self.episodes else -(-len(self.recordings) // self.batch_size)
-
-    @cached_property
-    def phases(self) -> Phases:
-        """Memory plans of the training."""
-        count = self.episodes.count * self.episodes.size if self.episodes else len(self.recordings)
-        return self.model.phases(self.batch_size, examples=(count,))
-
-    @property
-    def embedder(self) -> Embedder:
-        """An embedder with the model's current weights."""
-        return make_embedder(self.config, self.model.weights)
-
-    def train_source(self) -> tuple[ClipSource, np.ndarray]:
-        """Training examples and their labels."""
-        shape, embedder = self.model.network.input_shape, self.embedder
-
-        def examples(clips: np.ndarray) -> np.ndarray:
-            return embedder.examples(FRONT_END(clips))
-
-        augmented = augmentations(self.config, embedder.bands_first)
-        labels = np.tile(self.episodes.labels, self.episodes.count) if self.episodes else self.recordings.labels
-        return ClipSource(self.recordings, examples, shape, *augmented, self.episodes), labels
-
-    def origins(self) -> dict:
-        return {"data": self.data.to_dict()}
-
-    def sources(self) -> list[str]:
-        untested = [
-            f"  not tested with {shots} clips by the {speakers} speaker(s): {problem}"
-            for (speakers, shots), problem in self._tests.items()
-            if isinstance(problem, DataError)
-        ]
-        return [self.data.to_dict()["description"], *skipped_lines(self.data.skipped), *untested]
-
-    def fit(self, callbacks: Sequence[Callback]) -> None:
-        x, labels = self.train_source()
-        self.model.fit(
-            x, labels, self.batch_size, self.config.epochs, shuffle=self.episodes is None, callbacks=callbacks,
-            verbose=0,
-        )  # fmt: skip
-
-    @cached_property
-    def _tests(self) -> dict[tuple[str, int], Episodes | DataError]:
-        """Episodes of each of PROTOCOLS, or the error if the test clips don't suffice."""
-        num_classes = min(NUM_CLASSES, len(self.data.test.class_names) - 1)
-        tests: dict[tuple[str, int], Episodes | DataError] = {}
-        for speakers, shots in PROTOCOLS:
-            try:
-                tests[speakers, shots] = Episodes(
-                    self.data.test, num_classes, shots, min(5, 10 - shots), None, speakers, self.config.episodes
-                )
-            except DataError as problem:
-                tests[speakers, shots] = problem
-        return tests
-
-    def test(self, learners: Sequence[Learner] | None = None) -> list[EvaluationReport]:
-        """Evaluate learners in the episodes of PROTOCOLS that the test clips suffice for.
-
-        `learners`: default nearest mean by both distances, and dummy prototypes if the embedder has them.
-        """
-        if learners is None:
-            learners = list[Learner]([NearestMean("euclidean"), NearestMean("cosine")])
-            if self.embedder.dummies:
-                clips = self.data.train[0]
-                learners.append(
-                    select_dummy_temperature(self.embedder, clips, load_features(clips, FRONT_END, SECONDS))
-                )
-        evaluator = Evaluator(self.embedder, load_features(self.data.test, FRONT_END, SECONDS))
-        tests = [episodes for episodes in self._tests.values() if isinstance(episodes, Episodes)]
-        return [evaluator.run(learner, episodes) for learner in learners for episodes in tests]
-
-    def finish(self, run: Run, seconds: float, log: Log) -> dict:
-        metadata = {"config": json.dumps(self.config.to_dict()), "data": self.data.to_dict()["description"]}
-        atomic.write_bytes(run.folder / WEIGHTS, safetensors.to_bytes(self.model.weights, metadata))
-        reports = self.test()
-        results = {
-            "reports": [report.to_dict() for report in reports], "seconds": seconds, "epochs": self.config.epochs,
-            "memory": self.memory(),
-        }  # fmt: skip
-        figures.plot_learning_curves(run.history(), run.folder / "curves.png")
-        run.finish(results)
-        if reports:
-            log(to_table(reports))
-        return results
+KeywordsExperiment = Experiment("keywords", KeywordsConfig, load_keywords, command=COMMAND)
 
 
 IN_DATA = Path("weights") / "bcresnet1_speech_commands.npz"  # under the data folder

@@ -20,6 +20,7 @@ from edgelearn.keywords.learners import Embedder, Learner
 from edgelearn.lab.runs.tables import render, table
 from edgelearn.statistics import Interval, interval
 
+ARABIC, ENGLISH = "arabic_speech_commands", "speech_commands_v0.02_test"  # names of data sets
 _WORDS, _SPEAKERS = 30, 31  # keep these random streams of a seed apart from others
 
 
