@@ -2,7 +2,7 @@
 
 A format has two parts: a function that reads a file into a `ForeignGraph`, and a table of handlers (see `forms`).
 
->>> HANDLERS = forms({"Relu": ReLU, "Add": operators.add})
+>>> HANDLERS = forms({"Relu": "ReLU", "Add": "add"})
 >>> translate(read_graph(path), HANDLERS).model_file()
 
 Operands are a `Value` for what the network computes and a NumPy array for what is constant. The functions of

@@ -1,14 +1,15 @@
 """How formats write operators: a table of names for each format.
 
-What an operator means stands once for all formats, in `operators`: a function of a builder, of operands, and of
-settings, which are keyword arguments. A format's table says what it calls the operator, which operand each input is,
-and what it calls the settings; an op of the engine that computes each value by itself needs no function.
+What an operator means stands once for all formats, in `operators` and `shapes`: a function of a builder, of operands,
+and of settings, which are keyword arguments. An op of the engine that computes each value by itself needs no function.
+A format's table says what it calls an operator, which operand each input is, and what it calls the settings.
 
 >>> HANDLERS = forms(
 ...     {
-...         "Conv": (operators.conv, "x kernel:OIHW bias"),
-...         "LeakyRelu": (LeakyReLU, {"negative_slope": "alpha=0.01"}),
-...         "Mish": Mish,
+...         "Conv": "conv x kernel:OIHW bias",
+...         "LeakyRelu": ("LeakyReLU", {"negative_slope": "alpha=0.01"}),
+...         "Max": "maximum *",
+...         "Mish": "Mish",
 ...     },
 ...     strides="strides", dilation="dilations", groups="group", channels=1,
 ... )
@@ -22,17 +23,18 @@ import inspect
 from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from math import isclose
 from typing import Any
 
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
+from edgelearn.ops import Op
 
+from . import operators, shapes
 from .builder import Builder, Operand, Value
 from .canonical import Operator
-from .operators import activation
 
 
 def known(x: Any, what: str) -> np.ndarray:
@@ -121,15 +123,17 @@ class Form:
     """How a format writes an operator; it is the operator's handler.
 
     Arguments:
+    - `name`: of its meaning.
     - `meaning`: a function of a builder and the arguments, or the class of an op that computes each value by itself.
     - `inputs`: the argument that each input is, in the file's order; "kernel:OHWI" is a kernel with its axes in this
-      order, "*values" all inputs that are left.
+      order, "*values" all inputs that are left; "*" alone are any number of inputs, which are joined two by two.
     - `names`: for other arguments, the attribute's name ("alpha"; "alpha=0.01" with what stands for one that is left
       out; "stride_h stride_w" for a pair), a function of the operator and of the operand x, or a value. An attribute
       itself may be restricted by an `Only`.
     - `after`: a function of the builder, the operator and its result, such as for the activation in which it ends.
     """
 
+    name: str
     meaning: Callable[..., Any]
     inputs: tuple[str, ...]
     names: Mapping[str, Any]
@@ -146,6 +150,8 @@ class Form:
         for name, spec in self.names.items():
             if isinstance(spec, Only):
                 spec.check(op, name)
+        if self.inputs == ("*",):
+            return reduce(lambda x, y: self.apply(b, op, {"x": x, "y": y}), inputs)
         found = self.apply(b, op, self.operands(b, inputs))
         return self.after(b, op, found) if self.after else found
 
@@ -179,7 +185,7 @@ class Form:
                 given[name] = read(value, name, op, image)
         if isinstance(self.meaning, type):
             x = given.pop("x")
-            return activation(b, x, self.meaning(**given))
+            return operators.activation(b, x, self.meaning(**given))
         return self.meaning(b, **given)
 
     def attributes(self, **settings: Any) -> dict[str, Any]:
@@ -198,8 +204,9 @@ def forms(
     """Make a format's handlers, by its names of operators.
 
     Arguments:
-    - `table`: by name, what the operator means: the class of an op, a function, or a tuple of that, a text with the
-      inputs (default: the operands in order) and a dictionary of names (default none), as of Form.
+    - `table`: by name, what the operator means: the name of a function of `operators` or `shapes`, or of an op's class,
+      with the operands in the file's order if that is another ("split axis x"). A tuple of that and a dictionary has
+      other names of settings; a function, a text of operands and a dictionary are an operator of the format alone.
     - `after`: as of Form, for all operators (default none).
     - `form`: class of the handlers (default Form).
     - `names`: as of Form, for all operators that have such an argument.
@@ -207,28 +214,32 @@ def forms(
     made = {}
     for kind, entry in table.items():
         meaning, *rest = entry if isinstance(entry, tuple) else (entry,)
-        inputs = next((part for part in rest if isinstance(part, str)), None)
-        own = next((part for part in rest if isinstance(part, dict)), {})
-        if inputs is None:
-            inputs = "x" if isinstance(meaning, type) else " ".join(_operands(meaning))
-        made[kind] = form(meaning, tuple(inputs.split()), {**names, **own}, after)
+        own = rest.pop() if rest and isinstance(rest[-1], dict) else {}
+        name, *inputs = meaning.split() if isinstance(meaning, str) else [meaning.__name__, *"".join(rest).split()]
+        if isinstance(meaning, str):
+            meaning = vars(operators).get(name) or vars(shapes).get(name) or Op.registry[name]
+        made[kind] = form(name, meaning, tuple(inputs or _operands(meaning)), {**names, **own}, after)
     return made
 
 
 def _operands(meaning: Callable[..., Any]) -> list[str]:
+    """The operands of a function in order; all others are settings."""
+    if isinstance(meaning, type):
+        return ["x"]
     found = inspect.signature(meaning).parameters
     names = [name for name, p in found.items() if name != "b" and p.kind == p.POSITIONAL_OR_KEYWORD]
     return ["*" * found[name].annotation.startswith("Sequence[Operand]") + name for name in names]
 
 
-def kinds_of(handlers: Mapping[str, Any]) -> dict[Callable[..., Any], str]:
-    """A format's names of operators by their meaning; of several names the first."""
-    return {form.meaning: kind for kind, form in reversed(list(handlers.items())) if isinstance(form, Form)}
+def kinds_of(handlers: Mapping[str, Any]) -> dict[str, str]:
+    """A format's names of operators by what they mean, such as {"conv": "Conv", "LeakyReLU": "LeakyRelu"}; of several
+    names the first."""
+    return {form.name: kind for kind, form in reversed(list(handlers.items())) if isinstance(form, Form)}
 
 
 def attribute(op: Operator, spec: Any, image: Operand | None = None) -> Any:
     """A setting of an operator, as a Form names it; None if it is left out."""
-    if callable(spec):
+    if callable(spec) and not isinstance(spec, type):
         return spec(op, image)
     if not isinstance(spec, str):
         return spec

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from math import isclose, prod
 from typing import Any
 
@@ -102,6 +102,9 @@ def clip(b: Builder, x: Operand, low: float | None = None, high: float | None = 
     return activation(b, x, Clip(low, high))
 
 
+relu6 = partial(clip, low=0, high=6)
+
+
 def hard_sigmoid(b: Builder, x: Operand, *, slope: float = 1 / 6, shift: float = 0.5) -> Any:
     """min(max(slope * x + shift, 0), 1)"""
     return activation(b, x, HardSigmoid(1 / 6 if isclose(slope, 1 / 6, rel_tol=1e-6) else slope, shift))
@@ -187,17 +190,9 @@ def minimum(b: Builder, x: Operand, y: Operand) -> Operand:
     return _extreme(b, Minimum(), np.minimum, x, y)
 
 
-def all_of(b: Builder, values: Sequence[Operand], *, function: Callable[..., Operand]) -> Operand:
-    """A function of two operands, of any number of them."""
-    found, *others = values
-    for other in others:
-        found = function(b, found, other)
-    return found
-
-
 def average(b: Builder, values: Sequence[Operand]) -> Operand:
     """The mean of several values."""
-    return scale(b, all_of(b, values, function=add), 1 / len(values))
+    return scale(b, reduce(partial(add, b), values), 1 / len(values))
 
 
 def squared_difference(b: Builder, x: Operand, y: Operand) -> Operand:
@@ -219,10 +214,9 @@ def compare(b: Builder, x: Operand, y: Operand, *, kind: str) -> Operand:
     return found if kind in ("greater", "less", "not_equal") else scale(b, found, -1.0, 1.0)
 
 
-COMPARISONS = {
-    kind: partial(compare, kind=kind)
-    for kind in ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
-}
+equal, not_equal = partial(compare, kind="equal"), partial(compare, kind="not_equal")
+greater, greater_equal = partial(compare, kind="greater"), partial(compare, kind="greater_equal")
+less, less_equal = partial(compare, kind="less"), partial(compare, kind="less_equal")
 
 
 def as_type(b: Builder, x: Operand, *, dtype: str) -> Operand:
@@ -703,10 +697,10 @@ def global_pool(
     b: Builder, x: Value, *, kind: type[Reduction] = Mean, keepdims: bool = False, channels: int = -1
 ) -> Operand:
     """The mean or the maximum of each channel."""
-    return reduce(b, x, [axis for axis in range(1, x.rank) if axis != x.axis(channels)], kind=kind, keepdims=keepdims)
+    return reduced(b, x, [axis for axis in range(1, x.rank) if axis != x.axis(channels)], kind=kind, keepdims=keepdims)
 
 
-def reduce(b: Builder, x: Operand, axes: Sequence[int] | None = None, *, kind: type[Reduction] = Mean,
+def reduced(b: Builder, x: Operand, axes: Sequence[int] | None = None, *, kind: type[Reduction] = Mean,
            keepdims: bool = False) -> Operand:  # fmt: skip
     """The mean, the sum or the maximum over some of the file's axes.
 
@@ -732,7 +726,8 @@ def reduce(b: Builder, x: Operand, axes: Sequence[int] | None = None, *, kind: t
     return x if keepdims else x.squeezed(tuple(reduced))
 
 
-mean, total, largest = partial(reduce, kind=Mean), partial(reduce, kind=Sum), partial(reduce, kind=Max)
+mean, total, largest = (partial(reduced, kind=kind) for kind in (Mean, Sum, Max))
+global_average_pool, global_max_pool = partial(global_pool, kind=Mean), partial(global_pool, kind=Max)
 
 
 def pad(
@@ -803,6 +798,9 @@ def resize_between(b: Builder, x: Value, size: Sequence[int], *, mode: str, alig
     coordinates = "align_corners" if align_corners else "half_pixel" if half_pixel else "asymmetric"
     rounding = "round_prefer_ceil" if align_corners or half_pixel else "floor"
     return resize(b, x, size, mode=mode, coordinates=coordinates, rounding=rounding)
+
+
+resize_bilinear, resize_nearest = (partial(resize_between, mode=mode) for mode in ("bilinear", "nearest"))
 
 
 def transposed_conv_to(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +14,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.graph import Network
-from edgelearn.ops import (
-    ELU,
-    GELU,
-    SELU,
-    Abs,
-    Exp,
-    HardSwish,
-    LeakyReLU,
-    Log,
-    Max,
-    Mean,
-    Mish,
-    Op,
-    ReLU,
-    Rsqrt,
-    Sigmoid,
-    SiLU,
-    Softplus,
-    Softsign,
-    Sqrt,
-    Square,
-    Sum,
-    Tanh,
-)
+from edgelearn.ops import LeakyReLU, Max, Mean, Op, Sum
 from edgelearn.ops.pooling import Reduction
 from edgelearn.ops.window import Pair
 
@@ -54,10 +30,10 @@ from .keras_structure import Call, Slot, Structure
 from .safetensors import ModelFile
 
 Array = np.ndarray  # a constant
-ACTIVATIONS: dict[str, type[Op]] = {
-    "elu": ELU, "exponential": Exp, "gelu": GELU, "hard_silu": HardSwish, "hard_swish": HardSwish,
-    "mish": Mish, "selu": SELU, "sigmoid": Sigmoid, "silu": SiLU, "softplus": Softplus,
-    "softsign": Softsign, "swish": SiLU, "tanh": Tanh,
+ACTIVATIONS = {
+    "elu": "ELU", "exponential": "Exp", "gelu": "GELU", "hard_silu": "HardSwish", "hard_swish": "HardSwish",
+    "mish": "Mish", "selu": "SELU", "sigmoid": "Sigmoid", "silu": "SiLU", "softplus": "Softplus",
+    "softsign": "Softsign", "swish": "SiLU", "tanh": "Tanh",
 }  # fmt: skip
 
 
@@ -87,7 +63,7 @@ def _activation(b: Builder, op: Operator, x: Operand, name: Any, config: dict[st
     if name == "hard_sigmoid":
         return operators.hard_sigmoid(b, x, slope=1 / 6 if op.version >= 3 else 0.2)
     if isinstance(name, str) and name in ACTIVATIONS:
-        return operators.activation(b, x, ACTIVATIONS[name]())
+        return operators.activation(b, x, Op.registry[ACTIVATIONS[name]]())
     raise UnsupportedError(f"Activation {name!r:.100}.", f"One of relu, softmax, {', '.join(ACTIVATIONS)}.")
 
 
@@ -105,7 +81,7 @@ class _Layer(Form):
         flags = [name.partition("?") for name in self.inputs]
         left_out = [name for name, _, flag in flags if flag and not a.get(flag, True)]
         names = tuple(name for name, _, _ in flags if name not in left_out)
-        return dict.fromkeys(left_out) | Form(self.meaning, names, self.names).operands(b, inputs)
+        return dict.fromkeys(left_out) | Form(self.name, self.meaning, names, self.names).operands(b, inputs)
 
 
 class _Function(Form):
@@ -215,72 +191,65 @@ def _upsampled(op: Operator, x: Any) -> list[int]:
     return [n * factor for n, factor in zip(x.shape[first : first + 2], factors, strict=True)]
 
 
-def _all(function: Callable[..., Any]) -> tuple[Any, ...]:
-    return partial(operators.all_of, function=function), "*values"
-
-
 _WHOLE = "Resizing to a height and a width."
 _POOLS = {
-    "AveragePooling": operators.average_pool,
-    "GlobalAveragePooling": operators.global_pool,
-    "GlobalMaxPooling": partial(operators.global_pool, kind=Max),
-    "MaxPooling": operators.max_pool,
-    "Conv": (operators.conv, "x kernel:HWIO bias", {"groups": "groups=1"}),
-    "DepthwiseConv": (operators.depthwise, "x kernel:HWIO bias"),
+    "AveragePooling": "average_pool",
+    "GlobalAveragePooling": "global_average_pool",
+    "GlobalMaxPooling": "global_max_pool",
+    "MaxPooling": "max_pool",
+    "Conv": ("conv x kernel:HWIO bias", {"groups": "groups=1"}),
+    "DepthwiseConv": "depthwise x kernel:HWIO bias",
     "SeparableConv": (separable_conv, "x depth:HWIO point:HWIO bias"),
-    "SpatialDropout": operators.dropout,
-    "Cropping": (operators.pad, "x", {"sides": _sides("cropping", -1)}),
-    "ZeroPadding": (operators.pad, "x", {"sides": _sides("padding", 1)}),
+    "SpatialDropout": "dropout",
+    "Cropping": ("pad x", {"sides": _sides("cropping", -1)}),
+    "ZeroPadding": ("pad x", {"sides": _sides("padding", 1)}),
 }
 _NORM = "x gamma?scale beta?center"
-_BATCHNORM = (operators.batchnorm, f"{_NORM} mean variance", {"channels": _axis})
+_BATCHNORM = (f"batchnorm {_NORM} mean variance", {"channels": _axis})
 _LAYERS = forms(
     {
         **{f"{kind}{axes}D": entry for kind, entry in _POOLS.items() for axes in (1, 2)},
-        "Activation": operators.identity,
-        "Add": _all(operators.add),
-        "Average": operators.average,
+        "Activation": "identity",
+        "Add": "add *",
+        "Average": "average",
         "BatchNormalization": _BATCHNORM,
         "BatchNormalizationV1": _BATCHNORM,
-        "Concatenate": shapes.concatenate,
-        "Conv2DTranspose": (operators.transposed_conv, "x kernel:HWOI bias"),
-        "Dense": (operators.dense, "x kernel:IO bias"),
-        "Dropout": (operators.dropout, {"channels": None}),
-        "ELU": (ELU, {"alpha": "alpha=1.0"}),
-        "Embedding": (shapes.gather, "indices x", {"axis": 0, "mask_zero": Only(False, "mask_zero=False.")}),
+        "Concatenate": "concatenate",
+        "Conv2DTranspose": "transposed_conv x kernel:HWOI bias",
+        "Dense": "dense x kernel:IO bias",
+        "Dropout": ("dropout", {"channels": None}),
+        "ELU": ("ELU", {"alpha": "alpha=1.0"}),
+        "Embedding": ("gather indices x", {"axis": 0, "mask_zero": Only(False, "mask_zero=False.")}),
         "Flatten": flatten,
-        "Identity": operators.identity,
+        "Identity": "identity",
         "GroupNormalization": (
-            operators.group_normalization, _NORM, {"groups": "groups=32", "channels": "axis"}
+            f"group_normalization {_NORM}", {"groups": "groups=32", "channels": "axis"}
         ),
-        "LayerNormalization": (operators.layer_normalization, _NORM, {"axes": "axis=-1"}),
-        "LayerScale": operators.multiply,
-        "LeakyReLU": (
-            LeakyReLU,
+        "LayerNormalization": (f"layer_normalization {_NORM}", {"axes": "axis=-1"}),
+        "LayerScale": "multiply",
+        "LeakyReLU": ("LeakyReLU",
             {"negative_slope": lambda op, x: op.attributes.get("negative_slope", op.attributes.get("alpha", 0.3))},
         ),
-        "Maximum": _all(operators.maximum),
-        "Minimum": _all(operators.minimum),
-        "Multiply": _all(operators.multiply),
+        "Maximum": "maximum *",
+        "Minimum": "minimum *",
+        "Multiply": "multiply *",
         "Normalization": (normalization, "x *arrays", {"mean": "mean", "variance": "variance", "axis": "axis"}),
-        "PReLU": operators.prelu,
-        "Permute": (shapes.transpose, "x", {"order": lambda op, x: (0, *op.attributes["dims"])}),
+        "PReLU": "prelu",
+        "Permute": ("transpose x", {"order": lambda op, x: (0, *op.attributes["dims"])}),
         "ReLU": (relu, {"highest": "max_value", "slope": "negative_slope", "threshold": "threshold"}),
         "Rescaling": (rescaling, {"scale": "scale", "offset": "offset"}),
-        "Reshape": (shapes.reshape, "x", {"shape": lambda op, x: (x.shape[0], *op.attributes["target_shape"])}),
-        "Resizing": (
-            operators.resize, "x",
+        "Reshape": ("reshape x", {"shape": lambda op, x: (x.shape[0], *op.attributes["target_shape"])}),
+        "Resizing": ("resize x",
             {"size": "height width", "mode": lambda op, x: op.attributes.get("interpolation", "bilinear"),
              "crop_to_aspect_ratio": Only(False, _WHOLE), "pad_to_aspect_ratio": Only(False, _WHOLE)},
         ),
-        "Softmax": (operators.softmax, {"axis": _axis}),
-        "Subtract": _all(operators.subtract),
-        "UnitNormalization": (operators.unit_length, {"axis": _axis}),
-        "UpSampling2D": (
-            operators.resize, "x",
+        "Softmax": ("softmax", {"axis": _axis}),
+        "Subtract": "subtract *",
+        "UnitNormalization": ("unit_length", {"axis": _axis}),
+        "UpSampling2D": ("resize x",
             {"size": _upsampled, "mode": lambda op, x: op.attributes.get("interpolation", "nearest")},
         ),
-        "training only": operators.identity,
+        "training only": "identity",
     },
     form=_Layer, after=_activated, channels=_channels, strides="strides", dilation="dilation_rate", padding="padding",
     size="pool_size=2", output_padding="output_padding", axis="axis", keepdims="keepdims", rate="rate",
@@ -293,7 +262,7 @@ def reduction(
 ) -> Operand:
     if axes is None:
         raise UnsupportedError("It reduces the batch.", "Axes of an example.")
-    return operators.reduce(b, x, axes, kind=kind, keepdims=keepdims)
+    return operators.reduced(b, x, axes, kind=kind, keepdims=keepdims)
 
 
 def reshape(b: Builder, x: Operand, shape: Any) -> Operand:
@@ -319,28 +288,27 @@ def split(b: Builder, x: Operand, parts: Any, axis: int = 0) -> tuple[Operand, .
     return shapes.split(b, x, sizes, axis=axis)
 
 
-_SOFTMAX, _LOG_SOFTMAX = (operators.softmax, "x axis"), (operators.log_softmax, "x axis")
+_SOFTMAX, _LOG_SOFTMAX = "softmax x axis", "log_softmax x axis"
 _FUNCTIONS = {
-    "Absolute": Abs, "Add": operators.add, "BroadcastTo": broadcast_to, "Clip": operators.clip,
-    "Concatenate": concatenate, "Divide": operators.divide, "Elu": ELU, "Exp": Exp, "ExpandDims": shapes.unsqueeze,
-    "Gelu": (GELU, "x approximate", {"approximate": "approximate=True"}), "HardSigmoid": operators.hard_sigmoid,
-    "HardSilu": HardSwish, "LeakyRelu": (LeakyReLU, "x negative_slope", {"negative_slope": "negative_slope=0.2"}),
-    "Log": Log, "LogSoftmax": _LOG_SOFTMAX, "Matmul": operators.matmul, "Max": partial(reduction, kind=Max),
-    "Maximum": operators.maximum, "Mean": partial(reduction, kind=Mean), "Minimum": operators.minimum,
-    "Multiply": operators.multiply, "Negative": operators.negative, "Pad": (operators.pad, "x sides mode value"),
-    "Power": operators.power, "Relu": ReLU, "Relu6": partial(operators.clip, low=0, high=6), "Reshape": reshape,
-    "Rsqrt": Rsqrt, "Selu": SELU, "Sigmoid": Sigmoid, "Silu": SiLU, "Softmax": _SOFTMAX, "Softplus": Softplus,
-    "Split": split, "Sqrt": Sqrt, "Square": Square, "Squeeze": shapes.squeeze, "Subtract": operators.subtract,
-    "Sum": partial(reduction, kind=Sum), "Tanh": Tanh, "Transpose": shapes.transpose, "TrueDivide": operators.divide,
-    "Where": operators.where,
-    **{kind.title().replace("_", ""): operators.COMPARISONS[kind]
-       for kind in ("equal", "greater", "greater_equal", "less", "less_equal")},
+    "Absolute": "Abs", "Add": "add", "BroadcastTo": broadcast_to, "Clip": "clip",
+    "Concatenate": concatenate, "Divide": "divide", "Elu": "ELU", "Exp": "Exp", "ExpandDims": "unsqueeze",
+    "Gelu": ("GELU x approximate", {"approximate": "approximate=True"}), "HardSigmoid": "hard_sigmoid",
+    "HardSilu": "HardSwish", "LeakyRelu": ("LeakyReLU x negative_slope", {"negative_slope": "negative_slope=0.2"}),
+    "Log": "Log", "LogSoftmax": _LOG_SOFTMAX, "Matmul": "matmul", "Max": (reduction, {"kind": Max}),
+    "Maximum": "maximum", "Mean": (reduction, {"kind": Mean}), "Minimum": "minimum",
+    "Multiply": "multiply", "Negative": "negative", "Pad": "pad x sides mode value",
+    "Power": "power", "Relu": "ReLU", "Relu6": "relu6", "Reshape": reshape,
+    "Rsqrt": "Rsqrt", "Selu": "SELU", "Sigmoid": "Sigmoid", "Silu": "SiLU", "Softmax": _SOFTMAX, "Softplus": "Softplus",
+    "Split": split, "Sqrt": "Sqrt", "Square": "Square", "Squeeze": "squeeze", "Subtract": "subtract",
+    "Sum": (reduction, {"kind": Sum}), "Tanh": "Tanh", "Transpose": "transpose", "TrueDivide": "divide",
+    "Where": "where",
+    "Equal": "equal", "Greater": "greater", "GreaterEqual": "greater_equal", "Less": "less", "LessEqual": "less_equal",
 }  # fmt: skip
 _TENSORFLOW = {
-    "__operators__.add": operators.add, "math.add": operators.add, "math.multiply": operators.multiply,
-    "math.subtract": operators.subtract, "math.truediv": operators.divide, "math.divide": operators.divide,
-    "nn.relu": ReLU, "nn.relu6": partial(operators.clip, low=0, high=6), "nn.silu": SiLU, "nn.softmax": _SOFTMAX,
-    "math.sigmoid": Sigmoid, "math.tanh": Tanh, "concat": concatenate,
+    "__operators__.add": "add", "math.add": "add", "math.multiply": "multiply",
+    "math.subtract": "subtract", "math.truediv": "divide", "math.divide": "divide",
+    "nn.relu": "ReLU", "nn.relu6": "relu6", "nn.silu": "SiLU", "nn.softmax": _SOFTMAX,
+    "math.sigmoid": "Sigmoid", "math.tanh": "Tanh", "concat": concatenate,
 }  # fmt: skip
 HANDLERS: dict[str, Form] = {
     **_LAYERS,

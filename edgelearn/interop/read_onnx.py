@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from math import isclose, prod, sqrt
 from pathlib import Path
 from typing import Any
@@ -18,32 +17,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import (
-    ELU,
-    GELU,
-    SELU,
-    Abs,
-    Exp,
-    HardSwish,
-    LeakyReLU,
-    Log,
-    LogSoftmax,
-    Max,
-    Mean,
-    Mish,
-    Op,
-    Reciprocal,
-    ReLU,
-    Sigmoid,
-    SiLU,
-    Softmax,
-    Softplus,
-    Softsign,
-    Sqrt,
-    Square,
-    Sum,
-    Tanh,
-)
+from edgelearn.ops import Abs, LogSoftmax, Max, Mean, Op, Softmax, Sqrt, Square, Sum
 from edgelearn.ops.pooling import Reduction
 
 from . import operators, shapes
@@ -121,7 +95,7 @@ def reduced(
     if axes or not kept:
         if not axes and isinstance(x, Value) and x.batch_axis is not None:
             axes = range(len(x.shape)) if x.batch > 1 else None
-        x = operators.reduce(b, x, axes or None, kind=kind, keepdims=keepdims)
+        x = operators.reduced(b, x, axes or None, kind=kind, keepdims=keepdims)
     return operators.activation(b, x, after) if after else x
 
 
@@ -254,120 +228,111 @@ class _Form(Form):
         return given
 
 
-def _all(function: Callable[..., Any]) -> tuple[Any, ...]:
-    return partial(operators.all_of, function=function), "*values"
-
-
 HANDLERS = forms(
     {
-        "Abs": Abs,
-        "Add": operators.add,
-        "And": operators.multiply,
-        "AveragePool": operators.average_pool,
-        "BatchNormalization": (
-            operators.batchnorm,
+        "Abs": "Abs",
+        "Add": "add",
+        "And": "multiply",
+        "AveragePool": "average_pool",
+        "BatchNormalization": ("batchnorm",
             {"training_mode": Only(0, "An export for inference; edgelearn trains it all the same."),
              "spatial": Only(1, "Statistics of channels.", "Statistics of each pixel (spatial=0).")},
         ),
-        "Cast": operators.as_type,
-        "Ceil": partial(shapes.folded, function=np.ceil),
-        "Clip": (operators.clip, {"low": "min", "high": "max"}),
-        "Concat": (shapes.concatenate, {"axis": "axis=1"}),
+        "Cast": "as_type",
+        "Ceil": "ceil",
+        "Clip": ("clip", {"low": "min", "high": "max"}),
+        "Concat": ("concatenate", {"axis": "axis=1"}),
         "Constant": constant,
         "ConstantOfShape": (
-            shapes.fill, "shape", {"value": lambda op, x: np.ravel(op.attributes.get("value", np.float32(0)))[:1]}
+            "fill shape", {"value": lambda op, x: np.ravel(op.attributes.get("value", np.float32(0)))[:1]}
         ),
-        "Conv": (operators.conv, "x kernel:OIHW bias", {"groups": "group=1"}),
-        "ConvTranspose": (
-            operators.transposed_conv, "x kernel:IOHW bias",
+        "Conv": ("conv x kernel:OIHW bias", {"groups": "group=1"}),
+        "ConvTranspose": ("transposed_conv x kernel:IOHW bias",
             {"groups": "group=1", "output_padding": "output_padding=0",
              "padding": _transposed_padding},
         ),
-        "DepthToSpace": (
-            shapes.depth_to_space, {"pixels_first": lambda op, x: op.attributes.get("mode", "DCR") == "DCR"}
+        "DepthToSpace": ("depth_to_space", {"pixels_first": lambda op, x: op.attributes.get("mode", "DCR") == "DCR"}
         ),
         "DequantizeLinear": dequantize,
-        "Div": operators.divide,
-        "Dropout": operators.identity,
-        "Elu": (ELU, {"alpha": "alpha=1.0"}),
-        "Equal": operators.COMPARISONS["equal"],
-        "Exp": Exp,
-        "Expand": shapes.expand,
+        "Div": "divide",
+        "Dropout": "identity",
+        "Elu": ("ELU", {"alpha": "alpha=1.0"}),
+        "Equal": "equal",
+        "Exp": "Exp",
+        "Expand": "expand",
         "Flatten": flatten,
-        "Floor": partial(shapes.folded, function=np.floor),
-        "Gather": shapes.gather,
-        "Gelu": (GELU, {"approximate": lambda op, x: op.attributes.get("approximate") == "tanh"}),
+        "Floor": "floor",
+        "Gather": "gather",
+        "Gelu": ("GELU", {"approximate": lambda op, x: op.attributes.get("approximate") == "tanh"}),
         "Gemm": (gemm, {"alpha": "alpha", "beta": "beta"}),
-        "GlobalAveragePool": operators.global_pool,
-        "GlobalMaxPool": partial(operators.global_pool, kind=Max),
+        "GlobalAveragePool": "global_average_pool",
+        "GlobalMaxPool": "global_max_pool",
         "GroupNormalization": (group_normalization, {"groups": "num_groups"}),
-        "Greater": operators.COMPARISONS["greater"],
-        "GreaterOrEqual": operators.COMPARISONS["greater_equal"],
-        "HardSigmoid": (operators.hard_sigmoid, {"slope": "alpha=0.2", "shift": "beta=0.5"}),
-        "HardSwish": HardSwish,
-        "Identity": operators.identity,
+        "Greater": "greater",
+        "GreaterOrEqual": "greater_equal",
+        "HardSigmoid": ("hard_sigmoid", {"slope": "alpha=0.2", "shift": "beta=0.5"}),
+        "HardSwish": "HardSwish",
+        "Identity": "identity",
         "ImageScaler": (image_scaler, {"scale": "scale", "bias": "bias"}),
-        "InstanceNormalization": operators.group_normalization,
-        "LayerNormalization": (
-            operators.layer_normalization,
+        "InstanceNormalization": "group_normalization",
+        "LayerNormalization": ("layer_normalization",
             {"axes": lambda op, x: range(x.axis(op.attributes.get("axis", -1)), x.rank)},
         ),
-        "LRN": (
-            operators.local_response,
+        "LRN": ("local_response",
             {"size": "size", "alpha": "alpha=1e-4", "beta": "beta=0.75", "bias": "bias=1.0", "average": True},
         ),
-        "Less": operators.COMPARISONS["less"],
-        "LessOrEqual": operators.COMPARISONS["less_equal"],
-        "LeakyRelu": (LeakyReLU, {"negative_slope": "alpha=0.01"}),
-        "Log": Log,
-        "LogSoftmax": partial(softmax, op=LogSoftmax()),
-        "LpNormalization": (operators.unit_length, {"p": Only(2, "p=2.")}),
-        "MatMul": operators.matmul,
-        "Max": _all(operators.maximum),
-        "MaxPool": operators.max_pool,
-        "Min": _all(operators.minimum),
-        "Mish": Mish,
-        "Mul": operators.multiply,
+        "Less": "less",
+        "LessOrEqual": "less_equal",
+        "LeakyRelu": ("LeakyReLU", {"negative_slope": "alpha=0.01"}),
+        "Log": "Log",
+        "LogSoftmax": (softmax, {"op": LogSoftmax()}),
+        "LpNormalization": ("unit_length", {"p": Only(2, "p=2.")}),
+        "MatMul": "matmul",
+        "Max": "maximum *",
+        "MaxPool": "max_pool",
+        "Min": "minimum *",
+        "Mish": "Mish",
+        "Mul": "multiply",
         "Not": logical_not,
-        "Neg": operators.negative,
-        "Or": operators.maximum,
-        "PRelu": operators.prelu,
+        "Neg": "negative",
+        "Or": "maximum",
+        "PRelu": "prelu",
         "Pad": (pad, {"mode": "mode"}),
-        "Pow": operators.power,
+        "Pow": "power",
         "QuantizeLinear": quantize,
-        "Range": shapes.arange,
-        "Reciprocal": Reciprocal,
-        "ReduceL1": partial(reduced, kind=Sum, before=Abs()),
-        "ReduceL2": partial(reduced, kind=Sum, before=Square(), after=Sqrt()),
-        "ReduceMax": partial(reduced, kind=Max),
-        "ReduceMean": partial(reduced, kind=Mean),
+        "Range": "arange",
+        "Reciprocal": "Reciprocal",
+        "ReduceL1": (reduced, {"kind": Sum, "before": Abs()}),
+        "ReduceL2": (reduced, {"kind": Sum, "before": Square(), "after": Sqrt()}),
+        "ReduceMax": (reduced, {"kind": Max}),
+        "ReduceMean": (reduced, {"kind": Mean}),
         "ReduceMin": smallest,
-        "ReduceSum": partial(reduced, kind=Sum),
-        "ReduceSumSquare": partial(reduced, kind=Sum, before=Square()),
-        "Relu": ReLU,
+        "ReduceSum": (reduced, {"kind": Sum}),
+        "ReduceSumSquare": (reduced, {"kind": Sum, "before": Square()}),
+        "Relu": "ReLU",
         "Reshape": (reshape, {"shape": "shape"}),
         "Resize": resize,
         "Selu": (
-            SELU, {"alpha": Only(1.6732632, "The default numbers."), "gamma": Only(1.0507010, "The default numbers.")}
+            "SELU", {"alpha": Only(1.6732632, "The default numbers."), "gamma": Only(1.0507010, "The default numbers.")}
         ),
         "Shape": shape_of,
-        "Sigmoid": Sigmoid,
+        "Sigmoid": "Sigmoid",
         "Slice": slices,
-        "Softmax": partial(softmax, op=Softmax()),
-        "Softplus": Softplus,
-        "Softsign": Softsign,
-        "SpaceToDepth": shapes.space_to_depth,
+        "Softmax": (softmax, {"op": Softmax()}),
+        "Softplus": "Softplus",
+        "Softsign": "Softsign",
+        "SpaceToDepth": "space_to_depth",
         "Split": (split, {"sizes": "split"}),
-        "Sqrt": Sqrt,
-        "Squeeze": shapes.squeeze,
-        "Sub": operators.subtract,
-        "Sum": _all(operators.add),
-        "Swish": (SiLU, {"alpha": Only(1, "x * sigmoid(x).")}),
-        "Tanh": Tanh,
-        "Transpose": (shapes.transpose, {"order": "perm"}),
-        "Unsqueeze": shapes.unsqueeze,
+        "Sqrt": "Sqrt",
+        "Squeeze": "squeeze",
+        "Sub": "subtract",
+        "Sum": "add *",
+        "Swish": ("SiLU", {"alpha": Only(1, "x * sigmoid(x).")}),
+        "Tanh": "Tanh",
+        "Transpose": ("transpose", {"order": "perm"}),
+        "Unsqueeze": "unsqueeze",
         "Upsample": resize,
-        "Where": operators.where,
+        "Where": "where",
     },
     form=_Form, channels=1, strides="strides=1", dilation="dilations", padding=_padding, size=_window, axis="axis",
     axes="axes", keepdims="keepdims=1", kept="noop_with_empty_axes", epsilon="epsilon=1e-5", momentum="momentum=0.9",

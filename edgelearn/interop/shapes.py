@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -269,6 +270,9 @@ def arange(b: Builder, start: Array, limit: Array, step: Array) -> Operand:
 def folded(b: Builder, x: Array, others: Sequence[Operand] = (), *, function: Callable[..., Any]) -> Operand:
     """A function that files apply to constants alone."""
     return np.asarray(function(x))
+
+
+product, ceil, floor = (partial(folded, function=function) for function in (np.prod, np.ceil, np.floor))
 
 
 def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operand:

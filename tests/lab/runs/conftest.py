@@ -1,6 +1,8 @@
+import errno
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,22 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def store(tmp_path):
     return RunStore(tmp_path / "store")
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A block in which nothing can be written."""
+
+    def full(_descriptor, _data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    @contextmanager
+    def fill():
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            yield
+
+    return fill
 
 
 @pytest.fixture
