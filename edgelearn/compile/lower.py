@@ -8,434 +8,542 @@ nothing is stored, computed or allocated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from math import inf
 
 import numpy as np
 
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
-from edgelearn.graph.fuse import Stage
+from edgelearn.graph.fuse import Stage, fuse, trained_stages
 from edgelearn.graph.network import Network, Node
 from edgelearn.graph.rewrites import ancestors
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import (
     Add,
+    BatchNormalization,
     Conv2D,
-    Dense,
+    Emitter,
     Epilogue,
+    Flatten,
+    LinearOp,
     Loss,
+    Losses,
     Optimizer,
+    Reshape,
     Target,
     Traits,
     batchnorm,
-    emit,
     finish,
     quantize,
     quantized_convolution,
 )
-from edgelearn.ops.emit import Answers, Pieces, Sum
+from edgelearn.ops.emit import Answers, Control, Pieces, Sum, emit_channel_sums
 from edgelearn.ops.finish import emit_finite_check, emit_unscaled
-from edgelearn.ops.formats import QuantizedTensor, Stored, emit_prepared, is_integers, tensor_of
-from edgelearn.ops.losses import emit_count
+from edgelearn.ops.formats import KernelView, QuantizedTensor, Stored, emit_prepared, is_integers, tensor_of
+from edgelearn.ops.losses import emit_count, rows_of
 from edgelearn.ops.optimizers import AVERAGE, REFERENCE, Clipping, emit_average, emit_commit, emit_proximal
 from edgelearn.ops.quantize import WEIGHT_ROWS, Residual
-from edgelearn.ops.quantized import activation_of, family
+from edgelearn.ops.quantized import activation_of, family, supports
 from edgelearn.ops.target import emit_copy, emit_padded
-from edgelearn.ops.tensor import BLOCK, LINEAR, Tensor, pack
+from edgelearn.ops.tensor import BLOCK, LINEAR, Shape, Tensor, pack
 
-from . import storage
-from .lowering import Lowering, input_blocks, linear, norm, stored_as, targets_as
 from .memory import ActivationMemory, Invert, Mask, Recompute, Store
 from .plan import Kind, Plan, Program, ProgramKey
-from .rematerialisation import Rematerialisation
+from .precision import Emit, Precision, Representation
+from .rematerialisation import Rematerialisation, Rematerialiser
 from .request import Request
-from .storage import Storage
+from .storage import Storage, lifetimes, place
+
+HEADS = ("Softmax", "LogSoftmax", "Sigmoid")  # at an output; a loss computes it itself, more exactly
+LIKE = {"Softmax": ("Softmax", "LogSoftmax")}  # heads that a loss which names the first computes: names of ops
 
 
-def stages_behind(lowering: Lowering, stage: Stage, x: QuantizedTensor) -> list[Stage]:
-    """The stages that the kernel of `stage`, which multiplies the integers `x`, can compute too: the next one if it
-    adds another stored tensor, and the one behind that if it is an activation. Nothing else reads what is between."""
-    if lowering.trains or family(linear(stage)) is not quantized_convolution:
-        return []
-    after = lowering.stages.index(stage) + 1
-    if not quantized_convolution.adds_residuals(lowering.micro, x) or not _adds(lowering, stage, after):
-        return []
-    return lowering.stages[after : after + 1 + _activates(lowering, after + 1)]
+def head_of(network: Network, output: str, loss: Loss | None) -> list[Node]:
+    """The layers at an output that its loss leaves out: a head, and what reshapes it without changing its rows. Empty
+    if there is no head. Without a loss, a head of any kind at the very end: the layer below stays float32 in every
+    precision."""
+    nodes = _head(network, output, loss)
+    return nodes if nodes and nodes[0].shape[-1] == nodes[-1].shape[-1] else []
 
 
-def residual_of(lowering: Lowering, stage: Stage, behind: list[Stage]) -> Residual:
-    """The sum that the kernel of `stage` computes for the stages `behind` it. Their ranges come into use."""
-    (other,) = (name for name in behind[0].inputs if name != stage.output.name)
-    summand = lowering.values[other]
-    assert isinstance(summand, QuantizedTensor)
-    own = lowering.quantizers.known_range("activations", stage.output.name)
-    if len(behind) == 1:
-        return Residual(own, summand)
-    shape = summand.shape
-    activation = behind[1].op and activation_of(behind[1].op.op, [shape])
-    assert activation
-    return Residual(own, summand, lowering.quantizers.known_range("activations", behind[0].output.name), activation)
+def check_heads(network: Network, losses: Losses) -> None:
+    """Raises PlanError if a head is reshaped to other rows: a loss would take probabilities for logits."""
+    for output, loss in losses.by_output.items():
+        nodes = _head(network, output, loss)
+        if nodes and nodes[0].shape[-1] != nodes[-1].shape[-1]:
+            raise PlanError(
+                f"{type(loss).__name__} takes logits, but '{output}' reshapes probabilities of '{nodes[0].name}', "
+                f"{nodes[0].shape} to {nodes[-1].shape}: to train, put the {type(nodes[0].op).__name__} at the end, "
+                f"which the loss then takes as its own, or leave it out."
+            )
 
 
-def _adds(lowering: Lowering, stage: Stage, after: int) -> bool:
-    """True if stage number `after` adds the integers of another tensor to the output of `stage`, which it alone
-    reads."""
-    following = lowering.stages[after] if after < len(lowering.stages) else None
-    if following is None or following.op is None or not isinstance(following.op.op, Add):
-        return False
-    others = [name for name in following.inputs if name != stage.output.name]
-    if len(following.inputs) != 2 or len(others) != 1 or not _passes(lowering, stage):
-        return False
-    other = lowering.values.get(others[0])
-    same = isinstance(other, QuantizedTensor) and is_integers(other) and other.shape[1:] == stage.output.shape
-    return same and _is_known(lowering, following)
+def _head(network: Network, output: str, loss: Loss | None) -> list[Node]:
+    """The layers from a head to the output, empty if there is none."""
+    kinds = HEADS if loss is None else LIKE.get(loss.head, (loss.head,))
+    nodes = [network.nodes[output]]
+    while loss and isinstance(nodes[0].op, Flatten | Reshape) and nodes[0].inputs[0] in network.nodes:
+        nodes.insert(0, network.nodes[nodes[0].inputs[0]])
+    return nodes if type(nodes[0].op).__name__ in kinds else []
 
 
-def _activates(lowering: Lowering, after: int) -> bool:
-    """True if stage number `after` is an activation that alone reads the stage before it."""
-    following = lowering.stages[after] if after < len(lowering.stages) else None
-    before = lowering.stages[after - 1]
-    if following is None or following.op is None or following.inputs != (before.output.name,):
-        return False
-    is_activation = activation_of(following.op.op, [before.output.shape]) is not None
-    return is_activation and _passes(lowering, before) and _is_known(lowering, following)
+def input_blocks(network: Network) -> dict[str, int]:
+    """The channel block of each of the network's inputs: unpadded where only plain convolutions read it."""
+    blocks = {}
+    for name, shape in network.inputs.items():
+        plain = all(isinstance(n.op, Conv2D) and n.op.groups == 1 for n in network.consumers(name))
+        blocks[name] = shape[-1] if shape[-1] < BLOCK and plain else BLOCK
+    return blocks
 
 
-def _passes(lowering: Lowering, stage: Stage) -> bool:
-    """True if one layer alone reads the output of `stage`, whose range is known."""
-    return len(lowering.network.consumers(stage.output.name)) == 1 and _is_known(lowering, stage)
+def input_block(network: Network) -> int:
+    """The channel block of the only input."""
+    (block,) = input_blocks(network).values()
+    return block
 
 
-def _is_known(lowering: Lowering, stage: Stage) -> bool:
-    """True if the output of `stage` is stored as integers by a range that is known before it is computed."""
-    plain = {*lowering.network.outputs, *lowering.logits.values()}
-    name = stage.output.name
-    return name not in plain and lowering.quantizers.knows_range("activations", name)
+class StorageEmitter(Emitter):
+    """An emitter whose persistent tensors come from `storage`."""
+
+    def __init__(self, traits: Traits, storage: Storage) -> None:
+        super().__init__(traits)
+        self.storage, self.partials, self.table = storage, storage.partials, storage.table
+
+    def tensor(
+        self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = BLOCK, dtype: str = "float32"
+    ) -> Tensor:
+        if role is Role.TEMPORARY:
+            return super().tensor(name, shape, role, block, dtype)
+        return self.storage.tensor(f"{self.layer}/{name}", shape, role, block, self.layer, dtype=dtype)
 
 
-class ForwardPass:
-    """Emits stages in order, and leaves their outputs in `lowering.values`."""
+class Lowering:
+    """The lowering of one program: forward pass, losses, backward pass, update.
 
-    def __init__(self, lowering: Lowering) -> None:
-        self.lowering, self.micro, self.quantizers = lowering, lowering.micro, lowering.quantizers
-        self._computed: set[str] = set()  # stages that the kernel of an earlier one has computed
+    - `measure`, `prepare`, `micro`, `finish`: emitters of the program's lists.
+    - `n`, `first`, `trains`: examples of the micro-batch; gradients start anew; there is a backward pass.
+    - `losses`, `controls`: of the outputs, and the numbers that each shares with the host.
+    - `logits`: the layer that the loss of each output takes: the one below its head, or the output itself.
+    - `plain`: layers that stay float32 in every precision: outputs and logits.
+    - `stages`, `trained`: the fused network without heads that losses compute themselves, and the names of stages that
+      a gradient must reach. Stages below are frozen: they are folded in every program.
+    - `held`: the representation of its tensors.
+    - `values`, `before_norm`, `statistics`, `integer`: left by the forward pass: outputs by layer, inputs of BatchNorms
+      that use batch statistics and statistics by stage, and names of stages that multiply integers.
+    - `gradients`: of layers' outputs, by name. `unmasked`: names of those not yet multiplied by the derivative of an
+      activation, which the last reader's share will be.
+    """
 
-    def quantize_inputs(self) -> None:
-        """Round the network's inputs: each to integers if all its readers multiply them."""
-        lowering = self.lowering
-        for name, x in lowering.inputs.items():
-            lowering.at(name)
-            readers = [stage for stage in lowering.stages if name in stage.inputs]
-            integers = all(map(lowering.may_multiply_integers, readers))
-            units = self.micro.traits.matrix_unit and self.quantizers.stores("activations", name)
-            value = self.quantizers.input(name, x, integers)
-            if integers and units and isinstance(value, QuantizedTensor) and x.block < BLOCK:
+    def __init__(self, request: Request, storage: Storage, traits: Traits, key: ProgramKey) -> None:
+        self.request, self.network, self.storage = request, request.network, storage
+        self.n, self.first, self.trains = key.examples, key.first, key.kind is Kind.TRAIN
+        self.losses = Losses({}) if key.kind is Kind.PREDICT else request.losses
+        self.controls = {name: self._control(name) for name in self.losses.by_output}
+        losses, nodes = request.losses, self.network.nodes
+        ends = {name: head_of(self.network, name, losses.by_output.get(name)) for name in self.network.outputs}
+        self.logits = {name: head[0].inputs[0] if head else name for name, head in ends.items()}
+        self.plain = {*self.network.outputs, *self.logits.values()}
+        if self.trains:
+            check_heads(self.network, losses)
+        heads = self._unread([node for name in self.losses.by_output for node in reversed(ends[name])])
+        self.rounds = request.precision != Precision()
+        fused = fuse(self.network, sums=not self.rounds)  # else sums are rounded, too
+        parts = (tuple(node for node in stage.nodes if node.name not in heads) for stage in fused)
+        self.stages = [Stage(part) for part in parts if part]
+        self.trained = trained_stages(self.network, self.stages)
+        self.measure, self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(4))
+        self.micro.training = storage.control if self.trains else None
+        self.prepare.compute = self.micro.compute = request.compute
+        self.inputs = {
+            name: Tensor(x.buffer, (self.n, *self.network.inputs[name]), x.block) for name, x in storage.inputs.items()
+        }
+        measured = self.trains and not traits.gpu and request.optimizer is not None and request.optimizer.measures
+        self.held = Representation(
+            request.precision, request.compute, storage, self.prepare, self.micro, key.ranges, self.trains, self.first,
+            self.measure if measured else None,
+        )  # fmt: skip
+        self.rematerialiser = Rematerialiser(self.network, request.strategies, self.micro)
+        self.values: dict[str, Stored] = dict(self.inputs)
+        self.before_norm: dict[str, Stored] = {}
+        self.statistics: dict[str, batchnorm.Statistics] = {}
+        self.integer: set[str] = set()
+        self.gradients: dict[str, Stored] = {}
+        self.unmasked: set[str] = set()
+        self._stages = {stage.output.name: stage for stage in self.stages}
+        self._places = {node.name: place for place, stage in enumerate(self.stages) for node in stage.nodes}
+        logits = [self.logits[name] for name in self.losses.by_output]
+        self._reached = ancestors(logits, lambda name: nodes[name].inputs if name in nodes else ())
+
+    def _unread(self, nodes: list[Node]) -> set[str]:
+        """Names of those of `nodes`, each before the one that it reads, that none but them and no caller reads."""
+        found: set[str] = set()
+        outputs = {name for name in self.network.outputs if name not in self.losses.by_output}
+        for node in nodes:
+            if {reader.name for reader in self.network.consumers(node.name)} <= found and node.name not in outputs:
+                found.add(node.name)
+        return found
+
+    def _control(self, output: str) -> Control:
+        """The numbers of an output that has a loss, with targets for this size of micro-batch."""
+        control, shape = self.storage.controls[output], self.network.nodes[output].shape
+        rows = (1, self.n * rows_of(shape))
+        is_value = self.losses.by_output[output].target_dtype == "float32"
+        weights = Tensor(control.weights.buffer, rows) if control.weights else None
+        targets = Tensor(control.targets.buffer, (self.n, *shape) if is_value else rows)
+        return replace(control, targets=targets, weights=weights)
+
+    def program(self) -> Program:
+        """Emit everything."""
+        for name, x in self.inputs.items():
+            self._emit_input(name, x)
+        for stage in self.stages:
+            if stage.output.name not in self.values:  # else the kernel of an earlier one has computed it
+                self.at(stage.name)
+                self._forward(stage)
+        remat, micro, losses = self.rematerialiser, self.micro, self.losses
+        loss_at = len(micro.launches)
+        rematerialisation = Rematerialisation(loss_at, loss_at, {}, {}, {})
+        if losses.by_output:
+            answers = [self._loss(name, loss) for name, loss in losses.by_output.items()]
+            if self.trains:
+                if not self.gradients:
+                    outputs = ", ".join(f"'{name}'" for name in losses.by_output)
+                    raise PlanError(
+                        f"Nothing to train: the output {outputs} depends on no trained parameter. Unfreeze a layer "
+                        f"that leads to it."
+                    )
+                remat.start(self._tensors(), loss_at)
+                for stage in reversed(self.stages):
+                    if stage.name in self.trained and stage.output.name in self.gradients:
+                        self._backward(stage)
+                rematerialisation = remat.finish()
+                self._update()
+            self.at("loss")
+            weights = [losses.weight(name) for name in losses.by_output] if len(answers) > 1 else []
+            emit_count(micro, answers, self.storage.control, self.n, weights)
+        self.measure.emit_jobs()
+        self.prepare.emit_jobs()
+        outputs = {
+            name: self.values[self.logits[name] if name in losses.by_output else name] for name in self.network.outputs
+        }
+        floats = {name: y for name, y in outputs.items() if isinstance(y, Tensor)}
+        assert floats.keys() == outputs.keys()
+        return Program(
+            self.prepare.launches, micro.launches, self.finish.launches, self.inputs, floats, rematerialisation,
+            self.measure.launches,
+        )  # fmt: skip
+
+    def at(self, layer: str) -> None:
+        """Attribute what is emitted from here on to `layer`."""
+        self.measure.layer = self.prepare.layer = self.micro.layer = self.finish.layer = layer
+
+    # -- of stages -----------------------------------------------------------------------------------------------
+
+    def uses_batch(self, stage: Stage) -> bool:
+        """True if the stage's BatchNorm uses batch statistics. As in Keras, a frozen one uses the stored ones."""
+        if stage.norm is None or not self.trains or self.request.batchnorm != "batch":
+            return False
+        norm = stage.norm.name
+        return not self.network.trainable.isdisjoint({f"{norm}/gamma", f"{norm}/beta"})
+
+    def multiplies_integers(self, stage: Stage) -> bool:
+        """True if integer kernels compute the stage once its input is integers."""
+        op = stage.nodes[0].op
+        formats = (self.held.stores(kind, stage.name) for kind in ("weights", "gradients"))
+        return isinstance(op, LinearOp) and supports(op) and all(formats)
+
+    def dtype(self, stage: Stage) -> str:
+        """The dtype that the stage's kernels read and write."""
+        first = stage.nodes[0]
+        takes = first.op.takes_halves(*self.network.input_shapes(first.inputs))
+        return self.request.compute.stored if takes else "float32"
+
+    def shape(self, node: Node) -> Shape:
+        return (self.n, *node.shape)
+
+    def kernel(self, stage: Stage, view: KernelView | None = None) -> Stored:
+        """The kernel, rounded, as `view` of the one that is updated describes it (default: as it is)."""
+        return self.held.kernel(
+            stage.name, view or KernelView(self.master_kernel(stage)), stage.name in self.integer
+        )  # fmt: skip
+
+    def master_kernel(self, stage: Stage) -> Tensor:
+        """The kernel that is updated."""
+        return self.storage.parameter(f"{stage.name}/kernel")
+
+    def bias(self, stage: Stage) -> Tensor | None:
+        """The bias of the stage's linear op."""
+        name = f"{stage.name}/bias"
+        return self.storage.parameter(name) if name in self.network.parameters else None
+
+    def weights(self, node: Node) -> dict[str, Tensor]:
+        """All weights of a layer, by role."""
+        roles = node.op.weights(*self.network.input_shapes(node.inputs))
+        return {role: self.storage.parameter(f"{node.name}/{role}") for role in roles}
+
+    def gradient(self, layer: str, role: str) -> Tensor | None:
+        """The gradient of a weight; None if it isn't trained."""
+        return self.storage.gradients.get(f"{layer}/{role}")
+
+    def _tensors(self) -> dict[str, Stored]:
+        """The forward pass's values by layer. Layers of one stage share the value of the last."""
+        tensors = dict(self.values)
+        for stage in self.stages:
+            if stage.output.name in tensors:
+                tensors |= {node.name: tensors[stage.output.name] for node in stage.nodes}
+                if stage.op and stage.name in self.before_norm:
+                    tensors[stage.op.name] = self.before_norm[stage.name]
+        return tensors
+
+    # -- forward pass --------------------------------------------------------------------------------------------
+
+    def _emit_input(self, name: str, x: Tensor) -> None:
+        """Round an input of the network, to integers if all its readers multiply them. Matrix units and halves need it
+        in blocks of 16 channels."""
+        self.at(name)
+        readers = (stage for stage in self.stages if name in stage.inputs)
+        integers = self.held.stores("activations", name) and all(map(self.multiplies_integers, readers))
+        value, compute = self.held.rounded("activations", name, x, integers, is_input=True), self.request.compute
+        if isinstance(value, QuantizedTensor):
+            if integers and x.block < BLOCK and self.micro.traits.matrix_unit:
                 value = quantize.emit_padded_integers(self.micro, value)
-            lowering.values[name] = self._input(value)
+        elif compute.stores_halves or (compute.uses_units and value.block < BLOCK):
+            value = self._converted(value, compute.stored, "padded")
+        self.values[name] = value
 
-    def _input(self, x: Stored) -> Stored:
-        """An input as matrix units and halves need it: in blocks of 16 channels."""
-        compute = self.lowering.request.compute
-        if not isinstance(x, Tensor) or not (compute.stores_halves or (compute.uses_units and x.block < BLOCK)):
-            return x
-        return self._padded(x)
-
-    def _padded(self, x: Tensor) -> Tensor:
-        y = self.micro.tensor("padded", x.shape, dtype=self.lowering.request.compute.stored)
+    def _converted(self, x: Tensor, dtype: str, name: str) -> Tensor:
+        y = self.micro.tensor(name, x.shape, dtype=dtype)
         emit_padded(self.micro, x, y)
         return y
 
-    def emit(self, stage: Stage, quantized: bool) -> None:
-        """Emit a stage, and round its output if `quantized`."""
-        lowering = self.lowering
-        if stage.name in self._computed:
-            return
-        lowering.at(stage.name)
-        inputs = [lowering.values[name] for name in stage.inputs]
-        x = inputs[0]
-        if isinstance(x, QuantizedTensor) and is_integers(x) and lowering.may_multiply_integers(stage):
-            lowering.integer.add(stage.name)
-            if behind := stages_behind(lowering, stage, x):
-                lowering.values[behind[-1].output.name] = self._sum(stage, x, behind)
-                self._computed |= {each.name for each in behind}
-            else:
-                lowering.values[stage.output.name] = self._integers(stage, x, quantized)
-            return
-        if quantized and (y := self._of_integers(stage, inputs)):
-            lowering.values[stage.output.name] = y
-            return
-        with stored_as(self.micro, inputs, lowering.stored(stage)) as own:
-            if lowering.uses_batch(stage):
-                y = self._before_norm(stage, own[0]) if stage.is_linear else own[0]
-                lowering.values[stage.output.name] = self._normalize(stage, y, quantized)
-                return
-            out = self._output(stage)
-            if stage.is_linear:
-                self._linear(stage, own[0], out)
-            elif stage.op is None:
-                batchnorm.emit_normalize(self.micro, own[0], self._statistics(stage), Target(out), stage.activation)
-            elif isinstance(stage.op.op, Add) and stage.activation != LINEAR:
-                stage.op.op.emit_activated(self.micro, own[0], own[1], out, stage.activation)
-            else:
-                stage.op.op.emit_forward(self.micro, [*own, *lowering.weights(stage.op).values()], out)
-        lowering.values[stage.output.name] = self._finished(stage, out, quantized)
+    def _forward(self, stage: Stage) -> None:
+        """Emit a stage, and leave its output in `values`, rounded."""
+        inputs = [self.values[name] for name in stage.inputs]
+        x, out = inputs[0], stage.output.name
+        if isinstance(x, QuantizedTensor) and is_integers(x) and self.multiplies_integers(stage):
+            self.integer.add(stage.name)
+            self._multiply_integers(stage, x)
+        elif out not in self.plain and (y := self._of_integers(stage, inputs)):
+            self.values[out] = y
+        else:
+            with self.held.read_as(inputs, self.dtype(stage)) as own:
+                self.values[out] = self._of_floats(stage, own)
+
+    def _of_floats(self, stage: Stage, inputs: list[Tensor]) -> Stored:
+        """The output of a stage whose kernels read and write floats or halves."""
+        x, op = inputs[0], stage.op
+        if self.uses_batch(stage):
+            return self._normalize(stage, self._before_norm(stage, x) if stage.is_linear else x)
+        out = self.micro.tensor("output", self.shape(stage.output), dtype=self.dtype(stage))
+        if stage.is_linear:
+            self._multiply(stage, x, out)
+        elif op is None:
+            batchnorm.emit_normalize(self.micro, x, self._kept_statistics(stage), Target(out), stage.activation)
+        elif isinstance(op.op, Add) and stage.activation != LINEAR:
+            op.op.emit_activated(self.micro, x, inputs[1], out, stage.activation)
+        else:
+            op.op.emit_forward(self.micro, [*inputs, *self.weights(op).values()], out)
+        return self._rounded(stage, out)
 
     def _of_integers(self, stage: Stage, inputs: list[Stored]) -> Stored | None:
         """The output, in integers, of a sum or an activation of integers or of a selection among them; None for other
         stages."""
         integers = [x for x in inputs if isinstance(x, QuantizedTensor) and is_integers(x)]
-        name = stage.output.name
         if stage.op is None or len(integers) < len(inputs):
             return None
         if stage.op.op.selects_integers:
             (x,) = integers
-            shape = (self.lowering.n, *stage.output.shape)
-            y = replace(x, tensor=self.micro.tensor("encoded activations", shape, dtype="int8"))
+            y = replace(x, tensor=self.micro.tensor("encoded activations", self.shape(stage.output), dtype="int8"))
             stage.op.op.emit_forward(self.micro, [x.tensor], y.tensor)
             return y
-        if not self.quantizers.stores("activations", name):
-            return None
         activation = activation_of(stage.op.op, [x.shape for x in integers])
-        if activation is None:
+        if activation is None or not self.held.stores("activations", stage.output.name):
             return None
 
         def emit(target: Target) -> None:
             quantize.emit_integer_sum(self.micro, integers, target, activation)
 
-        return self.quantizers.write("activations", name, integers[0].shape, emit)
-
-    def _output(self, stage: Stage) -> Tensor:
-        return self.micro.tensor("output", (self.lowering.n, *stage.output.shape), dtype=self.lowering.stored(stage))
-
-    def _finished(self, stage: Stage, out: Tensor, quantized: bool) -> Stored:
-        """A stage's output as the rest of the network reads it: rounded, or in float32 if not `quantized`."""
-        dtype = self.lowering.request.compute.stored if quantized else "float32"
-        if out.dtype != dtype:
-            y = self.micro.tensor(f"output in {dtype}", out.shape, dtype=dtype)
-            emit_padded(self.micro, out, y)
-            return y
-        return self._rounded(stage, out) if quantized else out
+        return self.held.written("activations", stage.output.name, integers[0].shape, emit)
 
     def _rounded(self, stage: Stage, out: Tensor) -> Stored:
-        """A stage's output as the rest of the network reads it."""
+        """A stage's output as the rest of the network reads it: rounded, or in float32 if the loss or a caller does."""
+        name = stage.output.name
+        dtype = "float32" if name in self.plain else self.request.compute.stored
+        if out.dtype != dtype:
+            return self._converted(out, dtype, f"output in {dtype}")
+        if name in self.plain:
+            return out
         if stage.output.op.selects:
-            return self.quantizers.selected([self.lowering.values[name] for name in stage.inputs], out)
-        return self.quantizers.activation(stage.output.name, out)
+            return self.held.selected([self.values[name] for name in stage.inputs], out)
+        return self.held.rounded("activations", name, out)
 
-    # -- linear ops --------------------------------------------------------------------------------------------------
+    def _output(self, stage: Stage, emit: Emit, direct: bool) -> Stored:
+        """A stage's output, which `emit` writes to a target: rounded as it is written if `direct`, else afterwards."""
+        name, shape = stage.output.name, self.shape(stage.output)
+        if direct and name not in self.plain:
+            return self.held.written("activations", name, shape, emit, self.held.stores("activations", name))
+        out = self.micro.tensor("output", shape, dtype=self.dtype(stage))
+        emit(Target(out))
+        return self._rounded(stage, out)
 
-    def _linear(self, stage: Stage, x: Tensor, out: Tensor) -> None:
-        """A linear op on floats, with stored statistics if a BatchNorm follows."""
-        frozen = stage.name not in self.lowering.trained and not self.quantizers.rounds("weights", stage.name)
-        frozen, prepare = frozen and not self.lowering.request.compute.stores_halves, self.lowering.prepare
-        if frozen and stage.norm is not None:
+    # -- forward pass of linear ops ------------------------------------------------------------------------------
+
+    def _multiply(self, stage: Stage, x: Tensor, out: Tensor) -> None:
+        """A linear op on floats, with stored statistics if a BatchNorm follows: folded where both are frozen."""
+        frozen = stage.name not in self.trained and self.held.format("weights", stage.name) is None
+        if frozen and stage.norm is not None and not self.request.compute.stores_halves:
             kernel, bias = self._folded(stage)
-            kernel = emit_prepared(prepare, linear(stage).forward_view(prepare, x, kernel))
+            kernel = emit_prepared(self.prepare, linear(stage).forward_view(self.prepare, x, kernel))
             linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias, stage.activation))
             return
-        with stored_as(self.micro, [self._kernel(stage, x)], x.dtype) as (kernel,):
+        with self._forward_kernel(stage, x) as (kernel,):
             linear(stage).emit_linear(self.micro, x, kernel, out, self._epilogue(stage))
 
-    def _kernel(self, stage: Stage, x: Tensor) -> Stored:
+    def _forward_kernel(self, stage: Stage, x: Tensor) -> AbstractContextManager[list[Tensor]]:
         """The kernel as the stage's linear op reads it, given `x`."""
-        lowering = self.lowering
-        return lowering.kernel(stage, linear(stage).forward_view(lowering.prepare, x, lowering.master_kernel(stage)))
+        view = linear(stage).forward_view(self.prepare, x, self.master_kernel(stage))
+        return self.held.read_as([self.kernel(stage, view)], x.dtype)
 
     def _before_norm(self, stage: Stage, x: Tensor) -> Stored:
-        """A linear op on floats, whose output batch statistics normalize."""
-        y = self.micro.tensor("before BatchNorm", (self.lowering.n, *stage.nodes[0].shape), dtype=x.dtype)
-        epilogue = Epilogue(None, self.lowering.bias(stage))
-        with stored_as(self.micro, [self._kernel(stage, x)], x.dtype) as (kernel,):
-            linear(stage).emit_linear(self.micro, x, kernel, y, epilogue)
-        return self.quantizers.norm_input(stage.name, y)
-
-    def _integers(self, stage: Stage, x: QuantizedTensor, quantized: bool) -> Stored:
-        """The output of a stage whose linear op multiplies integers."""
-        op, name, kernel = linear(stage), stage.output.name, self.lowering.kernel(stage)
-
-        def emit(target: Target, epilogue: Epilogue) -> None:
-            family(op).emit_forward(self.micro, op, x, kernel, target, epilogue)
-
-        if self.lowering.uses_batch(stage):
-            return self._normalize(stage, self._integers_before_norm(stage, emit), quantized)
-        epilogue = self._epilogue(stage)
-        if quantized and self.quantizers.stores("activations", name):
-            shape = (self.lowering.n, *stage.output.shape)
-            return self.quantizers.write("activations", name, shape, lambda target: emit(target, epilogue))
-        out = self._output(stage)
-        emit(Target(out), epilogue)
-        return self._rounded(stage, out) if quantized else out
-
-    def _sum(self, stage: Stage, x: QuantizedTensor, behind: list[Stage]) -> Stored:
-        """The output of the stages `behind` a stage that multiplies integers, all computed by its kernel."""
-        op, kernel, epilogue = linear(stage), self.lowering.kernel(stage), self._epilogue(stage)
-        assert isinstance(op, Conv2D | Dense) and isinstance(kernel, QuantizedTensor)
-        added, output = residual_of(self.lowering, stage, behind), behind[-1].output
+        """The output of a linear op on floats, which batch statistics normalize."""
+        epilogue = Epilogue(None, self.bias(stage))
 
         def emit(target: Target) -> None:
-            quantized_convolution.emit_forward(self.micro, op, x, kernel, target, epilogue, added)
+            with self._forward_kernel(stage, x) as (kernel,):
+                linear(stage).emit_linear(self.micro, x, kernel, target.tensor, epilogue)
 
-        return self.quantizers.write("activations", output.name, (self.lowering.n, *output.shape), emit)
+        return self._norm_input(stage, emit, False, x.dtype)
 
-    def _integers_before_norm(self, stage: Stage, emit: Callable[..., None]) -> Stored:
-        shape, epilogue = (self.lowering.n, *stage.nodes[0].shape), Epilogue(None, self.lowering.bias(stage))
-        if self.quantizers.stores("norm_inputs", stage.name):
-            return self.quantizers.write("norm_inputs", stage.name, shape, lambda target: emit(target, epilogue))
-        y = self.micro.tensor("before BatchNorm", shape)
-        emit(Target(y), epilogue)
-        return self.quantizers.norm_input(stage.name, y)
+    def _norm_input(self, stage: Stage, emit: Emit, direct: bool, dtype: str = "float32") -> Stored:
+        shape = self.shape(stage.nodes[0])
+        return self.held.result("norm_inputs", stage.name, shape, emit, "before BatchNorm", direct, dtype=dtype)
+
+    def _multiply_integers(self, stage: Stage, x: QuantizedTensor) -> None:
+        """A linear op on integers, and the sums after it that its kernel can compute."""
+        op, kernel, held, after = linear(stage), self.kernel(stage), self.held, self._stages_after(stage, x)
+
+        def emit(target: Target, epilogue: Epilogue, *added: Residual) -> None:
+            family(op).emit_forward(self.micro, op, x, kernel, target, epilogue, *added)
+
+        if self.uses_batch(stage):
+            epilogue = Epilogue(None, self.bias(stage))
+            direct = held.stores("norm_inputs", stage.name)
+            y = self._normalize(stage, self._norm_input(stage, lambda target: emit(target, epilogue), direct))
+        else:
+            epilogue, added = self._epilogue(stage), [self._residual(stage, after)] if after else []
+            direct = held.stores("activations", (after or [stage])[-1].output.name)
+            y = self._output((after or [stage])[-1], lambda target: emit(target, epilogue, *added), direct)
+        self.values |= dict.fromkeys((each.output.name for each in (stage, *after)), y)
+
+    def _stages_after(self, stage: Stage, x: QuantizedTensor) -> list[Stage]:
+        """The stages that the kernel of `stage`, which multiplies the integers `x`, can compute, too, in a program
+        without a backward pass: the next one if it adds another stored tensor, and the one after that if it is an
+        activation. Nothing else reads what is between."""
+        found: list[Stage] = []
+        convolves = family(linear(stage)) is quantized_convolution
+        if self.trains or not convolves or not quantized_convolution.adds_residuals(self.micro, x):
+            return found
+        start = self.stages.index(stage) + 1
+        for follows, after in zip((self._adds, self._activates), self.stages[start : start + 2], strict=False):
+            before = (found or [stage])[-1].output
+            alone = len(self.network.consumers(before.name)) == 1 and self._knows_range(before)
+            if not alone or after.op is None or not follows(before, after) or not self._knows_range(after.output):
+                break
+            found.append(after)
+        return found
+
+    def _adds(self, before: Node, after: Stage) -> bool:
+        """True if a stage adds the integers of another tensor to `before`."""
+        others = [self.values.get(name) for name in after.inputs if name != before.name]
+        if not isinstance(after.nodes[0].op, Add) or len(after.inputs) != 2 or len(others) != 1:
+            return False
+        (x,) = others
+        return isinstance(x, QuantizedTensor) and is_integers(x) and x.shape[1:] == before.shape
+
+    def _activates(self, before: Node, after: Stage) -> bool:
+        """True if a stage is an activation of `before`."""
+        return after.inputs == (before.name,) and activation_of(after.nodes[0].op, [before.shape]) is not None
+
+    def _knows_range(self, node: Node) -> bool:
+        """True if a layer's output is stored as integers by a range that is known before it is computed."""
+        held, kind = self.held, "activations"
+        ranged = held.stores(kind, node.name) and held.quantizes(kind, node.name)
+        return node.name not in self.plain and ranged and held.is_static(kind)
+
+    def _residual(self, stage: Stage, after: list[Stage]) -> Residual:
+        """The sum that the kernel of `stage` computes for the stages `after` it. Their ranges come into use."""
+        (other,) = (self.values[name] for name in after[0].inputs if name != stage.output.name)
+        own = self.held.known_range("activations", stage.output.name)
+        assert isinstance(other, QuantizedTensor)
+        if len(after) == 1:
+            return Residual(own, other)
+        activation = activation_of(after[1].nodes[0].op, [other.shape])
+        assert activation
+        return Residual(own, other, self.held.known_range("activations", after[0].output.name), activation)
 
     def _epilogue(self, stage: Stage) -> Epilogue:
         """Bias or stored statistics, and the activation."""
         if stage.norm is None:
-            return Epilogue(None, self.lowering.bias(stage), stage.activation)
-        s = self._statistics(stage)
+            return Epilogue(None, self.bias(stage), stage.activation)
+        s = self._kept_statistics(stage)
         return Epilogue(s.scale, s.shift, stage.activation)
 
     def _folded(self, stage: Stage) -> tuple[Tensor, Tensor]:
-        """A frozen linear op and the frozen BatchNorm behind it as one kernel and one bias."""
-        shape = self.lowering.network.parameters[f"{stage.name}/kernel"].weight.packed_shape
-        constant = self.lowering.storage.constant
-        fold = partial(_fold, self.lowering.network, stage)
+        """A frozen linear op and the frozen BatchNorm after it as one kernel and one bias."""
+        (node, op), shape = norm(stage), self.network.parameters[f"{stage.name}/kernel"].weight.packed_shape
+
+        def fold(weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+            w = {role: weights[f"{node.name}/{role}"].astype(np.float64) for role in op.weights(node.shape)}
+            scale = w["gamma"] / np.sqrt(w["moving_variance"] + op.epsilon)
+            kernel = weights[f"{stage.name}/kernel"].astype(np.float64).reshape(shape)
+            bias = weights.get(f"{stage.name}/bias", np.float64(0.0))
+            return kernel * scale, w["beta"] + (bias - w["moving_mean"]) * scale
+
+        constant = self.storage.constant
         return (
             constant(f"{stage.name}/folded kernel", shape, lambda w: pack(fold(w)[0])),
             constant(f"{stage.name}/folded bias", shape[-1:], lambda w: pack(fold(w)[1])),
         )
 
-    # -- BatchNorm ---------------------------------------------------------------------------------------------------
+    # -- forward pass of BatchNorm -------------------------------------------------------------------------------
 
-    def _statistics(self, stage: Stage) -> batchnorm.Statistics:
+    def _kept_statistics(self, stage: Stage) -> batchnorm.Statistics:
         """The stored statistics of the stage's BatchNorm, with the linear op's bias."""
         node, op = norm(stage)
-        bias = self.lowering.bias(stage) if stage.is_linear else None
-        s = batchnorm.emit_kept_statistics(self.lowering.prepare, op, self.lowering.weights(node), bias)
-        self.lowering.statistics[stage.name] = s
+        bias = self.bias(stage) if stage.is_linear else None
+        s = batchnorm.emit_kept_statistics(self.prepare, op, self.weights(node), bias)
+        self.statistics[stage.name] = s
         return s
 
-    def _normalize(self, stage: Stage, y: Stored, quantized: bool) -> Stored:
+    def _normalize(self, stage: Stage, y: Stored) -> Stored:
         """The output of a stage whose BatchNorm normalizes `y` with the micro-batch's statistics."""
-        (node, op), name = norm(stage), stage.output.name
-        storage, statistics = self.lowering.storage, self.lowering.statistics
-        moving = {role: storage.moving(f"{node.name}/{role}") for role in ("moving_mean", "moving_variance")}
-        weights = self.lowering.weights(node) | moving
-        self.lowering.before_norm[stage.name] = y
+        (node, op), statistics = norm(stage), self.statistics
+        moving = {role: self.storage.moving(f"{node.name}/{role}") for role in ("moving_mean", "moving_variance")}
+        weights = self.weights(node) | moving
+        self.before_norm[stage.name] = y
 
         def emit(target: Target) -> None:
-            activation = stage.activation
             if stage.name in statistics:  # a replay
-                batchnorm.emit_normalize(self.micro, y, statistics[stage.name], target, activation)
+                batchnorm.emit_normalize(self.micro, y, statistics[stage.name], target, stage.activation)
             else:
-                statistics[stage.name] = batchnorm.emit_batch(self.micro, op, y, weights, target, activation)
+                statistics[stage.name] = batchnorm.emit_batch(self.micro, op, y, weights, target, stage.activation)
 
-        if quantized and self.quantizers.quantizes("activations", name):
-            shape, integers = (self.lowering.n, *stage.output.shape), self.quantizers.stores("activations", name)
-            return self.quantizers.write("activations", name, shape, emit, integers)
-        out = self._output(stage)
-        emit(Target(out))
-        return self._finished(stage, out, quantized)
+        return self._output(stage, emit, self.held.quantizes("activations", stage.output.name))
 
-
-def _fold(network: Network, stage: Stage, weights: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """A kernel and a bias, in float64, that do what a linear op and its BatchNorm do."""
-    node, op = norm(stage)
-    w = {role: weights[f"{node.name}/{role}"].astype(np.float64) for role in op.weights(node.shape)}
-    scale = w["gamma"] / np.sqrt(w["moving_variance"] + op.epsilon)
-    kernel = weights[f"{stage.name}/kernel"].astype(np.float64)
-    kernel = kernel.reshape(network.parameters[f"{stage.name}/kernel"].weight.packed_shape)
-    bias = weights.get(f"{stage.name}/bias", np.float64(0.0))
-    return kernel * scale, w["beta"] + (bias - w["moving_mean"]) * scale
-
-
-def emit_parameter_gradients(
-    lowering: Lowering, stage: Stage, x: Stored, dy: Stored, statistics: batchnorm.Statistics | None
-) -> None:
-    """Emit the gradients of a stage's kernel and bias from its input and output gradient.
-
-    With stored `statistics`, `dy` is the gradient behind scale and shift: those of kernel, bias, gamma and beta follow
-    from the sums of its products (see kernels/finish.cl).
-    """
-    dkernel, dbias = (lowering.gradient(stage.name, role) for role in ("kernel", "bias"))
-    if statistics is None:
-        for part in filter(None, _emit_sums(lowering, stage, x, dy, dkernel, dbias)[::-1]):
-            finish.emit_sum(lowering.finish, part)
-        return
-    dgamma, dbeta = (lowering.gradient(norm(stage)[0].name, role) for role in ("gamma", "beta"))
-    kernel_total, dy_total = dkernel, dbeta
-    if dgamma and not dkernel:
-        kernel_total = gradient_workspace(lowering, stage, "kernel gradient for gamma", lowering.master_kernel(stage))
-    if (dgamma or dbias) and not dbeta:
-        dy_total = gradient_workspace(lowering, stage, "sum of gradients", statistics.scale)
-    kernel_sum, dy_sum = _emit_sums(lowering, stage, x, dy, kernel_total, dy_total)
-    if dy_sum:
-        finish.emit_sum(lowering.finish, dy_sum)
-    if kernel_sum:
-        kernel = lowering.kernel(stage) if dgamma else None
-        products = finish.emit_kernel_sum(lowering.finish, kernel_sum, statistics, kernel)
-        if dgamma and products and dy_total:
-            finish.emit_gamma(lowering.finish, products, statistics, lowering.bias(stage), dy_total, dgamma)
-    if dbias and dy_total:
-        finish.emit_bias(lowering.finish, dy_total, statistics, dbias)
-
-
-def gradient_workspace(lowering: Lowering, stage: Stage, name: str, like: Tensor) -> Tensor:
-    """Memory for a gradient of no trained parameter, from which that of another one is computed."""
-    return lowering.storage.tensor(f"{stage.name}/{name}", like.shape, Role.GRADIENT)
-
-
-def _emit_sums(
-    lowering: Lowering, stage: Stage, x: Stored, dy: Stored, kernel_total: Tensor | None, dy_total: Tensor | None
-) -> tuple[Sum | None, Sum | None]:
-    """Add the products of x and dy to `kernel_total`, and dy to `dy_total`, where these are given; the sums that are to
-    be completed."""
-    op, micro, add = linear(stage), lowering.micro, not lowering.first
-    if isinstance(dy, QuantizedTensor):
-        if kernel_total:
-            return family(op).emit_backward_weights(micro, op, x, dy, kernel_total, dy_total, add)
-        return None, quantize.emit_integer_channel_sums(micro, dy, dy_total, add) if dy_total else None
-    if kernel_total:
-        assert isinstance(x, Tensor)
-        return op.emit_backward_weights(micro, x, dy, kernel_total, dy_total, add)
-    return None, emit.emit_channel_sums(micro, dy, dy_total, add) if dy_total else None
-
-
-class BackwardPass:
-    """Emits the loss, then the trained stages in reverse order. `gradients`: of layers' outputs, by name. `unmasked`:
-    names of those not yet multiplied by the derivative of an activation, which the last reader's share will be."""
-
-    def __init__(self, lowering: Lowering) -> None:
-        self.lowering, self.micro, self.quantizers = lowering, lowering.micro, lowering.quantizers
-        self.gradients: dict[str, Stored] = {}
-        self.unmasked: set[str] = set()
-        nodes, logits = lowering.network.nodes, [lowering.logits[name] for name in lowering.losses.by_output]
-        self._reached = ancestors(logits, lambda name: nodes[name].inputs if name in nodes else ())
-        self._stages = {stage.output.name: stage for stage in lowering.stages}
-        self._places = {node.name: place for place, stage in enumerate(lowering.stages) for node in stage.nodes}
-
-    def emit_losses(self) -> list[Answers]:
-        """Emit the loss of each output that has one and, in training, its gradient. Raises PlanError if none depends on
-        a trained parameter, or a loss doesn't fit its output."""
-        lowering = self.lowering
-        answers = [self._loss(name, loss) for name, loss in lowering.losses.by_output.items()]
-        if lowering.trains and not self.gradients:
-            outputs = ", ".join(f"'{name}'" for name in lowering.losses.by_output)
-            raise PlanError(
-                f"Nothing to train: the output {outputs} depends on no trained parameter. Unfreeze a layer that leads "
-                f"to it."
-            )
-        return answers
+    # -- losses --------------------------------------------------------------------------------------------------
 
     def _loss(self, name: str, loss: Loss) -> Answers:
-        """Emit the loss of output `name`, and the gradient of what it takes, through the activation if one is fused."""
-        lowering = self.lowering
-        source, control = lowering.logits[name], lowering.controls[name]
-        logits = lowering.values[source]
-        loss.check(logits.shape[1:], lowering.n)
+        """Emit the loss of output `name` and, in training, the gradient of what it takes, through the activation if one
+        is fused. Raises PlanError if the loss doesn't fit its output."""
+        source, control = self.logits[name], self.controls[name]
+        logits = self.values[source]
+        loss.check(logits.shape[1:], self.n)
         assert isinstance(logits, Tensor)
-        target = self._target(source, logits) if lowering.trains else None
-        lowering.at("loss")
+        target = self._target(source, logits) if self.trains else None
+        self.at("loss")
         if target is None or not (target.mask or target.accumulate):
             return loss.emit(self.micro, logits, control, target.tensor if target else None)
         gradient = self.micro.tensor("logits' gradient", logits.shape)
@@ -443,37 +551,35 @@ class BackwardPass:
         emit_copy(self.micro, gradient, target)
         return answers
 
-    def emit(self, stage: Stage) -> None:
-        """Emit the gradients of a stage's inputs and weights, if it is trained and the loss depends on it."""
-        lowering = self.lowering
-        if stage.name not in lowering.trained or stage.output.name not in self.gradients:
-            return
+    # -- backward pass -------------------------------------------------------------------------------------------
+
+    def _backward(self, stage: Stage) -> None:
+        """Emit the gradients of a stage's inputs and weights."""
         if stage.op and stage.op.op.invertible:
-            lowering.at(stage.name)
-            lowering.rematerialiser.invert(stage.op)
-        dz = self.gradients[stage.output.name]
-        inputs = [lowering.values[name] for name in stage.inputs]
-        if stage.name in lowering.integer:
-            lowering.at(stage.name)
-            self._integers(stage, inputs[0], dz)
+            self.at(stage.name)
+            self.rematerialiser.invert(stage.op)
+        dz, inputs = self.gradients[stage.output.name], [self.values[name] for name in stage.inputs]
+        if stage.name in self.integer:
+            self.at(stage.name)
+            self._backward_integers(stage, inputs[0], dz)
             return
         assert isinstance(dz, Tensor)
-        if self._through_integers(stage, dz) or self._through_selection(stage, dz):
+        if self._through_integers(stage, dz):
             return
-        dtype, passed = lowering.stored(stage), self._pass_on(stage, dz)
-        with stored_as(self.micro, [*inputs, lowering.values[stage.output.name], dz], dtype) as (*own, y, dz):
+        dtype, passed = self.dtype(stage), self._pass_on(stage, dz)
+        with self.held.read_as([*inputs, self.values[stage.output.name], dz], dtype) as (*own, y, dz):
             targets = [
                 None if name in passed else self._target(name, value if isinstance(value, Tensor) else x, stage)
                 for name, value, x in zip(stage.inputs, inputs, own, strict=True)
             ]
-            lowering.at(stage.name)
-            with targets_as(self.micro, targets, dtype) as targets:
+            self.at(stage.name)
+            with self.held.written_as(targets, dtype) as targets:
                 if stage.is_linear:
-                    self._linear(stage, own[0], dz, targets[0])
+                    self._backward_floats(stage, own[0], dz, targets[0])
                 elif stage.op is None:
-                    self._norm(stage, own[0], dz, targets[0], stored_statistics=not lowering.uses_batch(stage))
+                    self._backward_norm(stage, own[0], dz, targets[0])
                 else:
-                    self._op(stage.op, own, y, dz, targets)
+                    self._backward_op(stage.op, own, y, dz, targets)
 
     def _target(self, name: str, value: Stored, reader: Stage | None = None) -> Target | None:
         """Where `reader`, or the loss, writes the gradient of layer `name`, whose output is `value`; None if nothing
@@ -483,24 +589,26 @@ class BackwardPass:
             return None
         accumulate = name in self.gradients
         if not accumulate:
-            self.lowering.at(stage.name)
-            shape, dtype = (
-                (self.lowering.n, *stage.output.shape),
-                value.dtype if isinstance(value, Tensor) else "float32",
-            )
-            self.gradients[name] = self.micro.tensor("output gradient", shape, dtype=dtype)
+            self.at(stage.name)
+            dtype = value.dtype if isinstance(value, Tensor) else "float32"
+            self.gradients[name] = self.micro.tensor("output gradient", self.shape(stage.output), dtype=dtype)
         masks_sum = name in self.unmasked and self._last_writer(name, reader) is None
         if masks_sum:
             self.unmasked.remove(name)
         mask = value if stage.activation != LINEAR and name not in self.unmasked else None
         return Target(self.gradients[name], mask, stage.activation, accumulate, masks_sum=masks_sum)
 
+    def _below(self, name: str) -> Stage | None:
+        """The trained stage whose output is `name`."""
+        stage = self._stages.get(name)
+        return stage if self.trains and stage and stage.name in self.trained else None
+
     def _last_writer(self, name: str, reader: Stage | None) -> Node | None:
         """The last of the layers before `reader` that will add their shares to the gradient of layer `name`: the first
         one of the network, whose backward pass runs in reverse. None if there is none."""
-        place = self._places[reader.name] if reader else inf
-        readers = (node for node in self.lowering.network.consumers(name) if node.name in self._reached)
-        before = (node for node in readers if self._places[node.name] < place)
+        end = self._places[reader.name] if reader else inf
+        readers = (node for node in self.network.consumers(name) if node.name in self._reached)
+        before = (node for node in readers if self._places[node.name] < end)
         return min(before, key=lambda node: self._places[node.name], default=None)
 
     def _pass_on(self, stage: Stage, dz: Tensor) -> list[str]:
@@ -508,239 +616,277 @@ class BackwardPass:
         other, which may add to it or pass it on, if those are done with it by then."""
         if not (stage.op and stage.op.op.passes_gradient):
             return []
-        consumers = self.lowering.network.consumers
+        consumers, places = self.network.consumers, self._places
         takers = [name for name in stage.inputs if stage.inputs.count(name) == 1 and self._takes(name, dz, stage)]
-        passed = [name for name in takers if len(consumers(name)) == 1 and not self._passes(name)]
-        read = [self._places[name] for name in passed]
+        passed = [name for name in takers if len(consumers(name)) == 1 and not _passes(self._stages[name])]
+        read = [places[name] for name in passed]
         for name in takers:
             changes = [name, *(node.name for node in consumers(name) if node.name != stage.op.name)]
-            if name not in passed and all(self._places[change] < place for change in changes for place in read):
+            if name not in passed and all(places[change] < place for change in changes for place in read):
                 passed.append(name)
                 break
         self.gradients |= dict.fromkeys(passed, dz)
         self.unmasked |= {name for name in passed if self._stages[name].activation != LINEAR}
         return passed
 
-    def _passes(self, name: str) -> bool:
-        """True if layer `name` is a sum, and may pass its gradient on."""
-        op = self._stages[name].op
-        return op is not None and op.op.passes_gradient
-
     def _takes(self, name: str, dz: Tensor, reader: Stage) -> bool:
         """True if `dz` can be the gradient of layer `name`, which has none yet, or what others add their shares to."""
-        below, value = self._below(name), self.lowering.values[name]
+        below, value = self._below(name), self.values[name]
         if below is None or name in self.gradients:
             return False
         if below.activation != LINEAR:
             last = self._last_writer(name, reader)
-            if self.lowering.rounds or last is None or not last.op.masks_sums:
+            if self.rounds or last is None or not last.op.masks_sums:
                 return False
         dtype = value.dtype if isinstance(value, Tensor) else "float32"
-        rounded = below.is_linear and self.quantizers.rounds("gradients", below.name)  # in place, unless to integers
-        return (not rounded or below.name in self.lowering.integer) and (value.shape, dtype) == (dz.shape, dz.dtype)
+        in_place = below.is_linear and below.name not in self.integer  # where a gradient is rounded, unless to integers
+        rounded = in_place and self.held.format("gradients", below.name) is not None
+        return not rounded and (value.shape, dtype) == (dz.shape, dz.dtype)
 
-    def _below(self, name: str) -> Stage | None:
-        """The trained stage whose output is `name`."""
-        stage = self._stages.get(name)
-        return stage if self.lowering.trains and stage and stage.name in self.lowering.trained else None
+    def _through_integers(self, stage: Stage, dz: Tensor) -> bool:
+        """Emit the gradient of an activation that left integers, or of a selection among them, which reads them as they
+        are stored; False for another stage."""
+        name = stage.inputs[0]
+        x, y, below = self.values[name], self.values[stage.output.name], self._below(name)
+        if stage.op is None or not isinstance(y, QuantizedTensor) or not is_integers(y):
+            return False
+        op, selects = stage.op.op, stage.op.op.selects_integers and is_integers(x)
+        function = activation_of(op, [y.shape])
+        if not selects and (not function or function == LINEAR or (below and below.activation != LINEAR)):
+            return False
+        target = self._target(name, x, stage)
+        self.at(stage.name)
+        if target and selects:
+            op.emit_backward(self.micro, [tensor_of(x)], y.tensor, dz, [target])
+        elif target and function:
+            quantize.emit_to_floats(self.micro, dz, replace(target, mask=y, activation=function))
+        return True
 
-    def _op(self, node: Node, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[Target | None]) -> None:
+    def _backward_op(
+        self, node: Node, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: list[Target | None]
+    ) -> None:
         """An op with launches of its own."""
-        lowering = self.lowering
-        weights = lowering.weights(node)
-        totals = [lowering.gradient(node.name, role) for role in weights]
-        targets = targets + [Target(t, accumulate=not lowering.first) if t else None for t in totals]
+        weights = self.weights(node)
+        totals = [self.gradient(node.name, role) for role in weights]
+        targets = targets + [Target(t, accumulate=not self.first) if t else None for t in totals]
         if any(targets):
             parts = node.op.emit_backward(self.micro, [*inputs, *weights.values()], y, dy, targets) or ()
             sums = {part.total: part for part in parts}
             for total in filter(None, totals):
-                finish.emit_sum(lowering.finish, sums.get(total, Sum(total)))
+                finish.emit_sum(self.finish, sums.get(total, Sum(total)))
 
-    def _through_integers(self, stage: Stage, dz: Tensor) -> bool:
-        """Emit the gradient of an activation whose output is integers, unless that isn't what the stage is."""
-        y, name = self.lowering.values[stage.output.name], stage.inputs[0]
-        function = activation_of(stage.op.op, [y.shape]) if stage.op else None
-        below = self._below(name)
-        if not function or function == LINEAR or not isinstance(y, QuantizedTensor) or not is_integers(y):
-            return False
-        if below and below.activation != LINEAR:
-            return False
-        target = self._target(name, y)
-        self.lowering.at(stage.name)
-        if target:
-            quantize.emit_to_floats(self.micro, dz, replace(target, mask=y, activation=function))
-        return True
-
-    def _through_selection(self, stage: Stage, dz: Tensor) -> bool:
-        """Emit the gradient of an op that selected among integers, unless that isn't what the stage is."""
-        values, name = self.lowering.values, stage.inputs[0]
-        x, y = values[name], values[stage.output.name]
-        if not (stage.op and stage.op.op.selects_integers and is_integers(x) and is_integers(y)):
-            return False
-        target = self._target(name, x, stage)
-        self.lowering.at(stage.name)
-        if target:
-            stage.op.op.emit_backward(self.micro, [tensor_of(x)], tensor_of(y), dz, [target])
-        return True
-
-    def _norm(self, stage: Stage, y: Stored, dz: Tensor, target: Target | None, stored_statistics: bool) -> None:
+    def _backward_norm(self, stage: Stage, y: Stored, dz: Tensor, target: Target | None) -> None:
         """The gradients of a BatchNorm's input `y` and of gamma and beta."""
-        lowering, s, (node, _) = self.lowering, self.lowering.statistics[stage.name], norm(stage)
+        s, (node, _) = self.statistics[stage.name], norm(stage)
         dgamma, dbeta = (
-            lowering.gradient(node.name, role)
-            or gradient_workspace(lowering, stage, f"unused {role} gradient", s.scale)
+            self.gradient(node.name, role) or self._workspace(stage, f"unused {role} gradient", s.scale)
             for role in ("gamma", "beta")
         )
-        batchnorm.emit_backward(self.micro, y, dz, s, dgamma, dbeta, target, stored_statistics, not lowering.first)
+        stored = not self.uses_batch(stage)
+        batchnorm.emit_backward(self.micro, y, dz, s, dgamma, dbeta, target, stored, not self.first)
         for gradient in (dgamma, dbeta):
-            finish.emit_sum(lowering.finish, Sum(gradient))
+            finish.emit_sum(self.finish, Sum(gradient))
 
-    # -- linear ops --------------------------------------------------------------------------------------------------
+    # -- backward pass of linear ops -----------------------------------------------------------------------------
 
-    def _linear(self, stage: Stage, x: Tensor, dz: Tensor, target: Target | None) -> None:
+    def _backward_floats(self, stage: Stage, x: Tensor, dz: Tensor, target: Target | None) -> None:
         """A linear op that multiplies floats."""
-        dy, statistics = self._before_norm(stage, dz)
-        emit_parameter_gradients(self.lowering, stage, x, dy, statistics)
+        dy, statistics = self._through_norm(stage, dz, integers=False)
+        self._parameter_gradients(stage, x, dy, statistics)
         if target is not None:
             assert isinstance(dy, Tensor)
-            op, lowering, scale = linear(stage), self.lowering, statistics.scale if statistics else None
-            view = op.backward_view(lowering.prepare, x, lowering.master_kernel(stage), scale)
-            with stored_as(self.micro, [lowering.kernel(stage, view)], dy.dtype) as (kernel,):
+            op, scale = linear(stage), statistics.scale if statistics else None
+            view = op.backward_view(self.prepare, x, self.master_kernel(stage), scale)
+            with self.held.read_as([self.kernel(stage, view)], dy.dtype) as (kernel,):
                 op.emit_backward_data(self.micro, x, kernel, dy, target)
 
-    def _before_norm(
-        self, stage: Stage, dz: Stored, integers: bool = False
-    ) -> tuple[Stored, batchnorm.Statistics | None]:
-        """(gradient of the linear op's output, rounded, as `integers` if asked for; None). With stored statistics
-        instead (`dz` rounded, these): scale and shift are applied elsewhere."""
-        layer = stage.name
-        if not self.lowering.uses_batch(stage):
-            dy = dz if isinstance(dz, QuantizedTensor) else self.quantizers.gradient(layer, dz, integers)
-            return dy, self.lowering.statistics.get(layer)
-        assert isinstance(dz, Tensor)
-
-        def emit(target: Target) -> None:
-            self._norm(stage, self.lowering.before_norm[layer], dz, target, stored_statistics=False)
-
-        if self.quantizers.quantizes("gradients", layer):
-            return self.quantizers.write("gradients", layer, dz.shape, emit, integers), None
-        dy = self.micro.tensor("gradient before BatchNorm", dz.shape, dtype=dz.dtype)
-        emit(Target(dy))
-        return self.quantizers.gradient(layer, dy), None
-
-    def _integers(self, stage: Stage, x: Stored, dz: Stored) -> None:
+    def _backward_integers(self, stage: Stage, x: Stored, dz: Stored) -> None:
         """A linear op that multiplies integers."""
         assert isinstance(x, QuantizedTensor)
-        op, lowering, name = linear(stage), self.lowering, stage.inputs[0]
-        dy, statistics = self._before_norm(stage, dz, integers=True)
-        emit_parameter_gradients(lowering, stage, x, dy, statistics)
+        op, name = linear(stage), stage.inputs[0]
+        dy, statistics = self._through_norm(stage, dz, integers=True)
+        self._parameter_gradients(stage, x, dy, statistics)
         below = self._below(name)
         if below is None:
             return
-        view = op.view(x.tensor, lowering.master_kernel(stage), statistics.scale if statistics else None)
-        prepared = lowering.kernel(stage, view)
+        kernel = self.kernel(
+            stage, op.view(x.tensor, self.master_kernel(stage), statistics.scale if statistics else None)
+        )
 
         def emit(target: Target) -> None:
-            family(op).emit_backward_data(self.micro, op, x.tensor, prepared, dy, target)
+            family(op).emit_backward_data(self.micro, op, x.tensor, kernel, dy, target)
 
-        if self._multiplies_integers(below, name):
+        single = len(self.network.consumers(name)) == 1 and name not in self.gradients
+        if single and below.name in self.integer and not self.uses_batch(below):  # which multiplies it as integers
             mask = x if below.activation != LINEAR else None
-            self.gradients[name] = self.quantizers.write(
+            self.gradients[name] = self.held.written(
                 "gradients", below.name, x.tensor.shape,
                 lambda target: emit(replace(target, mask=mask, activation=below.activation)),
             )  # fmt: skip
         elif target := self._target(name, x):
-            lowering.at(stage.name)
+            self.at(stage.name)
             emit(target)
 
-    def _multiplies_integers(self, below: Stage, name: str) -> bool:
-        """True if stage `below` multiplies the gradient of its output `name` as integers, and one layer reads that."""
-        lowering = self.lowering
-        single = len(lowering.network.consumers(name)) == 1 and name not in self.gradients
-        return below.name in lowering.integer and not lowering.uses_batch(below) and single
+    def _through_norm(self, stage: Stage, dz: Stored, integers: bool) -> tuple[Stored, batchnorm.Statistics | None]:
+        """(gradient of the linear op's output, rounded, as `integers` if asked for; None). With stored statistics
+        instead (`dz` rounded, these): scale and shift are applied elsewhere."""
+        layer = stage.name
+        if not self.uses_batch(stage):
+            dy = dz if isinstance(dz, QuantizedTensor) else self.held.rounded("gradients", layer, dz, integers)
+            return dy, self.statistics.get(layer)
+        assert isinstance(dz, Tensor)
 
+        def emit(target: Target) -> None:
+            self._backward_norm(stage, self.before_norm[layer], dz, target)
 
-def emit_update(lowering: Lowering) -> None:
-    """Emit the update into `finish`. Every launch of it does nothing if a gradient is NaN or infinite."""
-    storage, finish, control, optimizer = (
-        lowering.storage,
-        lowering.finish,
-        lowering.control,
-        lowering.request.optimizer,
-    )
-    assert optimizer is not None
-    lowering.quantizers.statistics.check(finish)
-    lowering.at("optimizer")
-    finish.emit_jobs()
-    total = storage.sizes[Role.PARAMETER]
-    whole = storage.stretch(Role.GRADIENT, 0, total)
-    if lowering.request.compute.scales_loss:
-        emit_unscaled(finish, whole, control)
-    clipping = Clipping(optimizer, [g.buffer for g in storage.gradients.values()], whole, control)
-    factors = clipping.emit_factors(finish)
-    emit_finite_check(finish, storage.stretch(Role.CHECK, 0, storage.sizes[Role.CHECK]), control)
-    lowering.quantizers.statistics.learn(finish)
-    finish.emit_jobs()
-    lowering.at("optimizer")
-    if statistics := storage.sizes.get(Role.STATISTICS):
-        lasting, moving = (storage.stretch(role, 0, statistics) for role in (Role.STATISTICS, Role.MOVING))
-        emit_commit(lowering.prepare, lasting, moving, control)
-        emit_commit(finish, moving, lasting, control)
-    if optimizer.clips:
-        clipping.emit(finish, factors)
-    parameters, slots = storage.stretch(Role.PARAMETER, 0, total), {slot.name: slot for slot in storage.slots}
-    if optimizer.proximal:
-        emit_proximal(finish, optimizer, parameters, whole, slots[REFERENCE], control)
-    _emit_rules(lowering, optimizer)
-    if optimizer.use_ema:
-        emit_average(finish, optimizer, parameters, slots[AVERAGE], control)
+        direct, name = self.held.quantizes("gradients", layer), "gradient before BatchNorm"
+        return self.held.result("gradients", layer, dz.shape, emit, name, direct, integers, dz.dtype), None
 
+    def _parameter_gradients(
+        self, stage: Stage, x: Stored, dy: Stored, statistics: batchnorm.Statistics | None
+    ) -> None:
+        """Emit the gradients of a stage's kernel and bias from its input and output gradient.
 
-def _emit_rules(lowering: Lowering, optimizer: Optimizer) -> None:
-    """Emit the optimizer's rule, for all parameters at once or tensor by tensor."""
-    storage, finish, control = lowering.storage, lowering.finish, lowering.control
-    if optimizer.per_tensor:
-        for name, w in storage.parameters.items():
-            slots = [storage.slot_tensors[f"{slot}/{name}"].buffer for slot in optimizer.slots]
-            decay = lowering.network.parameters[name].weight.decays
-            optimizer.emit_update(finish, w.buffer, storage.gradients[name].buffer, slots, control, decay)
+        With stored `statistics`, `dy` is the gradient after scale and shift: those of kernel, bias, gamma and beta
+        follow from the sums of its products (see kernels/finish.cl).
+        """
+        dkernel, dbias = (self.gradient(stage.name, role) for role in ("kernel", "bias"))
+        if statistics is None:
+            for part in filter(None, self._sums(stage, x, dy, dkernel, dbias)[::-1]):
+                finish.emit_sum(self.finish, part)
+            return
+        dgamma, dbeta = (self.gradient(norm(stage)[0].name, role) for role in ("gamma", "beta"))
+        kernel_total, dy_total = dkernel, dbeta
+        if dgamma and not dkernel:
+            kernel_total = self._workspace(stage, "kernel gradient for gamma", self.master_kernel(stage))
+        if (dgamma or dbias) and not dbeta:
+            dy_total = self._workspace(stage, "sum of gradients", statistics.scale)
+        kernel_sum, dy_sum = self._sums(stage, x, dy, kernel_total, dy_total)
+        if dy_sum:
+            finish.emit_sum(self.finish, dy_sum)
+        if kernel_sum:
+            kernel = self.kernel(stage) if dgamma else None
+            products = finish.emit_kernel_sum(self.finish, kernel_sum, statistics, kernel)
+            if dgamma and products and dy_total:
+                finish.emit_gamma(self.finish, products, statistics, self.bias(stage), dy_total, dgamma)
+        if dbias and dy_total:
+            finish.emit_bias(self.finish, dy_total, statistics, dbias)
+
+    def _workspace(self, stage: Stage, name: str, like: Tensor) -> Tensor:
+        """Memory for a gradient of no trained parameter, from which that of another one is computed."""
+        return self.storage.tensor(f"{stage.name}/{name}", like.shape, Role.GRADIENT)
+
+    def _sums(
+        self, stage: Stage, x: Stored, dy: Stored, kernel_total: Tensor | None, dy_total: Tensor | None
+    ) -> tuple[Sum | None, Sum | None]:
+        """Add the products of x and dy to `kernel_total`, and dy to `dy_total`, where these are given; the sums that
+        are to be completed."""
+        op, micro, add = linear(stage), self.micro, not self.first
+        if isinstance(dy, QuantizedTensor):
+            if kernel_total:
+                return family(op).emit_backward_weights(micro, op, x, dy, kernel_total, dy_total, add)
+            return None, quantize.emit_integer_channel_sums(micro, dy, dy_total, add) if dy_total else None
+        if kernel_total:
+            assert isinstance(x, Tensor)
+            return op.emit_backward_weights(micro, x, dy, kernel_total, dy_total, add)
+        return None, emit_channel_sums(micro, dy, dy_total, add) if dy_total else None
+
+    # -- update --------------------------------------------------------------------------------------------------
+
+    def _update(self) -> None:
+        """Check the gradients, commit statistics, update the parameters: every launch does nothing if a gradient is NaN
+        or infinite."""
+        storage, finish, control, optimizer = self.storage, self.finish, self.storage.control, self.request.optimizer
+        assert optimizer is not None
+        self.held.check(finish)
+        self.at("optimizer")
         finish.emit_jobs()
-        return
-    starts = [storage.offsets[slot] for slot in storage.slots if slot.name in optimizer.slots]
-    extremes = lowering.quantizers.kernels.extremes
-    whole = [(0, storage.sizes[Role.PARAMETER], False)]
-    for offset, nbytes, decay in storage.ranges if optimizer.weight_decay else whole:
-        if nbytes:
-            w, g = (storage.stretch(role, offset, nbytes) for role in (Role.PARAMETER, Role.GRADIENT))
-            slots = [storage.stretch(Role.OPTIMIZER, start + offset, nbytes) for start in starts]
-            finish.pieces = _pieces(lowering, offset, nbytes, extremes) if extremes else None
-            optimizer.emit_update(finish, w, g, slots, control, decay)
+        total = storage.sizes[Role.PARAMETER]
+        whole = storage.stretch(Role.GRADIENT, 0, total)
+        if self.request.compute.scales_loss:
+            emit_unscaled(finish, whole, control)
+        clipping = Clipping(optimizer, [g.buffer for g in storage.gradients.values()], whole, control)
+        factors = clipping.emit_factors(finish)
+        emit_finite_check(finish, storage.stretch(Role.CHECK, 0, storage.sizes[Role.CHECK]), control)
+        self.held.learn(finish)
+        finish.emit_jobs()
+        self.at("optimizer")
+        if statistics := storage.sizes.get(Role.STATISTICS):
+            lasting, moving = (storage.stretch(role, 0, statistics) for role in (Role.STATISTICS, Role.MOVING))
+            emit_commit(self.prepare, lasting, moving, control)
+            emit_commit(finish, moving, lasting, control)
+        if optimizer.clips:
+            clipping.emit(finish, factors)
+        parameters, slots = storage.stretch(Role.PARAMETER, 0, total), {slot.name: slot for slot in storage.slots}
+        if optimizer.proximal:
+            emit_proximal(finish, optimizer, parameters, whole, slots[REFERENCE], control)
+        self._emit_rules(optimizer)
+        if optimizer.use_ema:
+            emit_average(finish, optimizer, parameters, slots[AVERAGE], control)
+
+    def _emit_rules(self, optimizer: Optimizer) -> None:
+        """Emit the optimizer's rule, for all parameters at once or tensor by tensor."""
+        storage, finish, control = self.storage, self.finish, self.storage.control
+        if optimizer.per_tensor:
+            for name, w in storage.parameters.items():
+                slots = [storage.slot_tensors[f"{slot}/{name}"].buffer for slot in optimizer.slots]
+                decay = self.network.parameters[name].weight.decays
+                optimizer.emit_update(finish, w.buffer, storage.gradients[name].buffer, slots, control, decay)
+            finish.emit_jobs()
+            return
+        starts = [storage.offsets[slot] for slot in storage.slots if slot.name in optimizer.slots]
+        whole = [(0, storage.sizes[Role.PARAMETER], False)]
+        for offset, nbytes, decay in storage.ranges if optimizer.weight_decay else whole:
+            if nbytes:
+                w, g = (storage.stretch(role, offset, nbytes) for role in (Role.PARAMETER, Role.GRADIENT))
+                slots = [storage.stretch(Role.OPTIMIZER, start + offset, nbytes) for start in starts]
+                finish.pieces = self._pieces(offset, nbytes)
+                optimizer.emit_update(finish, w, g, slots, control, decay)
+
+    def _pieces(self, offset: int, nbytes: int) -> Pieces | None:
+        """The parameters in `nbytes` bytes from `offset`, in pieces of kernels whose extremes the update leaves, and of
+        all between them; None if there is no such kernel."""
+        storage, extremes, unit = self.storage, self.held.extremes, 4 * BLOCK
+        found, rows, done = [], [], 0
+
+        def skip(stop: int) -> None:
+            rows.extend((start, min(start + WEIGHT_ROWS, stop), -1) for start in range(done, stop, WEIGHT_ROWS))
+
+        for w in storage.parameters.values():
+            first, measured = (storage.offsets[w.buffer] - offset) // unit, extremes.get(w.buffer)
+            if measured is None or not 0 <= first < nbytes // unit:
+                continue
+            found.append(measured)
+            skip(first)
+            target = storage.offsets[measured.buffer] // unit
+            for block in range(w.blocks):
+                for start in range(0, w.rows, WEIGHT_ROWS):
+                    at = first + block * w.rows
+                    rows.append((at + start, at + min(start + WEIGHT_ROWS, w.rows), target))
+                    target += 2
+            done = first + w.blocks * w.rows
+        if not found:
+            return None
+        skip(nbytes // unit)
+        return Pieces(len(rows), self.finish.table(tuple(rows)), tuple(found))
 
 
-def _pieces(lowering: Lowering, offset: int, nbytes: int, extremes: Mapping[Buffer, Tensor]) -> Pieces | None:
-    """The parameters in `nbytes` bytes from `offset`, in pieces of kernels as `extremes` has them, and of all between
-    them; None if there is no such kernel."""
-    storage, unit = lowering.storage, 4 * BLOCK
-    found, rows, done = [], [], 0
+def linear(stage: Stage) -> LinearOp:
+    """The stage's linear op."""
+    op = stage.nodes[0].op
+    assert isinstance(op, LinearOp)
+    return op
 
-    def skip(stop: int) -> None:
-        rows.extend((start, min(start + WEIGHT_ROWS, stop), -1) for start in range(done, stop, WEIGHT_ROWS))
 
-    for w in storage.parameters.values():
-        first, measured = (storage.offsets[w.buffer] - offset) // unit, extremes.get(w.buffer)
-        if measured is None or not 0 <= first < nbytes // unit:
-            continue
-        found.append(measured)
-        skip(first)
-        target = storage.offsets[measured.buffer] // unit
-        for block in range(w.blocks):
-            for start in range(0, w.rows, WEIGHT_ROWS):
-                at = first + block * w.rows
-                rows.append((at + start, at + min(start + WEIGHT_ROWS, w.rows), target))
-                target += 2
-        done = first + w.blocks * w.rows
-    skip(nbytes // unit)
-    return Pieces(len(rows), lowering.finish.table(tuple(rows)), tuple(found)) if found else None
+def norm(stage: Stage) -> tuple[Node, BatchNormalization]:
+    """The stage's BatchNorm."""
+    assert stage.norm is not None and isinstance(stage.norm.op, BatchNormalization)
+    return stage.norm, stage.norm.op
+
+
+def _passes(stage: Stage) -> bool:
+    """True if a stage is a sum, and may pass its gradient on."""
+    return stage.op is not None and stage.op.op.passes_gradient
 
 
 def lower(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -> tuple[Program, Lowering]:
@@ -748,38 +894,7 @@ def lower(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -
     Persistent tensors are added to `storage`. Raises PlanError for a network that can't be trained as the request
     says."""
     lowering = Lowering(request, storage, traits, key)
-    network, logits, losses = lowering.network, lowering.logits, lowering.losses
-    stages = lowering.stages
-    plain = {*network.outputs, *logits.values()}
-    forward = ForwardPass(lowering)
-    forward.quantize_inputs()
-    for stage in stages:
-        forward.emit(stage, quantized=stage.output.name not in plain)
-    remat, micro = lowering.rematerialiser, lowering.micro
-    loss_at = len(micro.launches)
-    rematerialisation = Rematerialisation(loss_at, loss_at, {}, {}, {})
-    if losses.by_output:
-        backward = BackwardPass(lowering)
-        answers = backward.emit_losses()
-        if lowering.trains:
-            remat.start(lowering.tensors(), loss_at)
-            for stage in reversed(stages):
-                backward.emit(stage)
-            rematerialisation = remat.finish()
-            emit_update(lowering)
-        lowering.at("loss")
-        weights = [losses.weight(name) for name in losses.by_output] if len(answers) > 1 else []
-        emit_count(micro, answers, lowering.control, lowering.n, weights)
-    lowering.measure.emit_jobs()
-    lowering.prepare.emit_jobs()
-    outputs = {name: lowering.values[logits[name] if name in losses.by_output else name] for name in network.outputs}
-    floats = {name: y for name, y in outputs.items() if isinstance(y, Tensor)}
-    assert floats.keys() == outputs.keys()
-    program = Program(
-        lowering.prepare.launches, micro.launches, lowering.finish.launches, lowering.inputs, floats, rematerialisation,
-        lowering.measure.launches,
-    )  # fmt: skip
-    return program, lowering
+    return lowering.program(), lowering
 
 
 def with_memory(program: Program, lowering: Lowering, activation_memory: ActivationMemory) -> Program:
@@ -891,9 +1006,9 @@ def _place(program: Program, alignment: int, offsets: dict[Buffer, int]) -> tupl
         (program.micro, [y.buffer for y in program.outputs.values()]),
         (program.finish, []),
     ):
-        placed, nbytes = storage.place(storage.lifetimes(part, keep), alignment)
+        placed, nbytes = place(lifetimes(part, keep), alignment)
         offsets |= placed
         size = max(size, nbytes)
-    pages, paged = storage.place(storage.lifetimes(program.micro, role=Role.PAGED), alignment)
+    pages, paged = place(lifetimes(program.micro, role=Role.PAGED), alignment)
     offsets |= pages
     return size, paged

@@ -12,7 +12,8 @@ quantized. The formula ignores cache misses, biases, ranges and other vectors, a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -24,13 +25,14 @@ from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph.network import Network
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import (
+    BFloat16,
+    Compute,
     Conv2D,
     DepthwiseConv2D,
     Emitter,
     Float16,
     LinearOp,
     Tensor,
-    quantize,
 )
 from edgelearn.ops.emit import Control
 from edgelearn.ops.formats import (
@@ -44,24 +46,27 @@ from edgelearn.ops.formats import (
     emit_prepared,
     format_from,
     has_range,
+    tensor_of,
 )
 from edgelearn.ops.observers import CurrentMinMax, InHindsightMinMax, Observer
 from edgelearn.ops.quantize import (
     OWN,
     Quantizer,
     emit_check_finite,
+    emit_decode,
     emit_learn_range,
     emit_measured_range,
     emit_next_range,
     emit_quantize,
     emit_quantized_weights,
     emit_to_integers,
+    emit_transposed_integers,
     new_statistics,
     record_parts,
     rule_of,
     weight_parts,
 )
-from edgelearn.ops.target import Target
+from edgelearn.ops.target import Target, emit_copy, emit_padded
 from edgelearn.ops.tensor import Shape
 
 from .storage import Storage
@@ -336,36 +341,247 @@ def network_traffic(network: Network, weights: int = 8, activations: int = 8, ac
     return sum(costs, LayerTraffic())
 
 
-class RangeCollector:
-    """Statistics of a program's tensors, by name; only in `training`."""
+Emit = Callable[[Target], None]
 
-    def __init__(self, precision: Precision, storage: Storage, training: bool) -> None:
-        self.precision, self.storage, self.training = precision, storage, training
-        self._checked: dict[str, Tensor] = {}
+
+class Representation:
+    """How a program holds its tensors: floats, halves, integers, or floats of the values that one of these stands for.
+
+    Emits what rounds each tensor, once it is complete, and what converts one where another type is read. A tensor in
+    float32 is returned as it is.
+
+    Arguments:
+    - `precision`, `compute`: formats and observers; the type that linear layers multiply in.
+    - `prepare`, `micro`: take what rounds kernels of linear layers, once a mini-batch, and other tensors.
+    - `mode`: how ranges are obtained (see Precision.mode).
+    - `training`: also collect the statistics of tensors, for the next ranges and to detect overflows.
+    - `first`: statistics start anew.
+    - `measure`: takes the jobs that measure kernels where updates do so from then on (default None: they don't);
+      `extremes`, by the kernel's buffer, are those that updates leave then.
+    """
+
+    def __init__(
+        self, precision: Precision, compute: Compute, storage: Storage, prepare: Emitter, micro: Emitter,
+        mode: RangeMode, training: bool, first: bool, measure: Emitter | None = None,
+    ) -> None:  # fmt: skip
+        self.precision, self.compute, self.storage, self.prepare, self.micro = (
+            precision, compute, storage, prepare, micro
+        )  # fmt: skip
+        self.mode, self.training, self.first, self.measure = mode, training, first, measure
+        self.extremes: dict[Buffer, Tensor] = {}
+        self._prepared: dict[str, Tensor] = {}
+        self._checked: dict[str, Tensor] = {}  # statistics by name of the tensor
         self._observed: dict[str, tuple[Quantizer, Tensor, int]] = {}
 
-    def of(self, q: Quantizer, count: int, rule: int, add: bool = False) -> RangeStatistics | None:
-        """`count` records of a tensor of integers, from which `rule` computes the next range. Stored integers are
-        checked for NaN and infinity; simulated ones needn't be, since they keep a NaN.
+    def format(self, kind: str, layer: str) -> NumberFormat | None:
+        return self.precision.format(kind, layer)
+
+    def quantizes(self, kind: str, layer: str) -> bool:
+        """True if a tensor is rounded to integers, stored or simulated."""
+        return has_range(self.format(kind, layer))
+
+    def stores(self, kind: str, layer: str) -> bool:
+        """True if a tensor may be stored as integers."""
+        fmt = self.format(kind, layer)
+        return not self.precision.simulated and fmt is not None and fmt.storage == "int8"
+
+    def is_static(self, kind: str) -> bool:
+        """True if the ranges of a kind of tensors are known before these are computed."""
+        return self.precision.is_static(kind, self.mode, self.training)
+
+    # -- tensors of the passes -----------------------------------------------------------------------------------
+
+    def known_range(self, kind: str, layer: str) -> Quantizer:
+        """The quantizer of a tensor whose range is known; the range comes into use."""
+        q = self._quantizer(kind, layer)
+        emit_next_range(self.prepare, q)
+        return q
+
+    def rounded(self, kind: str, layer: str, x: Tensor, integers: bool | None = None, is_input: bool = False) -> Stored:
+        """The complete tensor `x` in its format: as `integers` (default: if these may be stored), or in place as the
+        values that its format has. Halves are stored where `x` outlives the layers that read it: gradients don't.
+
+        An input of the network (`is_input`) stays for the next pass, in halves, or as it was before integers.
         """
-        if not self.training:
-            return None
-        parts = self._parts(q.name, count)
-        self._observed[q.name] = q, parts, rule
-        if not self.precision.simulated:
-            self._checked[q.name] = parts
-        return RangeStatistics(parts, self.precision.traced, add)
+        fmt = self.format(kind, layer)
+        if fmt is None:
+            return x
+        if has_range(fmt):
+            q = self.known_range(kind, layer) if self.is_static(kind) else self._quantizer(kind, layer)
+            if not self.is_static(kind):
+                emit_measured_range(self.micro, q, x)
+            integers = self.stores(kind, layer) if integers is None else integers
+            y: Stored = self._integers(kind, q, x.shape, x.block) if integers else x
+            if is_input and not integers:
+                y = self.micro.tensor("quantized", x.shape, block=x.block)
+            self._emit_quantize(q, x, tensor_of(y))
+            return y
+        stored = not self.precision.simulated and (kind == "activations" or StoredType.has(fmt.storage))
+        in_place = not stored or is_input or kind == "gradients"
+        out = x if in_place else self.micro.tensor(f"encoded {kind}", x.shape, dtype=fmt.storage)
+        name = f"{layer}/{kind}"
+        statistics = self._statistics(name, record_parts(self.micro, x), add=not self.first)
+        self._emit_once(partial(fmt.emit_encode, self.micro, x, out), statistics)
+        return out if out.dtype == "float32" else QuantizedTensor(out, None, fmt, name)
 
-    def of_rangeless(self, name: str, count: int, add: bool = False) -> RangeStatistics | None:
-        """`count` records of a tensor in a format without a range. It is always checked: a later layer may hide an
-        infinity."""
-        if not self.training:
-            return None
-        parts = self._checked[name] = self._parts(name, count)
-        return RangeStatistics(parts, add=add)
+    def written(self, kind: str, layer: str, shape: Shape, emit: Emit, integers: bool = True) -> Stored:
+        """The tensor that `emit` writes to its target, quantized: as `integers`, or as the floats that these stand for.
+        With a static range `emit` quantizes it; else it writes floats, whose statistics give the range."""
+        static = self.is_static(kind)
+        q = self.known_range(kind, layer) if static else self._quantizer(kind, layer)
+        if integers:
+            y = self._integers(kind, q, shape)
+        else:
+            y = QuantizedTensor(self.micro.tensor(f"quantized {kind}", shape), q.record, q.format, q.name)
+        if static:
+            self._emit_once(
+                lambda statistics: emit(Target(y, statistics=statistics)), self._statistics_of(q, y.tensor),
+                again=kind != "gradients",  # which are never recomputed
+            )  # fmt: skip
+        else:
+            values = self.micro.tensor(f"{kind} as floats", shape) if integers else y.tensor
+            statistics = new_statistics(self.micro, q, values)
+            emit(Target(values, statistics=statistics))
+            emit_measured_range(self.micro, q, values, statistics)
+            self._emit_quantize(q, values, y.tensor)
+        return y if integers else y.tensor
 
-    def knows(self, name: str) -> bool:
-        return name in self._observed or name in self._checked
+    def result(
+        self, kind: str, layer: str, shape: Shape, emit: Emit, name: str, direct: bool, integers: bool | None = None,
+        dtype: str = "float32",
+    ) -> Stored:  # fmt: skip
+        """The tensor that `emit` writes to its target, in its format: quantized as it is written if `direct`, else
+        rounded afterwards; it is then `name` before."""
+        if direct:
+            return self.written(kind, layer, shape, emit, self.stores(kind, layer) if integers is None else integers)
+        y = self.micro.tensor(name, shape, dtype=dtype)
+        emit(Target(y))
+        return self.rounded(kind, layer, y, integers)
+
+    def selected(self, inputs: Sequence[Stored], y: Tensor) -> Stored:
+        """The output of a layer that only selects among its inputs' values: stored like them, if they are alike."""
+        x = inputs[0]
+        if not isinstance(x, QuantizedTensor):
+            return y
+        encoded = replace(x, tensor=self.micro.tensor("encoded activations", y.shape, dtype=x.tensor.dtype))
+        if has_range(x.format) and len(inputs) == 1:
+            exact = replace(x.format, rounding="nearest")  # the values are what integers stand for
+            emit_to_integers(self.micro, y, replace(encoded, format=exact))
+            return encoded
+        if has_range(x.format) or any(getattr(other, "format", None) != x.format for other in inputs):
+            return y  # of different ranges or formats
+        x.format.emit_encode(self.micro, y, encoded.tensor)
+        return encoded
+
+    @contextmanager
+    def read_as(self, values: Sequence[Stored], dtype: str) -> Iterator[list[Tensor]]:
+        """Yield `values` as tensors of `dtype`, floats or halves. Those in another format, which launches emitted in
+        the block read, are converted before it."""
+        e = self.micro
+        start = len(e.launches)
+        tensors = [
+            v if isinstance(v, Tensor) and v.dtype == dtype else e.tensor(f"as {dtype}", v.shape, dtype=dtype)
+            for v in values
+        ]
+        yield tensors
+        emitted = e.launches[start:]
+        del e.launches[start:]
+        read = {buffer for launch in emitted for buffer in launch.reads}
+        for value, tensor in zip(values, tensors, strict=True):
+            if value is not tensor and tensor.buffer in read:
+                if isinstance(value, QuantizedTensor):
+                    emit_decode(e, value, tensor)
+                else:
+                    emit_padded(e, value, tensor)
+        e.launches += emitted
+
+    @contextmanager
+    def written_as(self, targets: Sequence[Target | None], dtype: str) -> Iterator[list[Target | None]]:
+        """Yield `targets` of `dtype`. What is written to one that stands for a target of another type is copied there
+        after the block."""
+        e = self.micro
+        own = [
+            t if t is None or t.tensor.dtype == dtype else Target(e.tensor("gradient", t.tensor.shape, dtype=dtype))
+            for t in targets
+        ]
+        yield own
+        for target, written in zip(targets, own, strict=True):
+            if target is not None and written is not None and written is not target:
+                emit_copy(e, written.tensor, target)
+
+    # -- kernels of linear layers --------------------------------------------------------------------------------
+
+    def kernel(self, layer: str, view: KernelView, integers: bool) -> Stored:
+        """The kernel as `view` describes it, rounded once a mini-batch: for passes that multiply `integers`, else in
+        halves or floats, which may stand for integers. A format without a range rounds after scaling."""
+        fmt, name = self.format("weights", layer), f"{layer}/weights"
+        if self.compute.stores_halves:
+            halves = BFloat16() if self.compute.stored == "bfloat16" else Float16()
+            name = f"{layer}/kernel {'as the input gradient reads it' if view.changes else 'in halves'}"
+            return self._encoded(halves, name, layer, view, self.compute.stored, collects=False)
+        if integers:
+            return self._integer_kernel(layer, view)
+        if has_range(fmt):
+            view = replace(view, kernel=self._quantized(layer, view.kernel, "float32"))
+        elif fmt is not None:
+            if not self.precision.simulated and StoredType.has(fmt.storage) and fmt.storage != "float32":
+                name = f"{layer}/prepared weights" if view.changes else name
+                return QuantizedTensor(self._encoded(fmt, name, layer, view, fmt.storage), None, fmt, name)
+            view = replace(view, kernel=self._encoded(fmt, name, layer, KernelView(view.kernel), "float32"))
+        return emit_prepared(self.prepare, view)
+
+    def _integer_kernel(self, layer: str, view: KernelView) -> QuantizedTensor:
+        """The integers of a kernel or, where `view` scales it or sums over channels that have steps of their own,
+        others with a range of their own."""
+        fmt, name = self.format("weights", layer), f"{layer}/prepared weights"
+        assert has_range(fmt)
+        if view.scale is None and not (view.taps and fmt.per_channel):
+            q, kernel = self._kernel_quantizer(layer, view.kernel), self._quantized(layer, view.kernel, "int8")
+            integers = QuantizedTensor(kernel, q.channels or q.record, fmt, q.name)
+            return emit_transposed_integers(self.prepare, integers, view.taps) if view.taps else integers
+        record = self.storage.tensor(f"{name} range", (1, 16), Role.PREPARED)
+        fields = (16, view.shape[-1])
+        channels = self.storage.tensor(f"{name} ranges", fields, Role.PREPARED) if fmt.per_channel else None
+        q = Quantizer(name, fmt, CurrentMinMax(), record, channels)
+        y = self.storage.tensor(f"{name}, integers", view.shape, Role.PREPARED, layer=layer, dtype="int8")
+        emit_quantized_weights(self.prepare, q, view, y, None, self._control)
+        return QuantizedTensor(y, channels or record, fmt, name)
+
+    def _kernel_quantizer(self, layer: str, kernel: Tensor) -> Quantizer:
+        fmt = self.format("weights", layer)
+        return self._quantizer("weights", layer, kernel.channels if fmt is not None and fmt.per_channel else 0)
+
+    def _quantized(self, layer: str, kernel: Tensor, dtype: str) -> Tensor:
+        q = self._kernel_quantizer(layer, kernel)
+
+        def emit(y: Tensor) -> None:
+            known = q.name in self._observed or q.name in self._checked
+            statistics = None if known else self._statistics(q.name, weight_parts(kernel), q, OWN)
+            extremes = emit_quantized_weights(
+                self.prepare, q, KernelView(kernel), y, statistics, self._control, self.measure
+            )
+            if self.measure:
+                self.extremes[kernel.buffer] = extremes
+
+        return self._once(f"{layer}/kernel quantized, {dtype}", layer, kernel.shape, dtype, emit)
+
+    def _encoded(
+        self, fmt: NumberFormat, name: str, layer: str, view: KernelView, dtype: str, collects: bool = True
+    ) -> Tensor:
+        def emit(y: Tensor) -> None:
+            statistics = self._statistics(name, weight_parts(y)) if collects else None
+            fmt.emit_encode_weights(self.prepare, view, y, statistics)
+
+        return self._once(f"{name}, encoded" if collects else name, layer, view.shape, dtype, emit)
+
+    def _once(self, name: str, layer: str, shape: Shape, dtype: str, emit: Callable[[Tensor], None]) -> Tensor:
+        """The prepared tensor `name`, which `emit` writes when it is first asked for."""
+        if name not in self._prepared:
+            y = self._prepared[name] = self.storage.tensor(name, shape, Role.PREPARED, layer=layer, dtype=dtype)
+            emit(y)
+        return self._prepared[name]
+
+    # -- statistics ----------------------------------------------------------------------------------------------
 
     def check(self, finish: Emitter) -> None:
         """Emit jobs that flag tensors with a NaN or an infinity."""
@@ -379,272 +595,44 @@ class RangeCollector:
             finish.layer = q.name.rpartition("/")[0]
             emit_learn_range(finish, q, found, self.storage.control, rule)
 
-    def _parts(self, name: str, count: int) -> Tensor:
-        return self.storage.tensor(f"{name} found", (count, 16), Role.FOUND)
-
-
-class RoundedKernels:
-    """Emits the jobs of `prepare` that round kernels, each once; a kernel in float32 is returned as it is.
-
-    With `measure`, the jobs that take the extremes of kernels themselves go there: `extremes`, by the kernel's buffer,
-    are those that updates leave then.
-    """
-
-    def __init__(
-        self,
-        precision: Precision,
-        storage: Storage,
-        prepare: Emitter,
-        statistics: RangeCollector,
-        measure: Emitter | None,
-    ) -> None:
-        self.precision, self.storage, self.prepare, self.statistics = precision, storage, prepare, statistics
-        self.measure = measure
-        self.extremes: dict[Buffer, Tensor] = {}
-        self._made: dict[tuple[str, str], Tensor] = {}
-
-    def floats(self, layer: str, view: KernelView) -> Stored:
-        """For passes that compute in float32: integers as the floats they stand for. A format without a range stores
-        its own, rounded after scaling."""
-        fmt, kernel = self._format(layer), view.kernel
-        if fmt is not None and not has_range(fmt) and self._dtype(fmt) != "float32":
-            name = f"{layer}/prepared weights" if view.changes else f"{layer}/weights"
-            return QuantizedTensor(self._encoded(fmt, name, layer, view), None, fmt, name)
-        if has_range(fmt):
-            kernel = self._quantized(fmt, layer, kernel, "float32")
-        elif fmt is not None:
-            kernel = self._encoded(fmt, f"{layer}/weights", layer, KernelView(kernel))
-        return emit_prepared(self.prepare, replace(view, kernel=kernel))
-
-    def integers(self, layer: str, view: KernelView) -> QuantizedTensor:
-        """For passes that multiply integers: the kernel's or, where `view` scales them or sums over channels that have
-        steps of their own, others with a range of their own."""
-        fmt, name = self._integer_format(layer), f"{layer}/prepared weights"
-        if view.scale is None and not (view.taps and fmt.per_channel):
-            q, kernel = self._quantizer(fmt, layer, view.kernel), self._quantized(fmt, layer, view.kernel, "int8")
-            integers = QuantizedTensor(kernel, q.channels or q.record, fmt, q.name)
-            return quantize.emit_transposed_integers(self.prepare, integers, view.taps) if view.taps else integers
-        record = self.storage.tensor(f"{name} range", (1, 16), Role.PREPARED)
-        fields = (16, view.shape[-1])
-        channels = self.storage.tensor(f"{name} ranges", fields, Role.PREPARED) if fmt.per_channel else None
-        q = Quantizer(name, fmt, CurrentMinMax(), record, channels)
-        y = self.storage.tensor(f"{name}, integers", view.shape, Role.PREPARED, layer=layer, dtype="int8")
-        emit_quantized_weights(self.prepare, q, view, y, None, self._control)
-        return QuantizedTensor(y, channels or record, fmt, name)
-
-    def _format(self, layer: str) -> NumberFormat | None:
-        return self.precision.format("weights", layer)
-
-    def _integer_format(self, layer: str) -> Format:
-        fmt = self._format(layer)
-        assert has_range(fmt)
-        return fmt
-
-    def _dtype(self, fmt: NumberFormat) -> str:
-        """The dtype of kernels in a format without a range."""
-        return fmt.storage if not self.precision.simulated and StoredType.has(fmt.storage) else "float32"
-
-    def _quantizer(self, fmt: Format, layer: str, kernel: Tensor) -> Quantizer:
-        channels = kernel.channels if fmt.per_channel else 0
-        return self.storage.quantizer(f"{layer}/weights", fmt, self.precision.observer_of("weights"), channels)
-
-    def _quantized(self, fmt: Format, layer: str, kernel: Tensor, dtype: str) -> Tensor:
-        key = layer, dtype
-        if key not in self._made:
-            q = self._quantizer(fmt, layer, kernel)
-            name = f"{layer}/kernel quantized, {dtype}"
-            y = self._made[key] = self.storage.tensor(name, kernel.shape, Role.PREPARED, layer=layer, dtype=dtype)
-            known, parts = self.statistics.knows(q.name), weight_parts(kernel)
-            statistics = None if known else self.statistics.of(q, parts, OWN)
-            extremes = emit_quantized_weights(
-                self.prepare, q, KernelView(kernel), y, statistics, self._control, self.measure
-            )
-            if self.measure:
-                self.extremes[kernel.buffer] = extremes
-        return self._made[key]
-
-    def _encoded(self, fmt: NumberFormat, name: str, layer: str, view: KernelView) -> Tensor:
-        key, dtype = (name, "encoded"), self._dtype(fmt)
-        if key not in self._made:
-            y = self.storage.tensor(f"{name}, encoded", view.shape, Role.PREPARED, layer=layer, dtype=dtype)
-            self._made[key] = y
-            statistics = self.statistics.of_rangeless(name, weight_parts(y))
-            fmt.emit_encode_weights(self.prepare, view, y, statistics)
-        return self._made[key]
-
     @property
     def _control(self) -> Control | None:
-        return self.storage.control if self.statistics.training else None
+        return self.storage.control if self.training else None
 
-
-Emit = Callable[[Target], None]
-
-
-class Quantizers:
-    """Emits into a program's `prepare` and `micro` what rounds its tensors; a tensor in float32 is returned as it is.
-
-    Arguments:
-    - `precision`: formats and observers.
-    - `mode`: how ranges are obtained (see Precision.mode).
-    - `training`: also collect the statistics of tensors, in `statistics`.
-    - `first`: statistics start anew.
-    - `measure`: takes the jobs that measure kernels where updates do so from then on (default None: they don't).
-    """
-
-    def __init__(
-        self,
-        precision: Precision,
-        storage: Storage,
-        prepare: Emitter,
-        micro: Emitter,
-        mode: RangeMode,
-        training: bool,
-        first: bool,
-        measure: Emitter | None = None,
-    ) -> None:
-        self.precision, self.storage, self.prepare, self.micro = precision, storage, prepare, micro
-        self.mode, self.training, self.first = mode, training, first
-        self.statistics = RangeCollector(precision, storage, training)
-        self.kernels = RoundedKernels(precision, storage, prepare, self.statistics, measure)
-
-    def input(self, layer: str, x: Tensor, integers: bool) -> Stored:
-        """The network's input `x`, as `integers` if all its readers accept them. A format without a range rounds it in
-        place: `x` may stay for the next pass, for which it is rounded already."""
-        fmt = self.precision.format("activations", layer)
-        if fmt is None:
-            return x
-        if not has_range(fmt):
-            return self._encode(fmt, "activations", layer, x, x)
-        integers = integers and self.stores("activations", layer)
-        y = x if integers else self.micro.tensor("quantized", x.shape, block=x.block)
-        return self._quantize(fmt, "activations", layer, x, y, integers)
-
-    def activation(self, layer: str, x: Tensor) -> Stored:
-        """The output of a layer."""
-        return self._round("activations", layer, x, self.stores("activations", layer))
-
-    def norm_input(self, layer: str, y: Tensor) -> Stored:
-        """The output of a linear layer that batch statistics normalize."""
-        return self._round("norm_inputs", layer, y, self.stores("norm_inputs", layer))
-
-    def gradient(self, layer: str, dy: Tensor, integers: bool = False) -> Stored:
-        """The gradient of a linear layer's output, once every reader has added its share. A format without a range
-        rounds it in place: it is short-lived."""
-        fmt = self.precision.format("gradients", layer)
-        if fmt and not has_range(fmt):
-            return self._encode(fmt, "gradients", layer, dy, dy)
-        return self._round("gradients", layer, dy, integers)
-
-    def selected(self, inputs: list[Stored], y: Tensor) -> Stored:
-        """The output of a layer that only selects among its inputs' values: stored like them."""
-        x = inputs[0]
-        if not isinstance(x, QuantizedTensor):
-            return y
-        encoded = replace(x, tensor=self.micro.tensor("encoded activations", y.shape, dtype=x.tensor.dtype))
-        if not has_range(x.format):
-            if any(not isinstance(other, QuantizedTensor) or other.format != x.format for other in inputs):
-                return y
-            x.format.emit_encode(self.micro, y, encoded.tensor)
-            return encoded
-        if len(inputs) > 1:  # with different ranges
-            return y
-        exact = replace(x.format, rounding="nearest")  # the values are what integers stand for
-        emit_to_integers(self.micro, y, replace(encoded, format=exact))
-        return encoded
-
-    def rounds(self, kind: str, layer: str) -> bool:
-        return self.precision.format(kind, layer) is not None
-
-    def quantizes(self, kind: str, layer: str) -> bool:
-        """True if a tensor is rounded to integers, stored or simulated."""
-        return has_range(self.precision.format(kind, layer))
-
-    def stores(self, kind: str, layer: str) -> bool:
-        """True if a tensor may be stored as integers."""
-        fmt = self.precision.format(kind, layer)
-        return not self.precision.simulated and fmt is not None and fmt.storage == "int8"
-
-    def knows_range(self, kind: str, layer: str) -> bool:
-        """True if a tensor is stored as integers by a range that is known before it is computed."""
-        ranged = self.stores(kind, layer) and self.quantizes(kind, layer)
-        return ranged and self.precision.is_static(kind, self.mode, self.training)
-
-    def known_range(self, kind: str, layer: str) -> Quantizer:
-        """The quantizer of a tensor whose range is known; the range comes into use."""
-        fmt = self.precision.format(kind, layer)
+    def _quantizer(self, kind: str, layer: str, channels: int = 0) -> Quantizer:
+        fmt = self.format(kind, layer)
         assert has_range(fmt)
-        q = self._quantizer(fmt, kind, layer)
-        emit_next_range(self.prepare, q)
-        return q
-
-    def write(self, kind: str, layer: str, shape: Shape, emit: Emit, integers: bool = True) -> Stored:
-        """The tensor that `emit` writes to its target, quantized: as `integers`, or as the floats that these stand for.
-        With a static range `emit` quantizes it; else it writes floats, whose statistics give the range."""
-        fmt = self.precision.format(kind, layer)
-        assert has_range(fmt)
-        static = self.precision.is_static(kind, self.mode, self.training)
-        q = self.known_range(kind, layer) if static else self._quantizer(fmt, kind, layer)
-        if integers:
-            y = self._integers(kind, q, shape)
-        else:
-            y = QuantizedTensor(self.micro.tensor(f"quantized {kind}", shape), q.record, q.format, q.name)
-        if static:
-            target = Target(y, statistics=self._statistics(q, y.tensor))
-            if kind == "gradients":  # which are never recomputed
-                emit(target)
-            else:
-                self._emit_once(lambda statistics: emit(replace(target, statistics=statistics)), target.statistics)
-        else:
-            values = self.micro.tensor(f"{kind} as floats", shape) if integers else y.tensor
-            statistics = new_statistics(self.micro, q, values)
-            emit(Target(values, statistics=statistics))
-            emit_measured_range(self.micro, q, values, statistics)
-            self._emit_quantize(q, values, y.tensor)
-        return y if integers else y.tensor
-
-    def _round(self, kind: str, layer: str, x: Tensor, integers: bool) -> Stored:
-        fmt = self.precision.format(kind, layer)
-        if fmt is None:
-            return x
-        if has_range(fmt):
-            return self._quantize(fmt, kind, layer, x, x, integers)
-        stored = not self.precision.simulated and (kind == "activations" or StoredType.has(fmt.storage))
-        y = self.micro.tensor(f"encoded {kind}", x.shape, dtype=fmt.storage) if stored else x
-        return self._encode(fmt, kind, layer, x, y)
-
-    def _encode(self, fmt: NumberFormat, kind: str, layer: str, x: Tensor, y: Tensor) -> Stored:
-        """In a format without a range."""
-        name = f"{layer}/{kind}"
-        statistics = self.statistics.of_rangeless(name, record_parts(self.micro, x), not self.first)
-        self._emit_once(partial(fmt.emit_encode, self.micro, x, y), statistics)
-        return y if y.dtype == "float32" else QuantizedTensor(y, None, fmt, name)
-
-    def _quantizer(self, fmt: Format, kind: str, layer: str) -> Quantizer:
-        return self.storage.quantizer(f"{layer}/{kind}", fmt, self.precision.observer_of(kind))
+        return self.storage.quantizer(f"{layer}/{kind}", fmt, self.precision.observer_of(kind), channels)
 
     def _integers(self, kind: str, q: Quantizer, shape: Shape, block: int = 16) -> QuantizedTensor:
         tensor = self.micro.tensor(f"quantized {kind}", shape, block=block, dtype="int8")
         return QuantizedTensor(tensor, q.record, q.format, q.name)
 
-    def _quantize(self, fmt: Format, kind: str, layer: str, x: Tensor, y: Tensor, integers: bool) -> Stored:
-        q = self._quantizer(fmt, kind, layer)
-        if self.precision.is_static(kind, self.mode, self.training):
-            emit_next_range(self.prepare, q)
-        else:
-            emit_measured_range(self.micro, q, x)
-        encoded = self._integers(kind, q, x.shape, x.block) if integers else None
-        self._emit_quantize(q, x, encoded.tensor if encoded else y)
-        return encoded or y
-
     def _emit_quantize(self, q: Quantizer, x: Tensor, y: Tensor) -> None:
-        self._emit_once(partial(emit_quantize, self.micro, q, x, y), self._statistics(q, x))
+        self._emit_once(partial(emit_quantize, self.micro, q, x, y), self._statistics_of(q, x))
 
-    def _emit_once(self, emit: Callable[[RangeStatistics | None], None], statistics: RangeStatistics | None) -> None:
+    def _emit_once(
+        self, emit: Callable[[RangeStatistics | None], None], statistics: RangeStatistics | None, again: bool = True
+    ) -> None:
         """Emit a launch that collects statistics the first time, but not when it is recomputed."""
         emit(statistics)
-        if statistics:
+        if statistics and again:
             with self.micro.replay():
                 emit(None)
 
-    def _statistics(self, q: Quantizer, x: Tensor) -> RangeStatistics | None:
-        return self.statistics.of(q, record_parts(self.micro, x), rule_of(q.observer), not self.first)
+    def _statistics_of(self, q: Quantizer, x: Tensor) -> RangeStatistics | None:
+        return self._statistics(q.name, record_parts(self.micro, x), q, rule_of(q.observer), not self.first)
+
+    def _statistics(
+        self, name: str, count: int, q: Quantizer | None = None, rule: int = OWN, add: bool = False
+    ) -> RangeStatistics | None:
+        """`count` records of the tensor `name`: of a quantized one, from which `rule` computes the next range. A NaN or
+        an infinity in it fails the step, unless integers are simulated, which keep a NaN: a later layer may hide it."""
+        if not self.training:
+            return None
+        found = self.storage.tensor(f"{name} found", (count, 16), Role.FOUND)
+        if q:
+            self._observed[name] = q, found, rule
+        if not q or not self.precision.simulated:
+            self._checked[name] = found
+        return RangeStatistics(found, q is not None and self.precision.traced, add)

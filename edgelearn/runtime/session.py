@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn.compile.lowering import head_of, input_blocks
+from edgelearn.compile.lower import head_of, input_blocks
 from edgelearn.compile.plan import Kind, Plan, Program, ProgramKey
 from edgelearn.compile.request import Request
 from edgelearn.compile.storage import Weights

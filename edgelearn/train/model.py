@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import BudgetLike, Plan, Precision, Request, make_plan
-from edgelearn.compile.lowering import input_block
+from edgelearn.compile.lower import input_block
 from edgelearn.compile.memory import ActivationMemory, Encoding
 from edgelearn.compile.policies import keep_all
 from edgelearn.device import Device

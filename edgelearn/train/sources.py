@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from edgelearn.compile.lowering import check_heads
+from edgelearn.compile.lower import check_heads
 from edgelearn.errors import DataError, PlanError, ShapeError
 from edgelearn.graph import Network
 from edgelearn.ops import LOSSES, Loss, Losses, SoftmaxCrossEntropy, pack

@@ -96,7 +96,7 @@ def test_predictions_are_the_same_with_sums_in_launches_of_their_own(start, make
     network = make()
     precision = fitting(STATIC, network)
     found, layers = summed(start, network, precision)
-    monkeypatch.setattr("edgelearn.compile.lower.stages_behind", lambda *_: [])
+    monkeypatch.setattr("edgelearn.compile.lower.Lowering._stages_after", lambda *_: [])
     others, all_layers = summed(start, network, precision)
     assert np.array_equal(found, others)
     left = set(all_layers) - set(layers)
