@@ -130,9 +130,9 @@ def draw_keywords() -> None:
 
 ROOMS = (
     (("cli", "commands"), ("widgets", "views in notebooks")),
-    (("experiments", "a technique a folder"),),
+    (("experiments", "a technique a module"),),
     (("lab", "benchmarks, profiles, tuning, run store"),),
-    (("keywords", "learn words from few clips"),),
+    (("keywords", "learn words from few clips"), ("federated", "many clients, one model")),
     (("train", "Model, Trainer, callbacks, sources"),),
     (("data", "pictures, recordings"), ("interop", "file formats"), ("models", "networks")),
     (("runtime", "contexts, buffers, compiled kernels, Session"),),
