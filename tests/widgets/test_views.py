@@ -1,0 +1,159 @@
+"""The views with controls: a form, precision, budgets, thresholds."""
+
+from dataclasses import dataclass, fields, make_dataclass, replace
+from types import SimpleNamespace
+
+import ipywidgets
+import numpy as np
+import pytest
+
+import edgelearn as el
+from edgelearn.compile import LaunchTimes, Request, account
+from edgelearn.errors import DataError
+from edgelearn.experiments.config import Config, setting
+from edgelearn.experiments.flowers import FlowersConfig
+from edgelearn.experiments.keywords.embedding import KeywordsConfig
+from edgelearn.experiments.memory import MemoryConfig
+from edgelearn.experiments.precision import TASKS, PrecisionConfig
+from edgelearn.lab.runs import RunStore
+from edgelearn.models import mobilenet_v2_cifar
+from edgelearn.runtime import choose_device
+from edgelearn.widgets import BitsView, BudgetView, Form, RocView, views
+from edgelearn.widgets.views import rates
+from tests.experiments import precision_tiny
+
+
+@dataclass(frozen=True)
+class Everything(Config):
+    name: str = setting("x", "a name")
+    flag: bool = setting(False, "a flag")
+    count: int | None = setting(None, "a number", minimum=1)
+    hour: int = setting(3, "an hour", minimum=0, maximum=23)
+    rate: float = setting(0.003, "a rate", above=0)
+    color: str | None = setting("red", "a color", choices=("red", "blue"))
+    bits: str = setting("8", "bits", choices=("4", "8"), ordered=True)
+    layers: tuple[str, ...] = setting(("a", "b"), "layers")
+
+
+@pytest.mark.parametrize("config", [FlowersConfig, PrecisionConfig, MemoryConfig, KeywordsConfig, Everything])
+def test_every_field_has_a_control(config):
+    form = Form(config())
+    assert list(form.controls) == [field.name for field in fields(config)]
+    form._changed({})
+    assert form.config == config() and not form.error, "reading the controls changes no value"
+
+
+def test_a_new_field_is_a_new_control():
+    extended = make_dataclass(
+        "Extended", [("patience", int, setting(5, "epochs"))], bases=(FlowersConfig,), frozen=True
+    )
+    form = Form(extended(), ["patience", "seed"])
+    form.controls["patience"].value = "7"
+    assert list(form.controls) == ["patience", "seed"] and form.config == extended(patience=7)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "shown", "value"),
+    [
+        ("name", ipywidgets.Text, "y", "y"),
+        ("flag", ipywidgets.Checkbox, True, True),
+        ("count", ipywidgets.Text, "5", 5),
+        ("hour", ipywidgets.IntSlider, 5, 5),
+        ("rate", ipywidgets.Text, "1e-3", 0.001),
+        ("color", ipywidgets.Dropdown, None, None),
+        ("bits", ipywidgets.SelectionSlider, "4", "4"),
+        ("layers", ipywidgets.Text, "c d", ("c", "d")),
+    ],
+)
+def test_controls(name, kind, shown, value):
+    form, seen = Form(Everything()), []
+    form.observe(lambda change: seen.append(change["new"]), "config")
+    assert type(form.controls[name]) is kind and form.controls[name].tooltip
+    form.controls[name].value = shown
+    assert seen == [form.config] == [replace(Everything(), **{name: value})]
+
+
+def test_errors_and_choices():
+    form = Form(MemoryConfig(), choices={"task": ("sample", "cifar10")})
+    assert [value for _, value in form.controls["task"].options] == ["sample", "cifar10"]
+    for text in ("0", "many"):
+        form.controls["epochs"].value = text
+        assert "epochs" in form.error and text in form.error and form.config == MemoryConfig()
+    form.controls["epochs"].value = ""
+    assert not form.error
+    form.controls["epochs"].value = "2"
+    assert form.config == MemoryConfig(epochs=2)
+
+
+# -- precision, budgets, thresholds ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bits(tmp_path, monkeypatch):
+    monkeypatch.setitem(TASKS, "sample", precision_tiny.KIND)
+    view = BitsView(RunStore(tmp_path / "runs"), PrecisionConfig("sample", epochs=1))
+    yield view
+    view.close()
+    view.wait()
+
+
+def test_a_moved_slider_trains_once(bits):
+    for name, value in (("gradients", "4"), ("observer", "current"), ("observer", "in-hindsight")):
+        bits._form.controls[name].value = value
+        bits.wait()
+        assert getattr(bits.config, name) == value and bits.config in bits.accuracies
+        assert f"8/8/4 {bits.config.observer}" in bits._status.value and bits._chart.value[:4] == b"\x89PNG"
+        assert bits._bar.value == 1.0
+    assert len(bits.accuracies) == len(bits.store.list()) == 2, "what was trained is shown at once"
+
+
+def test_any_precision_may_be_the_first(tmp_path):
+    with_odd = BitsView(RunStore(tmp_path / "runs"), PrecisionConfig("sample", "7", "fp16", "fp32"))
+    assert (with_odd.config.weights, with_odd.config.activations) == ("7", "fp16")
+
+
+def test_what_cannot_be_trained_says_why(bits, monkeypatch):
+    def fail(*arguments):
+        raise DataError("The pictures are gone: put <them> back.")
+
+    monkeypatch.setattr(views, "PrecisionExperiment", SimpleNamespace(load=fail))
+    bits.train()
+    bits.wait()
+    assert "put &lt;them&gt; back" in bits._status.value and not bits.accuracies
+
+
+def test_the_slider_plans_again():
+    device = choose_device(None).device
+    costs = LaunchTimes("a test", 1e11, 1e10)
+    request = Request(mobilenet_v2_cifar(alpha=0.25), 8, 8, el.SGD(0.1), "batch")
+    view = BudgetView(request, device, (64, 6, 0), costs=costs)
+    assert view.budget == "64 MB stored" and not view.plans["64 MB stored"].request.activation_memory
+    before = bytes(view._chart.value)
+    view._size.value = 6
+    plan = view.plans["6 MB stored"]
+    assert account(plan).stored <= 6e6 and plan.request.activation_memory
+    assert f"{costs.step(plan) * 1e3:.1f} ms" in view.status and "a test" in view.status
+    assert before.startswith(b"\x89PNG") and bytes(view._chart.value) not in (b"", before)
+    view._size.value = 0
+    assert view._chart.layout.display == "none"
+    assert view.plans["0 MB stored"] is None and "over the budget of 0 MB" in view.status
+    refused = view.status
+    view._size.value = 64
+    assert view._chart.layout.display is None
+    view.request = None  # nothing is planned twice
+    view._size.value = 0
+    assert view.status == refused
+    view.request, view._size.value = request, 64
+    view._count.value = "device"
+    assert view.plans["64 MB device"].peak_bytes <= 64e6
+
+
+def test_the_slider_moves_the_threshold():
+    assert rates(np.array([0.5, 0.1, 0.9, 0.7]), np.array([0.0, 0.5, 0.6, 2.0])).tolist() == [1.0, 0.75, 0.5, 0.0]
+    own, others = np.linspace(0.4, 1, 50), np.linspace(-1, 0.6, 100)
+    view = RocView(own, {"others": others})
+    assert abs((own >= view.threshold).mean() - 0.9) < 0.03
+    before = bytes(view.curves.value)
+    view.slider.value = view.slider.max
+    assert view.threshold == 1.0 and "2.0%" in view.rates.value and "0.0% of others" in view.rates.value
+    assert before.startswith(b"\x89PNG") and bytes(view.curves.value) != before
