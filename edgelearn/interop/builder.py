@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf, isnan, prod
-from typing import Any
 
 import numpy as np
 
@@ -626,138 +626,114 @@ def translate(
     tells. Raises FormatError for a damaged graph.
     """
     graph.check_ends()
-    layout = next((tensor.layout for tensor in graph.inputs if tensor.layout), "NHWC")
-    walk = _Walk(
-        graph,
-        Builder(graph.name, layout),
-        {n: np.asarray(a) for n, a in graph.constants.items()},
-        handlers,
-        nearest or {},
-        [],
-    )
+    walk = _Walk(graph, handlers, nearest or {})
     for tensor in graph.inputs:
-        name = tensor.name if len(graph.inputs) > 1 else INPUT
+        name, shape = tensor.name if len(graph.inputs) > 1 else INPUT, tensor.shape or ()
         walk.found[tensor.name] = walk.once(walk.builder.input(tensor, name), tensor.name)
-        if tensor.shape and len(tensor.shape) == 1:
+        if len(shape) == 1:
             walk.builder.notes.append(
-                f"'{tensor.name}' has the shape {tensor.shape}, without a batch: it is read as one example. Give "
-                f"arrays of the shape (n, {tensor.shape[0]})."
+                f"'{tensor.name}' has the shape {shape}, without a batch: it is read as one example. Give arrays of "
+                f"the shape (n, {shape[0]})."
             )
-        if tensor.layout == "NCHW" and tensor.shape and len(tensor.shape) == 3:
+        if tensor.layout == "NCHW" and len(shape) == 3:
             walk.builder.notes.append(
                 f"'{tensor.name}' is a sequence, (channels, length) in the file and (length, channels) here."
             )
     for operator in graph.operators:
-        walk.step(operator)
+        try:
+            results = walk.results(operator)
+        except (UnsupportedError, ShapeError) as error:
+            walk.problem(operator, error)
+            continue
+        results = results if isinstance(results, tuple) else (results,)
+        for name, result in zip(operator.outputs, results, strict=False):
+            walk.found[name] = walk.once(result, name)
+        walk.unknown.update(operator.outputs[len(results) :])
     return walk.finish()
 
 
-@dataclass
 class _Walk:
-    graph: ForeignGraph
-    builder: Builder
-    found: dict[str, Value | np.ndarray | None]
-    handlers: Mapping[str, Handler]
-    nearest: Mapping[str, str]
-    problems: list[Problem]
+    """What was found on the way through a graph: results by tensor, and problems."""
 
-    def __post_init__(self) -> None:
-        self.readers: dict[str, int] = {}
-        for name in (*self.graph.outputs, *(name for op in self.graph.operators for name in op.inputs)):
-            self.readers[name] = self.readers.get(name, 0) + 1
-        self.unknown: set[str] = set()  # results whose shape isn't known, behind a problem
+    def __init__(self, graph: ForeignGraph, handlers: Mapping[str, Handler], nearest: Mapping[str, str]) -> None:
+        self.graph, self.handlers, self.nearest = graph, handlers, nearest
+        self.builder = Builder(graph.name, next((tensor.layout for tensor in graph.inputs if tensor.layout), "NHWC"))
+        self.found: dict[str, Operand | None] = {name: np.asarray(array) for name, array in graph.constants.items()}
+        self.problems: list[Problem] = []
+        self.readers = Counter(graph.outputs) + Counter(name for op in graph.operators for name in op.inputs)
+        self.unknown: set[str] = set()  # results whose shape isn't known, after a problem
 
-    def step(self, operator: Operator) -> None:
-        """Translate one operator."""
-        states = [name for name in operator.inputs if name in self.graph.tensors and self.graph.tensors[name].is_state]
-        if states:
-            reason = f"It keeps a state between calls, '{states[0]}', and recurrent state isn't read yet."
-            self._problem(operator, reason, self.nearest.get(operator.kind, ""))
-            return
-        handler = self.handlers.get(operator.kind)
-        if handler is None:
-            self._problem(operator, "edgelearn has no such operator.", self.nearest.get(operator.kind, ""))
-            return
-        missing = [name for name in operator.inputs if name and name not in self.found and name not in self.unknown]
+    def results(self, op: Operator) -> Result:
+        """What an operator computes. Raises UnsupportedError or ShapeError if it can't be translated."""
+        b, nearest, tensors = self.builder, self.nearest.get(op.kind, ""), self.graph.tensors
+        if state := next((name for name in op.inputs if name in tensors and tensors[name].is_state), ""):
+            raise UnsupportedError(
+                f"It keeps a state between calls, '{state}', and recurrent state isn't read yet.", nearest
+            )
+        if op.kind not in self.handlers:
+            raise UnsupportedError("edgelearn has no such operator.", nearest)
+        missing = [name for name in op.inputs if name and name not in self.found and name not in self.unknown]
         if missing:
             raise FormatError(
-                f"{operator.kind} '{operator.name}' reads '{missing[0]}', which the file doesn't have. It is damaged."
+                f"{op.kind} '{op.name}' reads '{missing[0]}', which the file doesn't have. It is damaged."
             )
-        if any(name in self.unknown for name in operator.inputs):
-            self.unknown.update(operator.outputs)
-            return
-        self.builder.operator = operator
-        before = set(self.builder.layers)
+        if not self.unknown.isdisjoint(op.inputs):
+            return ()
+        b.operator, before = op, len(b.layers)
         try:
-            results = handler(self.builder, operator, *(self.found[name] if name else None for name in operator.inputs))
-        except (UnsupportedError, ShapeError) as error:
-            self._problem(operator, str(error), getattr(error, "nearest", ""))
-            return
+            found = self.handlers[op.kind](b, op, *(self.found[name] if name else None for name in op.inputs))
+        except (UnsupportedError, ShapeError):
+            raise
         except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise FormatError(
-                f"{operator.kind} '{operator.name}' can't be read ({type(error).__name__}: {error!s:.200}). The "
-                f"file is damaged, or of a kind that isn't known: check it with its own framework."
+                f"{op.kind} '{op.name}' can't be read ({type(error).__name__}: {error!s:.200}). The file is damaged, "
+                f"or of a kind that isn't known: check it with its own framework."
             ) from error
-        if operator.frozen:
-            for layer in [layer for name, layer in self.builder.layers.items() if name not in before]:
-                layer.frozen = (*layer.frozen, *(operator.frozen_roles(tuple(layer.weights))))
-        results = results if isinstance(results, tuple) else (results,)
-        for name, result in zip(operator.outputs, results, strict=False):
-            self.found[name] = self.once(result, name)
-        self.unknown.update(operator.outputs[len(results) :])
+        for layer in list(b.layers.values())[before:] if op.frozen else ():
+            layer.frozen = (*layer.frozen, *op.frozen_roles(tuple(layer.weights)))
+        return found
 
-    def once(self, result: Value | np.ndarray | None, name: str) -> Value | np.ndarray | None:
+    def once(self, result: Operand | None, name: str) -> Operand | None:
         """The result as the tensor `name` holds it, which knows whether more than one operator reads it."""
         if not isinstance(result, Value):
             return None if result is None else np.asarray(result)
         if (info := self.graph.tensors.get(name)) and info.quantization:
             result = self.builder.saturated(result, name, info.quantization)
-        return replace(result, sole=result.sole and self.readers.get(name, 0) <= 1)
+        return replace(result, sole=result.sole and self.readers[name] <= 1)
 
     def finish(self) -> Translation:
-        layers: dict[str, tuple[str, ...]] = {}
-        network, weights = None, {}
+        b, graph = self.builder, self.graph
+        network, weights, layers = None, {}, dict[str, tuple[str, ...]]()
         if not self.problems:
-            missing = [name for name in self.graph.outputs if not isinstance(self.found.get(name), Value)]
+            missing = [name for name in graph.outputs if not isinstance(self.found.get(name), Value)]
             if missing:
                 raise FormatError(f"The output '{missing[0]}' doesn't depend on the inputs: nothing is left to train.")
-            self.builder.operator = replace(self.builder.operator, name="output", kind="output")
+            b.operator = replace(b.operator, name="output", kind="output")
+            first = {name for name, info in graph.tensors.items() if info.layout == "NCHW"}
             try:
-                layouts = {name: info.layout for name, info in self.graph.tensors.items()}
-                ends = tuple(
-                    self.builder.output(self.found[name], layouts.get(name) == "NCHW")  # type: ignore[arg-type]
-                    for name in self.graph.outputs
-                )
-                network, weights = self.builder.finish(ends)
+                ends = tuple(b.output(self.found[name], name in first) for name in graph.outputs)  # type: ignore
+                network, weights = b.finish(ends)
             except (UnsupportedError, ShapeError) as error:
-                output = Operator("output", self.graph.outputs[0], (), ())
-                self._problem(output, str(error), getattr(error, "nearest", ""))
-        if network is not None:
-            for name in network.nodes:
-                origin = self.builder.layers[name].operator
-                layers[origin] = (*layers.get(origin, ()), name)
-        known = {*network.nodes, *self.builder.inputs} if network else set()
+                self.problem(Operator("output", graph.outputs[0], (), ()), error)
+        for name in network.nodes if network else ():
+            origin = b.layers[name].operator
+            layers[origin] = (*layers.get(origin, ()), name)
+        known = {*network.nodes, *b.inputs} if network else set()
         held = {name: x.layer for name, x in self.found.items() if isinstance(x, Value) and x.layer in known}
-        notes = (*self.graph.notes, *self.builder.notes, *_ranges(self.builder))
-        notes += tuple(filter(None, [not_finite(weights)]))
-        return Translation(self.graph, network, weights, layers, held, tuple(self.problems), notes)
+        notes = (*graph.notes, *b.notes, *_ranges(b), *filter(None, [not_finite(weights)]))
+        return Translation(graph, network, weights, layers, held, tuple(self.problems), notes)
 
-    def _problem(self, operator: Operator, reason: str, nearest: str) -> None:
-        """Note a problem, and go on behind it with the shapes that the file tells."""
-        self.problems.append(Problem(operator.kind, operator.name, operator.attributes, reason, nearest))
+    def problem(self, operator: Operator, error: Exception) -> None:
+        """Note a problem, and go on after it with the shapes that the file tells."""
+        nearest = getattr(error, "nearest", "")
+        self.problems.append(Problem(operator.kind, operator.name, operator.attributes, str(error), nearest))
         for name in operator.outputs:
             info = self.graph.tensors.get(name)
-            if info is None or info.shape is None or not info.shape or None in info.shape[1:]:
+            if info is None or not info.shape or None in info.shape[1:]:
                 self.unknown.add(name)
                 continue
-            self.found[name] = self._stand_in(info)
-
-    def _stand_in(self, info: TensorInfo) -> Value:
-        """A value of the shape that the file tells, for the operators behind a problem."""
-        shape: Any = info.shape
-        if len(shape) == 4 and self.builder.layout == "NCHW":
-            info = replace(info, layout="NCHW")
-        return self.builder.input(info, "stand_in")
+            layout = "NCHW" if len(info.shape) == 4 and self.builder.layout == "NCHW" else info.layout
+            self.found[name] = self.builder.input(replace(info, layout=layout), "stand_in")
 
 
 def _ranges(b: Builder) -> list[str]:

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from math import isclose, prod, sqrt
+from math import erf, prod, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -356,83 +356,45 @@ NEAREST = {
 }
 
 
+_SAMPLES = np.linspace(-3, 3, 13)
+_FUNCTIONS = {"Add": np.add, "Div": np.divide, "Erf": np.vectorize(erf), "Mul": np.multiply}
+
+
 def fuse_gelu(graph: ForeignGraph) -> ForeignGraph:
-    """Return the graph with x * 0.5 * (1 + erf(x / sqrt(2))), multiplied in any order, as Gelu."""
-    if all(operator.kind != "Erf" for operator in graph.operators):
-        return graph
-    pattern = _Pattern(graph)
-    found = [gelu for operator in graph.operators if operator.kind == "Erf" and (gelu := pattern.gelu(operator))]
-    replaced = {gelu.outputs[0]: gelu for gelu, _ in found}
-    gone = {name for _, inner in found for name in inner}
-    operators = [
-        replaced.get(operator.outputs[0], operator)
-        for operator in graph.operators
-        if operator.outputs[:1] and operator.outputs[0] not in gone
-    ]
-    return replace(graph, operators=tuple(operators))
+    """Return the graph with x * 0.5 * (1 + erf(x / sqrt(2))), multiplied in any order, as Gelu: exporters before opset
+    20 spell it out. A chain of sums and products after Erf is one if it has its values."""
+    makers = {name: operator for operator in graph.operators for name in operator.outputs}
+    reads = Counter(name for operator in graph.operators for name in operator.inputs) + Counter(graph.outputs)
+    readers = {name: operator for operator in graph.operators for name in operator.inputs}
+    expected = _SAMPLES / 2 * (1 + _FUNCTIONS["Erf"](_SAMPLES * sqrt(0.5)))
 
-
-class _Pattern:
-    """Operators by the tensors that they make and read."""
-
-    def __init__(self, graph: ForeignGraph) -> None:
-        self.graph = graph
-        self.makers = {name: operator for operator in graph.operators for name in operator.outputs}
-        self.reads = Counter(name for operator in graph.operators for name in operator.inputs) + Counter(graph.outputs)
-        self.readers = {name: operator for operator in graph.operators for name in operator.inputs}
-
-    def gelu(self, erf: Operator) -> tuple[Operator, tuple[str, ...]] | None:
-        """The operator that the pattern around `erf` is, and the tensors that are gone; None if it isn't one."""
-        x = self._scaled(erf.inputs[0], sqrt(0.5))
-        plus = self._only_reader(erf.outputs[0])
-        if x is None or plus is None or plus.kind != "Add" or self._number(plus) != 1:
+    def values(name: str, x: str, depth: int = 6) -> Any:
+        """The values of a tensor where `x` has those of the samples; None if it isn't a short function of `x`."""
+        maker = makers.get(name)
+        found = graph.constants.get(name)
+        if found is None and maker is not None and maker.kind == "Constant":
+            found = maker.attributes.get("value", maker.attributes.get("value_float"))
+        if name == x or found is not None:
+            return _SAMPLES if name == x else np.ravel(found)[0] if np.size(found) == 1 else None
+        if maker is None or maker.kind not in _FUNCTIONS or not depth:
             return None
-        inner, product, half = [erf.outputs[0]], plus.outputs[0], False
-        remaining = {x}
-        while remaining or not half:
-            times = self._only_reader(product)
-            if times is None or times.kind not in ("Mul", "Div"):
-                return None
-            inner.append(product)
-            number = self._number(times)
-            other = next((name for name in times.inputs if name != product), product)
-            if number is not None and not half and isclose(number, 0.5 if times.kind == "Mul" else 2):
-                half = True
-            elif times.kind == "Mul" and other in remaining:
-                remaining.clear()
-            elif times.kind == "Mul" and remaining and not half and self._scaled(other, 0.5) in remaining:
-                remaining.clear()
-                half = True
-            else:
-                return None
-            product = times.outputs[0]
-        return Operator("Gelu", erf.name, (x,), (product,), {}, erf.version), tuple(inner)
+        operands = [values(read, x, depth - 1) for read in maker.inputs]
+        return None if any(operand is None for operand in operands) else _FUNCTIONS[maker.kind](*operands)
 
-    def _scaled(self, tensor: str, factor: float) -> str | None:
-        """The tensor that `tensor` is `factor` times of, None if there is none."""
-        maker = self.makers.get(tensor)
-        number = None if maker is None else self._number(maker)
-        if maker is None or number is None or maker.kind not in ("Mul", "Div"):
-            return None
-        is_it = isclose(number, factor if maker.kind == "Mul" else 1 / factor, rel_tol=1e-4)
-        return next((name for name in maker.inputs if self._constant(name) is None), None) if is_it else None
-
-    def _only_reader(self, tensor: str) -> Operator | None:
-        return self.readers[tensor] if self.reads[tensor] == 1 and tensor in self.readers else None
-
-    def _number(self, operator: Operator) -> float | None:
-        """The constant that it adds or multiplies by, or divides by."""
-        names = operator.inputs[1:] if operator.kind == "Div" else operator.inputs
-        numbers = [number for name in names if (number := self._constant(name)) is not None]
-        return numbers[0] if len(numbers) == 1 else None
-
-    def _constant(self, name: str) -> float | None:
-        array = self.graph.constants.get(name)
-        maker = self.makers.get(name)
-        if array is None and maker is not None and maker.kind == "Constant":
-            array = maker.attributes.get("value", maker.attributes.get("value_float"))
-        found = None if array is None else np.asarray(array)
-        return float(found.reshape(())) if found is not None and found.size == 1 else None
+    changed: dict[str, Operator | None] = {}  # by an operator's first output; None: it is left out
+    for begin in (operator for operator in graph.operators if operator.kind == "Erf"):
+        x = next((name for name in makers.get(begin.inputs[0], begin).inputs if values(name, "") is None), "")
+        operator, chain = begin, []
+        while reads[operator.outputs[0]] == 1 and operator.outputs[0] in readers:
+            chain.append(operator.outputs[0])
+            operator = readers[chain[-1]]
+            found = values(operator.outputs[0], x)
+            if found is None or np.allclose(found, expected, rtol=1e-4, atol=1e-6):
+                gelu = Operator("Gelu", begin.name, (x,), operator.outputs, {}, begin.version)
+                changed |= {} if found is None else dict.fromkeys(chain) | {operator.outputs[0]: gelu}
+                break
+    kept = (changed.get(o.outputs[0], o) if o.outputs else o for o in graph.operators)
+    return replace(graph, operators=tuple(o for o in kept if o is not None))
 
 
 LARGEST_FILE = 2 << 30  # of the protocol buffers themselves; weights beyond that lie in files of their own
