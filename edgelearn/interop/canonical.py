@@ -162,6 +162,16 @@ class ForeignGraph:
             chosen = (_resized(chosen[0], input_shape), *chosen[1:])
         return replace(self, inputs=chosen, outputs=outputs, operators=operators)
 
+    def sole_readers(self) -> dict[str, Operator]:
+        """The operator that reads a tensor, of all tensors that are read once, and are no outputs."""
+        reads = Counter(name for operator in self.operators for name in operator.inputs) + Counter(self.outputs)
+        return {name: operator for operator in self.operators for name in operator.inputs if reads[name] == 1}
+
+    def changed(self, changes: Mapping[str, Operator | None]) -> ForeignGraph:
+        """The graph with other operators. `changes`: by an operator's first output; None: it is left out."""
+        kept = (changes.get(o.outputs[0], o) if o.outputs else o for o in self.operators)
+        return replace(self, operators=tuple(o for o in kept if o is not None))
+
     def closed(self, size: int) -> ForeignGraph:
         """The graph with `size` for each size of an input that the file leaves open, but the batch; a note says so."""
         inputs, notes = [], []
@@ -214,7 +224,7 @@ Sides = tuple[Pair, Pair]
 Dilated = Callable[[Operator, Pair, Sides], Mapping[str, Any] | None]  # (convolution, dilation, padding): attributes
 BETWEEN = {
     "add", "addv2", "biasadd", "relu", "relu6", "mul", "expanddims", "squeeze", "fusedbatchnorm", "fusedbatchnormv3",
-    "identity", "logistic", "tanh", "sigmoid",
+    "identity", "logistic", "tanh", "sigmoid", "batchtospacend",
 }  # fmt: skip
 
 
@@ -228,56 +238,37 @@ def fuse_dilated(graph: ForeignGraph, convolutions: Mapping[str, Dilated]) -> Fo
 
     Operators that belong to no such convolution stay, and are reported when they are translated.
     """
-    if all(_plain(operator.kind) != "spacetobatchnd" for operator in graph.operators):
-        return graph
-    reads = Counter(name for operator in graph.operators for name in operator.inputs) + Counter(graph.outputs)
-    readers = {name: operator for operator in graph.operators for name in operator.inputs}
-    changed: dict[str, Operator | None] = {}  # by an operator's first output; None: it is left out
+    readers, changes = graph.sole_readers(), dict[str, Operator | None]()
     for begin in graph.operators:
         if _plain(begin.kind) != "spacetobatchnd":
             continue
         chain = [begin]
-        while _plain(chain[-1].kind) != "batchtospacend":
-            output = chain[-1].outputs[0]
-            reader = readers.get(output)
-            if reader is None or reads[output] != 1 or not _continues(reader, convolutions):
+        while _plain(chain[-1].kind) != "batchtospacend" and (reader := readers.get(chain[-1].outputs[0])):
+            if reader.kind not in convolutions and _plain(reader.kind) not in BETWEEN:
                 break
             chain.append(reader)
-        fused = _fused(graph, chain, convolutions)
-        for operator, new in zip(chain, fused, strict=False):
-            changed[operator.outputs[0]] = new
-    kept = (changed.get(o.outputs[0], o) if o.outputs else o for o in graph.operators)
-    return replace(graph, operators=tuple(o for o in kept if o is not None))
-
-
-def _continues(operator: Operator, convolutions: Mapping[str, Dilated]) -> bool:
-    plain = _plain(operator.kind)
-    return operator.kind in convolutions or plain in BETWEEN or plain == "batchtospacend"
+        changes |= {o.outputs[0]: new for o, new in zip(chain, _fused(graph, chain, convolutions), strict=False)}
+    return graph.changed(changes)
 
 
 def _fused(graph: ForeignGraph, chain: list[Operator], convolutions: Mapping[str, Dilated]) -> list[Operator | None]:
     """Return the operators that replace those of a chain (None: left out); none if it isn't a dilated convolution."""
-    places = [place for place, operator in enumerate(chain) if operator.kind in convolutions]
-    if _plain(chain[-1].kind) != "batchtospacend" or len(places) != 1:
-        return []
-    begin, end, (place,) = chain[0], chain[-1], places
+    begin, end, places = chain[0], chain[-1], [n for n, operator in enumerate(chain) if operator.kind in convolutions]
     found = [graph.constants.get(name) for name in (*begin.inputs[1:], *end.inputs[1:])]
-    if len(found) != 4 or any(array is None for array in found):
+    if _plain(end.kind) != "batchtospacend" or len(places) != 1 or len(found) != 4 or any(a is None for a in found):
         return []
-    block, pads, again, crops = (np.asarray(array) for array in found)
+    block, pads, again, crops = map(np.asarray, found)
     padding = np.reshape(pads, (-1, 2)) - np.reshape(crops, (-1, 2)) if pads.shape == crops.shape else pads
     if block.tolist() != again.tolist() or block.size not in (1, 2) or padding.shape != (block.size, 2):
         return []
     if padding.min() < 0 or block.min() < 1:
         return []
-    numbers = [1, *block.tolist()][-2:], [[0, 0], *padding.tolist()][-2:]  # a sequence is an image of height 1
-    dilation, sides = tuple(map(int, numbers[0])), tuple((int(before), int(after)) for before, after in numbers[1])
-    conv = chain[place]
-    attributes = convolutions[conv.kind](conv, (dilation[0], dilation[1]), (sides[0], sides[1]))
+    dilation, sides = [1, *block.tolist()][-2:], [[0, 0], *padding.tolist()][-2:]  # a sequence has a height of 1
+    place, new = places[0] - 1, chain[1:-1]
+    attributes = convolutions[new[place].kind](new[place], tuple(dilation), tuple(map(tuple, sides)))  # type: ignore
     if attributes is None:
         return []
-    new = [*chain[1:-1]]
-    new[place - 1] = replace(conv, attributes={**conv.attributes, **attributes})
+    new[place] = replace(new[place], attributes={**new[place].attributes, **attributes})
     new[0] = replace(new[0], inputs=(begin.inputs[0], *new[0].inputs[1:]))
     new[-1] = replace(new[-1], outputs=end.outputs)
     return [None, *new, None]

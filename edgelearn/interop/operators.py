@@ -72,7 +72,7 @@ from edgelearn.ops.pooling import Reduction
 from edgelearn.ops.window import Padding, Pair, Window
 
 from .builder import BATCH, Builder, Layer, Operand, Value, check_size, finite, in_order, runs, with_rank
-from .shapes import expand, slice_axis, turn
+from .shapes import expand, slice_axis, turn, with_last
 
 Array = np.ndarray  # a constant
 Margin = Pair  # of which numbers may be 0
@@ -243,10 +243,7 @@ def softmax(b: Builder, x: Operand, *, axis: int = -1, op: Softmax | LogSoftmax 
     """Probabilities along the file's axis, or their logarithms."""
     if isinstance(x, np.ndarray):
         return np.moveaxis(op.reference_forward([np.moveaxis(x, axis, -1)], {}), -1, axis)
-    axis = x.axis(axis)
-    if axis == x.batch_axis:
-        raise UnsupportedError(f"{type(op).__name__} over the batch.")
-    order = [*(n for n in b.natural_order(x) if n != axis), axis]
+    order = with_last(b, x, axis)
     return b.apply(op, x, order if any(x.axes[n] for n in order[:-1]) else order[-1:])
 
 
@@ -538,7 +535,7 @@ def batchnorm(
     channels, last = x.axis(channels), len(x.sizes)
     axis = x.axes[channels]
     if axis != tuple(range(last - len(axis), last)) or b.shape(x.layer)[-1] != x.shape[channels]:
-        order = [*(n for n in b.natural_order(x) if n != channels), channels]  # the channels become the last axis
+        order = with_last(b, x, channels)
         x = b.view(x, b.laid_out(x, order), order)
     return b.apply(BatchNormalization(momentum, epsilon), x, weights=weights, frozen=frozen)
 
@@ -579,7 +576,7 @@ def local_response(b: Builder, x: Value, *, size: int, alpha: float, beta: float
 
 def unit_length(b: Builder, x: Value, *, axis: int = -1) -> Value:
     """x / sqrt(sum of x² along the file's axis)"""
-    order = [*(n for n in b.natural_order(x) if n != x.axis(axis)), x.axis(axis)]
+    order = with_last(b, x, axis)
     order = [*[None] * (3 - len(order)), *order]
     layer = b.laid_out(x, order)
     squares = b.add(Square(), layer, name=f"{b.operator.name}_squares")

@@ -7,7 +7,6 @@ Operators: https://onnx.ai/onnx/operators. Format: https://github.com/onnx/onnx/
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import erf, prod, sqrt
@@ -136,9 +135,16 @@ def reshape(b: Builder, x: Operand, shape: Sequence[int], *, with_zeros: bool = 
     return shapes.reshape(b, x, [x.shape[axis] if n == 0 and not with_zeros else n for axis, n in enumerate(shape)])
 
 
-def flatten(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
-    axis = axis + len(x.shape) if axis < 0 else axis
-    return shapes.reshape(b, x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+def _flattened(op: Operator, x: Any) -> tuple[int, int]:
+    axis = op.attributes.get("axis", 1)
+    return prod(x.shape[:axis]), prod(x.shape[axis:])
+
+
+def _parts(op: Operator, x: Any) -> Sequence[int]:
+    """Sizes of parts, as even as can be where the file has none."""
+    n, count = x.shape[op.attributes.get("axis", 0)], op.attributes.get("num_outputs", len(op.outputs))
+    size = -(-n // count)
+    return op.attributes.get("split") or [size] * (n // size) + ([n % size] if n % size else [])
 
 
 def slices(
@@ -152,12 +158,6 @@ def slices(
         end = None if by < 0 and last < -x.shape[axis] else last  # in front of the first
         x = shapes.slice_axis(b, x, axis, first, end, by)
     return x
-
-
-def split(b: Builder, x: Operand, sizes: Sequence[int] | None = None, *, axis: int = 0, count: int) -> Any:
-    if sizes:
-        return shapes.split(b, x, sizes, axis=axis)
-    return shapes.pieces(b, x, size=-(-x.shape[axis] // count), axis=axis)
 
 
 def pad(
@@ -260,7 +260,7 @@ HANDLERS = forms(
         "Equal": "equal",
         "Exp": "Exp",
         "Expand": "expand",
-        "Flatten": flatten,
+        "Flatten": ("reshape x", {"shape": _flattened}),
         "Floor": "floor",
         "Gather": "gather",
         "Gelu": ("GELU", {"approximate": lambda op, x: op.attributes.get("approximate") == "tanh"}),
@@ -322,7 +322,7 @@ HANDLERS = forms(
         "Softplus": "Softplus",
         "Softsign": "Softsign",
         "SpaceToDepth": "space_to_depth",
-        "Split": (split, {"sizes": "split"}),
+        "Split": ("split x sizes", {"sizes": _parts}),
         "Sqrt": "Sqrt",
         "Squeeze": "squeeze",
         "Sub": "subtract",
@@ -340,7 +340,6 @@ HANDLERS = forms(
     start="start", end="end", with_zeros="allowzero", turn_x="transA", turn_y="transB", value="value", mode="mode",
     coordinates="coordinate_transformation_mode", rounding="nearest_mode",
     pads=lambda op, x: op.attributes.get("pads", op.attributes.get("paddings")),
-    count=lambda op, x: op.attributes.get("num_outputs", len(op.outputs)),
 )  # fmt: skip
 
 NEAREST = {
@@ -364,14 +363,13 @@ def fuse_gelu(graph: ForeignGraph) -> ForeignGraph:
     """Return the graph with x * 0.5 * (1 + erf(x / sqrt(2))), multiplied in any order, as Gelu: exporters before opset
     20 spell it out. A chain of sums and products after Erf is one if it has its values."""
     makers = {name: operator for operator in graph.operators for name in operator.outputs}
-    reads = Counter(name for operator in graph.operators for name in operator.inputs) + Counter(graph.outputs)
-    readers = {name: operator for operator in graph.operators for name in operator.inputs}
+    readers, changes = graph.sole_readers(), dict[str, Operator | None]()
     expected = _SAMPLES / 2 * (1 + _FUNCTIONS["Erf"](_SAMPLES * sqrt(0.5)))
 
     def values(name: str, x: str, depth: int = 6) -> Any:
         """The values of a tensor where `x` has those of the samples; None if it isn't a short function of `x`."""
         maker = makers.get(name)
-        found = graph.constants.get(name)
+        found: Any = graph.constants.get(name)
         if found is None and maker is not None and maker.kind == "Constant":
             found = maker.attributes.get("value", maker.attributes.get("value_float"))
         if name == x or found is not None:
@@ -381,20 +379,18 @@ def fuse_gelu(graph: ForeignGraph) -> ForeignGraph:
         operands = [values(read, x, depth - 1) for read in maker.inputs]
         return None if any(operand is None for operand in operands) else _FUNCTIONS[maker.kind](*operands)
 
-    changed: dict[str, Operator | None] = {}  # by an operator's first output; None: it is left out
     for begin in (operator for operator in graph.operators if operator.kind == "Erf"):
         x = next((name for name in makers.get(begin.inputs[0], begin).inputs if values(name, "") is None), "")
         operator, chain = begin, []
-        while reads[operator.outputs[0]] == 1 and operator.outputs[0] in readers:
+        while operator.outputs[0] in readers:
             chain.append(operator.outputs[0])
             operator = readers[chain[-1]]
             found = values(operator.outputs[0], x)
             if found is None or np.allclose(found, expected, rtol=1e-4, atol=1e-6):
                 gelu = Operator("Gelu", begin.name, (x,), operator.outputs, {}, begin.version)
-                changed |= {} if found is None else dict.fromkeys(chain) | {operator.outputs[0]: gelu}
+                changes |= {} if found is None else dict.fromkeys(chain) | {operator.outputs[0]: gelu}
                 break
-    kept = (changed.get(o.outputs[0], o) if o.outputs else o for o in graph.operators)
-    return replace(graph, operators=tuple(o for o in kept if o is not None))
+    return graph.changed(changes)
 
 
 LARGEST_FILE = 2 << 30  # of the protocol buffers themselves; weights beyond that lie in files of their own

@@ -17,7 +17,7 @@ from edgelearn.ops import ELU, SELU, Sum
 from . import operators, shapes
 from .builder import Builder, Operand, Value
 from .canonical import ForeignGraph, Operator, TensorInfo, gives_channels_first, takes_channels_first
-from .forms import Only, forms, pair
+from .forms import Only, forms, integers, pair
 
 Array = np.ndarray  # a constant
 PADS = {"pad": "constant", "reflection": "reflect", "replication": "edge", "replicate": "edge"}
@@ -52,29 +52,22 @@ def vector_norm(b: Builder, x: Operand, *, axes: Sequence[int] | None = None, ke
     return operators.power(b, total, 0.5)
 
 
-def expand(b: Builder, x: Operand, like: Operand | None = None, *, size: Sequence[int] = ()) -> Operand:
-    """-1 keeps a size"""
-    sizes = size if like is None else like.shape
-    own = (1,) * (len(sizes) - len(x.shape)) + tuple(x.shape)
-    return shapes.expand(b, x, [n if size == -1 else size for n, size in zip(own, sizes, strict=True)])
-
-
-def batchnorm(
+def normalization(
     b: Builder, x: Value, gamma: Array | None = None, beta: Array | None = None, mean: Array | None = None,
-    variance: Array | None = None, *, epsilon: float, momentum: float = 0.99, channels: int,
+    variance: Array | None = None, *, own: bool = False, epsilon: float, momentum: float = 0.99, channels: int,
 ) -> Value:  # fmt: skip
+    """By running statistics, or, of instances, by their own."""
+    if own or (b.operator.kind == "instance_norm" and (mean is None or variance is None)):
+        return operators.group_normalization(b, x, gamma, beta, epsilon=epsilon, channels=channels)
     if mean is None or variance is None:
         raise UnsupportedError("BatchNorm without running statistics.", "track_running_stats=True.")
     return operators.batchnorm(b, x, gamma, beta, mean, variance, epsilon=epsilon, momentum=momentum, channels=channels)
 
 
-def instance_norm(
-    b: Builder, x: Value, gamma: Array | None = None, beta: Array | None = None, mean: Array | None = None,
-    variance: Array | None = None, *, epsilon: float, channels: int,
-) -> Value:  # fmt: skip
-    if b.operator.attributes["use_input_stats"] or mean is None or variance is None:
-        return operators.group_normalization(b, x, gamma, beta, epsilon=epsilon, channels=channels)
-    return operators.batchnorm(b, x, gamma, beta, mean, variance, epsilon=epsilon, channels=channels)
+def scaled(b: Builder, x: Operand, y: Operand, *, alpha: Any = 1) -> Operand:
+    """x plus or minus alpha * y"""
+    function = operators.add if b.operator.kind == "add" else operators.subtract
+    return function(b, x, y if alpha == 1 else operators.scale(b, y, alpha))
 
 
 def elu(b: Builder, x: Operand, *, alpha: float, scale: float, input_scale: float) -> Operand:
@@ -83,14 +76,6 @@ def elu(b: Builder, x: Operand, *, alpha: float, scale: float, input_scale: floa
 
 def prelu(b: Builder, x: Value, slope: Array) -> Value:
     return operators.prelu(b, x, slope.reshape(-1, *(1,) * (x.rank - 2)))
-
-
-def add(b: Builder, x: Operand, y: Operand, *, alpha: Any = 1) -> Operand:
-    return operators.add(b, x, y if alpha == 1 else operators.scale(b, y, alpha))
-
-
-def subtract(b: Builder, x: Operand, y: Operand, *, alpha: Any = 1) -> Operand:
-    return operators.subtract(b, x, y if alpha == 1 else operators.scale(b, y, alpha))
 
 
 def upsample(
@@ -103,27 +88,15 @@ def upsample(
     return operators.resize(b, x, size, scale=factors if len(factors) == 2 else None, channels=1, **how)
 
 
-def unflatten(b: Builder, x: Operand, *, axis: int, sizes: Sequence[int]) -> Operand:
-    axis %= len(x.shape)
-    return shapes.reshape(b, x, (*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
+def pad(b: Builder, x: Operand, *, pads: Sequence[int], value: float = 0.0, mode: str | None = None) -> Operand:
+    given = mode or b.operator.kind.partition("_")[0]
+    mode = PADS.get(given, given)
+    sides = [(pads[2 * n], pads[2 * n + 1]) for n in range(len(pads) // 2)][::-1]
+    return operators.pad(b, x, [(0, 0)] * (len(x.shape) - len(sides)) + sides, value, mode=mode)
 
 
-def transpose(b: Builder, x: Operand, *, first: int, second: int) -> Operand:
-    order = list(range(len(x.shape)))
-    order[first], order[second] = order[second], order[first]
-    return shapes.transpose(b, x, order)
-
-
-def squeeze(b: Builder, x: Operand, *, axes: Sequence[int] | None = None) -> Operand:
-    return shapes.squeeze(b, x, None if axes is None else [axis for axis in axes if x.shape[axis] == 1])
-
-
-def narrow(b: Builder, x: Operand, *, axis: int, start: int, length: int) -> Operand:
-    return shapes.slice_axis(b, x, axis, start, start + length)
-
-
-def chunk(b: Builder, x: Operand, *, count: int, axis: int) -> tuple[Operand, ...]:
-    return shapes.pieces(b, x, size=-(-x.shape[axis] // count), axis=axis)
+def expand_as(b: Builder, x: Operand, like: Operand) -> Operand:
+    return shapes.expand(b, x, like.shape)
 
 
 def split(b: Builder, x: Operand, *, sizes: Any, axis: int) -> tuple[Operand, ...]:
@@ -132,11 +105,28 @@ def split(b: Builder, x: Operand, *, sizes: Any, axis: int) -> tuple[Operand, ..
     return shapes.split(b, x, sizes, axis=axis)
 
 
-def pad(b: Builder, x: Operand, *, pads: Sequence[int], value: float = 0.0, mode: str | None = None) -> Operand:
-    given = mode or b.operator.kind.partition("_")[0]
-    mode = PADS.get(given, given)
-    sides = [(pads[2 * n], pads[2 * n + 1]) for n in range(len(pads) // 2)][::-1]
-    return operators.pad(b, x, [(0, 0)] * (len(x.shape) - len(sides)) + sides, value, mode=mode)
+def _expanded(op: Operator, x: Any) -> list[int]:
+    """-1 keeps a size"""
+    sizes = op.attributes["size"]
+    own = (1,) * (len(sizes) - len(x.shape)) + tuple(x.shape)
+    return [n if size == -1 else size for n, size in zip(own, sizes, strict=True)]
+
+
+def _swapped(op: Operator, x: Any) -> list[int]:
+    order = list(range(len(x.shape)))
+    first, second = op.attributes["dim0"], op.attributes["dim1"]
+    order[first], order[second] = order[second], order[first]
+    return order
+
+
+def _unflattened(op: Operator, x: Any) -> tuple[int, ...]:
+    axis = op.attributes["dim"] % len(x.shape)
+    return (*x.shape[:axis], *op.attributes["sizes"], *x.shape[axis + 1 :])
+
+
+def _squeezed(op: Operator, x: Any) -> list[int] | None:
+    axes = op.attributes.get("dim")
+    return None if axes is None else [axis for axis in integers(axes) if x.shape[axis] == 1]
 
 
 def _factors(op: Operator, x: Any) -> tuple[float, ...]:
@@ -144,7 +134,6 @@ def _factors(op: Operator, x: Any) -> tuple[float, ...]:
     return tuple(float(f) for f in a.get("scale_factors") or (a.get("scales_h"), a.get("scales_w")) if f)
 
 
-_BATCHNORM = {"momentum": lambda op, x: 1 - op.attributes["momentum"]}
 _CLIP = ("clip", {"low": "min", "high": "max"})
 _CONV = ("conv x kernel:OIHW bias", {"groups": "groups"})
 HANDLERS = forms(
@@ -154,16 +143,16 @@ HANDLERS = forms(
         "abs": "Abs",
         "adaptive_avg_pool1d": "adaptive_average_pool",
         "adaptive_avg_pool2d": "adaptive_average_pool",
-        "add": add,
+        "add": scaled,
         "addmm": "dense bias x kernel",
         "alias": "identity",
         "amax": "largest",
         "avg_pool1d": "average_pool",
         "avg_pool2d": "average_pool",
-        "batch_norm": (batchnorm, _BATCHNORM),
+        "batch_norm": (normalization, {"momentum": lambda op, x: 1 - op.attributes["momentum"]}),
         "bmm": "matmul",
         "cat": "concatenate",
-        "chunk": chunk,
+        "chunk": ("pieces x", {"size": lambda op, x: -(-x.shape[op.attributes["dim"]] // op.attributes["chunks"])}),
         "clamp": _CLIP,
         "clamp_max": _CLIP,
         "clamp_min": _CLIP,
@@ -180,8 +169,8 @@ HANDLERS = forms(
         "embedding": ("gather", {"axis": 0}),
         "eq": "equal",
         "exp": "Exp",
-        "expand": (expand, {"size": "size"}),
-        "expand_as": expand,
+        "expand": ("expand x", {"shape": _expanded}),
+        "expand_as": expand_as,
         "feature_dropout": ("dropout", {"channels": 1}),
         "flatten": ("flatten", {"start": "start_dim", "end": "end_dim"}),
         "ge": "greater_equal",
@@ -191,7 +180,7 @@ HANDLERS = forms(
         "hardsigmoid": "hard_sigmoid",
         "hardswish": "HardSwish",
         "hardtanh": ("clip", {"low": "min_val", "high": "max_val"}),
-        "instance_norm": instance_norm,
+        "instance_norm": (normalization, {"own": "use_input_stats"}),
         "layer_norm": ("layer_normalization", {"axes": lambda op, x: range(-len(op.attributes["normalized_shape"]), 0)}
         ),
         "le": "less_equal",
@@ -209,7 +198,7 @@ HANDLERS = forms(
         "mish": "Mish",
         "mm": "matmul",
         "mul": "multiply",
-        "narrow": narrow,
+        "narrow": ("slice_axis x", {"end": lambda op, x: op.attributes["start"] + op.attributes["length"]}),
         "ne": "not_equal",
         "neg": "negative",
         "pad": pad,
@@ -226,7 +215,7 @@ HANDLERS = forms(
         "reflection_pad2d": pad,
         "replication_pad1d": pad,
         "replication_pad2d": pad,
-        "rsub": (subtract, "y x", {"x": "other"}),
+        "rsub": (scaled, "y x", {"x": "other"}),
         "scaled_dot_product_attention": (
             attention,
             {"is_causal": Only(False, "Attention of all to all.", "Attention that is causal."),
@@ -239,16 +228,16 @@ HANDLERS = forms(
         "softmax": "softmax",
         "softplus": "Softplus",
         "split": (split, {"sizes": "split_size"}),
-        "split_with_sizes": (split, {"sizes": "split_sizes"}),
+        "split_with_sizes": ("split x", {"sizes": "split_sizes"}),
         "sqrt": "Sqrt",
         "square": "Square",
-        "squeeze": squeeze,
-        "sub": subtract,
+        "squeeze": ("squeeze x", {"axes": _squeezed}),
+        "sub": scaled,
         "sum": "total",
         "t": "transpose x",
         "tanh": "Tanh",
-        "transpose": (transpose, {"first": "dim0", "second": "dim1"}),
-        "unflatten": (unflatten, {"sizes": "sizes"}),
+        "transpose": ("transpose x", {"order": _swapped}),
+        "unflatten": ("reshape x", {"shape": _unflattened}),
         "unsqueeze": "unsqueeze",
         "upsample_bilinear2d": (upsample, {"size": "output_size"}),
         "upsample_nearest2d": (upsample, {"size": "output_size"}),
@@ -259,7 +248,7 @@ HANDLERS = forms(
     size=_window, output_padding="output_padding", ceil="ceil_mode", counts_padding="count_include_pad", axis="dim",
     axes=lambda op, x: None if op.attributes.get("dim") == () else op.attributes.get("dim"), keepdims="keepdim",
     epsilon="eps", rate="p", y="other", alpha="alpha", scale="scale", input_scale="input_scale", exponent="exponent",
-    negative_slope="negative_slope", start="start", end="end", step="step", length="length", count="chunks",
+    negative_slope="negative_slope", start="start", end="end", step="step",
     align_corners="align_corners", factors=_factors, block="upscale_factor", value="value", mode="mode",
     pads=lambda op, x: op.attributes.get("pad", op.attributes.get("padding")),
     shape=lambda op, x: op.attributes.get("size") or op.attributes.get("shape"),

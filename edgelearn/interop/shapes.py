@@ -117,10 +117,7 @@ def concatenate(b: Builder, values: Sequence[Operand], *, axis: int = -1) -> Ope
         return values[0]
     first = next(x for x in values if isinstance(x, Value))
     values = [_beside(b, x, first) if isinstance(x, np.ndarray) else x for x in values]
-    axis = first.axis(axis)
-    if axis == first.batch_axis:
-        raise UnsupportedError("The axis is the batch's.", "Another axis.")
-    order = [*(n for n in b.natural_order(first) if n != axis), axis]
+    order = with_last(b, first, axis)
     return b.view(first, b.add(Concatenate(), *(b.laid_out(x, order) for x in values)), order)  # type: ignore[arg-type]
 
 
@@ -145,7 +142,7 @@ def slice_axis(
     return b.apply(op, x, order)
 
 
-def split(b: Builder, x: Operand, sizes: Sequence[int], *, axis: int) -> tuple[Operand, ...]:
+def split(b: Builder, x: Operand, sizes: Sequence[int], *, axis: int = 0) -> tuple[Operand, ...]:
     """Parts of an axis, one after another; of one size, -1, all that is left."""
     if list(sizes).count(-1) == 1:
         sizes = [x.shape[axis] - sum(sizes) - 1 if n == -1 else n for n in sizes]
@@ -369,3 +366,11 @@ def in_order(b: Builder, x: Value) -> Value:
     layer = b.arrange(x, factors)
     flat = Value.of(layer, (prod(x.sizes),), (0,), x.batch)
     return flat if x.batch_axis == 0 else replace(flat, axes=flat.axes[1:])
+
+
+def with_last(b: Builder, x: Value, axis: int) -> list[int]:
+    """The axes of a layer of `x`, with the given one at the end. Raises UnsupportedError if it is the batch's."""
+    axis = x.axis(axis)
+    if axis == x.batch_axis:
+        raise UnsupportedError("The axis is the batch's.", "Another axis.")
+    return [*(n for n in b.natural_order(x) if n != axis), axis]
