@@ -322,9 +322,9 @@ class _SavedModel:
                 reader.add_constant(names[key], values[key])
                 continue
             sources = [self._resolved((scope, text)) for text in node.inputs if text[:1] != "^"]
-            read_folder = tuple(f"{names[one.prefix + other.name]}:{index}" for one, other, index in sources)
+            reads = tuple(f"{names[one.prefix + other.name]}:{index}" for one, other, index in sources)
             kind = "Identity" if node.kind == "ReadVariableOp" else node.kind
-            reader.add(Node(names[key], kind, read_folder, node.message))
+            reader.add(Node(names[key], kind, reads, node.message))
         return reader.graph(tuple(f"{names[one.prefix + node.name]}:{index}".removesuffix(":0")
                                   for one, node, index in ends))  # fmt: skip
 
