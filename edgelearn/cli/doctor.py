@@ -12,7 +12,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from edgelearn import caches
-from edgelearn.data import features as features
+from edgelearn.data import features
 from edgelearn.errors import EdgelearnError
 from edgelearn.lab.runs import RunStore
 from edgelearn.runtime import choose_device, kernels, self_test
