@@ -82,7 +82,7 @@ class Edgelearn:
     def __init__(self, batch: int) -> None:
         self.model, self.x, self.y = fine_tuned(), *inputs(batch)
         self.model.train_on_batch(self.x, self.y)
-        self.session = self.model._open.training.session
+        self.session = self.model._open.session
         self.packed, self.labels, self.batch = self.session.pack(self.x), self.y.astype(np.int32), batch
 
     def step(self) -> float:

@@ -18,7 +18,7 @@ from edgelearn.errors import PlanError, ReconstructionError, RunError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops.base import number, whole
 
-from .state import Logs, SavedModel, TrainedModel, check_own_suffix, check_weights_suffix
+from .state import Logs, TrainedModel, check_suffix
 
 
 class Callback:
@@ -69,6 +69,20 @@ class LambdaCallback(Callback):
             if name not in moments or not callable(function):
                 raise PlanError(f"LambdaCallback takes functions by the names {', '.join(moments)}, not '{name}'.")
             setattr(self, name, function)
+
+
+def as_callbacks(callbacks: Any) -> list[Callback]:
+    """Return callbacks as a list; a single one is fine, and so is None. Raises PlanError for anything else."""
+    given = [] if callbacks is None else [callbacks] if isinstance(callbacks, Callback) else callbacks
+    if not isinstance(given, Sequence | set | frozenset) or isinstance(given, str):
+        raise PlanError(f"callbacks is a list of Callback objects, such as [EarlyStopping()], not {callbacks!r:.60}.")
+    for callback in given:
+        if not isinstance(callback, Callback):
+            raise PlanError(
+                f"A callback is an object of a class that derives from Callback, such as EarlyStopping(), not "
+                f"{callback!r:.60}."
+            )
+    return list(given)
 
 
 class CallbackList:
@@ -225,7 +239,7 @@ class ModelCheckpoint(Monitor):
     ) -> None:  # fmt: skip
         super().__init__(monitor, mode)
         self.filepath, self.save_best_only, self.save_weights_only = str(filepath), save_best_only, save_weights_only
-        (check_weights_suffix if save_weights_only else check_own_suffix)(filepath)
+        check_suffix(filepath, save_weights_only)
         self.save_freq = save_freq if save_freq == "epoch" else whole("save_freq", save_freq)
         if save_best_only and self.save_freq != "epoch":
             raise PlanError("save_best_only compares epochs: leave save_freq at 'epoch'.")
@@ -235,7 +249,7 @@ class ModelCheckpoint(Monitor):
         self._steps = 0
 
     def on_train_begin(self, logs: Logs) -> None:
-        if not isinstance(self.model, SavedModel):
+        if not hasattr(self.model, "save"):
             raise PlanError("ModelCheckpoint saves a Model: a Trainer has no file of its own.")
         self._steps = 0
 
@@ -257,8 +271,8 @@ class ModelCheckpoint(Monitor):
                 f"{', '.join(logs)}."
             ) from None
         path.parent.mkdir(parents=True, exist_ok=True)
-        assert isinstance(self.model, SavedModel)
-        (self.model.save_weights if self.save_weights_only else self.model.save)(path)
+        model: Any = self.model
+        (model.save_weights if self.save_weights_only else model.save)(path)
 
 
 class SwapEMAWeights(Callback):

@@ -14,7 +14,7 @@ from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, find_network, read_model
 from edgelearn.interop.builder import translate
-from edgelearn.ops import SGD, Loss, Losses, Optimizer
+from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.ops.tensor import Shape
 
 from .model import Model
@@ -157,15 +157,14 @@ def combined(
     network, combination = as_network(network), Combination.of(combination)
     if isinstance(network, Network):
         model = Model(combination.network(network), None, device, seed or 0, share_with)
-        settings = model.settings
     else:
-        settings, share_with = network.settings, share_with or (None if device else network)
+        share_with = share_with or (None if device else network)
         own = combination.network(network.network)
         model = Model(own, network.weights, device, network.seed if seed is None else seed, share_with)
         batchnorm = network.batchnorm if batchnorm == "auto" else batchnorm
+    given = network if isinstance(network, Model) else model
     model.compile(
-        optimizer or (network.optimizer if isinstance(network, Model) else SGD()), loss or settings.loss,
-        metrics=metrics, batchnorm=batchnorm, precision=combination.formats, activation_memory=combination.policy,
-        allow=tuple(allow) or settings.allow,
+        optimizer or given.optimizer, loss or given.loss, metrics=metrics, batchnorm=batchnorm,
+        precision=combination.formats, activation_memory=combination.policy, allow=tuple(allow) or given.settings.allow,
     )  # fmt: skip
     return model

@@ -5,51 +5,52 @@ Plans are made once and kept; one session is open at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from math import floor
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from numbers import Integral
+from operator import is_
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from edgelearn import atomic
 from edgelearn.compile import BudgetLike, Plan, Precision, Request, make_plan
 from edgelearn.compile.lower import input_block
 from edgelearn.compile.memory import ActivationMemory, Encoding
 from edgelearn.compile.policies import keep_all
 from edgelearn.device import Device
 from edgelearn.display import MB, Displayed, megabytes
-from edgelearn.errors import PlanError, ShapeError
+from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network, Split, split_frozen
-from edgelearn.interop import ModelFile
+from edgelearn.interop import ModelFile, read_model, safetensors, write_model
+from edgelearn.interop.formats import Written
 from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights, copied
 from edgelearn.ops import SGD, Compute, Loss, Losses, Optimizer
 from edgelearn.ops.base import number, whole
 from edgelearn.ops.optimizers import as_optimizer
-from edgelearn.runtime import Context, DeviceChoice, Kernels, Session, choose_device, launch_times
+from edgelearn.runtime import Context, DeviceChoice, FeatureCache, Kernels, Session, choose_device, launch_times
 from edgelearn.runtime.pages import DTYPES
 
 from . import sources, trainer
-from .callbacks import Callback, CallbackList, History, watched, with_progress
+from .callbacks import Callback, CallbackList, History, as_callbacks, watched, with_progress
 from .control import Turns, interrupted_between_steps, one_thread
 from .metrics import OutputMetrics
 from .sources import (
     Source,
     Stream,
-    Subset,
     Targets,
     as_source,
     check_examples,
     examples_of,
-    is_stream,
+    fit_examples,
     labeled,
     output_losses,
 )
-from .state import Logs, SavedModel, StoppedError, TrainedModel, TrainingState, TrainingStatus
-from .trainer import KeptFeatures, Loop, Trainer, TrainingSession, extract_features, feature_settings, start
+from .state import OWN, Logs, StoppedError, TrainedModel, TrainingState, TrainingStatus, calibrate, check_suffix
+from .trainer import Trainer
 
+BATCH_SIZE = 32  # Keras's default, which None stands for
 FORWARD_SIZES = (16, 8, 4, 2, 1)  # examples at a time where nothing is trained
+KEPT = 16  # plans; the one that was used longest ago is dropped first
 
 
 class Phases(Displayed, dict[str, Plan]):
@@ -78,17 +79,9 @@ class Phases(Displayed, dict[str, Plan]):
         return "\n".join([*lines, f"  {'most device memory of the whole job':<38}{self.peak_bytes / MB:>10.2f} MB"])
 
 
-def largest_that_fits(make: Callable[[int], Plan], budget: BudgetLike | None) -> Plan:
-    """The plan of the most examples at a time that fits `budget`; the one of a single example is refused otherwise."""
-    for size in FORWARD_SIZES[:-1] if budget is not None else ():
-        try:
-            return make(size)
-        except PlanError:
-            continue
-    return make(FORWARD_SIZES[0] if budget is None else FORWARD_SIZES[-1])
-
-
-KEPT = 16  # plans; the one that was used longest ago is dropped first
+def optional_size(name: str, value: Any) -> int | None:
+    """Return None or a whole number of at least 1. Raises PlanError for anything else."""
+    return None if value is None else whole(name, value)
 
 
 class Plans:
@@ -104,12 +97,12 @@ class Plans:
         self._remainders: dict[tuple, set[int]] = {}
 
     def training(
-        self, settings: Request, batch_size: int, micro_batch: int | None = None,
-        budget: BudgetLike | None = None, cache: str | None = None, last_batches: Sequence[int] = (),
-        remainders: Sequence[int] = (),
+        self, settings: Request, batch_size: int, micro_batch: int | None, budget: BudgetLike | None = None,
+        cache: str | None = None, last_batches: Sequence[int] = (), remainders: Sequence[int] = (),
+        weighted: bool = False,
     ) -> Phases:  # fmt: skip
-        """Return the plans of a `fit`: "extract" with a `cache`, and "train". `last_batches` and `remainders` as in
-        Request; other arguments as Model.plan."""
+        """Return the plans of a `fit`: "extract" with a `cache`, and "train". `last_batches`, `remainders` and
+        `weighted` as in Request; other arguments as Model.plan."""
         phases, trained = Phases(), self.network
         if cache is not None:
             if cache not in DTYPES:
@@ -119,37 +112,45 @@ class Plans:
                     "Features of layers in low precision can't be cached. Leave the cache off, or compute in 'fp32'."
                 )
             split = self._split()
-            phases["extract"] = self.forward(settings, None, budget, (*last_batches, *remainders), split.prefix)
+            phases["extract"] = self.forward(settings, None, budget, (*last_batches, *remainders), network=split.prefix)
             trained = split.suffix
         request = replace(
             settings, network=trained, batch_size=batch_size,
-            micro_batch=batch_size if micro_batch is None else micro_batch,
-            last_batches=tuple(last_batches), remainders=tuple(remainders),
+            micro_batch=batch_size if micro_batch is None else micro_batch, last_batches=tuple(last_batches),
+            remainders=tuple(remainders), weighted=weighted,
         )  # fmt: skip
         phases["train"] = self._plan(request.with_memory(request.strategies), budget)
         return phases
 
     def forward(
         self, settings: Request, batch_size: int | None = None, budget: BudgetLike | None = None,
-        examples: Sequence[int] = (), network: Network | None = None,
+        examples: Sequence[int] = (), weighted: bool = False, network: Network | None = None,
     ) -> Plan:  # fmt: skip
-        """Return the plan that evaluates and predicts `batch_size` examples at a time (default: as many of 16 as fit).
+        """Return the plan that evaluates and predicts `batch_size` examples at a time (default: as many of 16 as fit
+        the budget, one if none does).
 
         Sizes of shorter last micro-batches are collected, so that changing between them makes no new plan each time.
         """
         network = network or self.network
 
         def make(n: int) -> Plan:
-            fitting = settings.loss if network is self.network and settings.losses.fits(n) else None
+            loss = settings.loss if network is self.network and settings.losses.fits(n) else None
             remainders = self._remainders.setdefault((network, n, repr(budget)), set())
             remainders.update(count % n for count in examples)
             request = Request(
-                network, n, n, loss=fitting, precision=settings.precision, remainders=tuple(remainders),
-                weighted=fitting is not None and settings.weighted, compute=settings.compute,
+                network, n, n, loss=loss, precision=settings.precision, remainders=tuple(remainders),
+                weighted=loss is not None and weighted, compute=settings.compute,
             )  # fmt: skip
             return self._plan(request, budget)
 
-        return make(batch_size) if batch_size is not None else largest_that_fits(make, budget)
+        if batch_size is not None or budget is None:
+            return make(FORWARD_SIZES[0] if batch_size is None else batch_size)
+        for size in FORWARD_SIZES[:-1]:
+            try:
+                return make(size)
+            except PlanError:
+                continue
+        return make(FORWARD_SIZES[-1])
 
     def _plan(self, request: Request, budget: BudgetLike | None) -> Plan:
         key, allow = (request, repr(budget)), request.allow
@@ -176,273 +177,6 @@ class Plans:
             )
         self._splits[key] = split
         return split
-
-
-BATCH_SIZE = 32  # Keras's default, which None stands for
-
-
-@dataclass
-class FitArguments:
-    """The arguments of Model.fit that have defaults. Raises PlanError or ShapeError for values that can't be."""
-
-    batch_size: int | None = BATCH_SIZE
-    epochs: int = 1
-    micro_batch: int | None = None
-    validation_data: Any = None
-    validation_split: float = 0.0
-    validation_frequency: int = 1
-    callbacks: Any = ()
-    verbose: str | int = "auto"
-    cache: str | None = None
-    cache_folder: Path | None = None
-    budget: BudgetLike | None = None
-    shuffle: bool = True
-    class_weight: Mapping[int, float] | None = None
-    sample_weight: Any = None
-    steps_per_epoch: int | None = None
-    validation_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        self.batch_size = BATCH_SIZE if self.batch_size is None else whole("batch_size", self.batch_size)
-        self.micro_batch = optional_size("micro_batch", self.micro_batch)
-        self.epochs = whole("epochs", self.epochs)
-        self.steps_per_epoch = optional_size("steps_per_epoch", self.steps_per_epoch)
-        self.validation_steps = optional_size("validation_steps", self.validation_steps)
-        self.validation_frequency = whole("validation_frequency", self.validation_frequency)
-        self.validation_split = number("validation_split", self.validation_split, 0, 1)
-        self.callbacks = as_callbacks(self.callbacks)
-        if self.verbose not in ("auto", 0, 1, 2):
-            raise PlanError(f"verbose is 'auto', 0 (silent), 1 (a bar) or 2 (a line an epoch), not {self.verbose!r}.")
-        if self.validation_data is not None:
-            check_validation_data(self.validation_data)
-            if self.validation_split:
-                raise PlanError("Give validation_data or validation_split, not both.")
-
-    def labeled(self, x, y, network: Network, loss: Loss | Losses) -> list[tuple[Source, Targets]]:
-        """Return the examples to train on and, if there are any, those to validate with. Raises ShapeError if some
-        don't fit, PlanError if a share of the examples leaves none."""
-        weights = self.sample_weight, self.class_weight
-        examples = examples_of(x, y, network, loss, *weights, steps=self.steps_per_epoch)
-        if self.validation_data is not None:
-            given = self.validation_data
-            others = (given, None) if is_stream(given) and not isinstance(given, tuple | list) else given
-            return [
-                examples,
-                examples_of(others[0], others[1], network, loss, *others[2:], steps=self.validation_steps),
-            ]
-        return self._split(*examples) if self.validation_split else [examples]
-
-    def _split(self, x: Source, y: Targets) -> list[tuple[Source, Targets]]:
-        kept = floor(len(x) * (1 - self.validation_split))  # as Keras
-        if kept == len(x) or not kept:
-            raise PlanError(f"A validation_split of {self.validation_split:g} of {len(x)} examples leaves none.")
-        return [(_part(x, start, stop), y.part(start, stop)) for start, stop in ((0, kept), (kept, len(x)))]
-
-
-def optional_size(name: str, value: Any) -> int | None:
-    """Return None or a whole number of at least 1. Raises PlanError for anything else."""
-    return None if value is None else whole(name, value)
-
-
-def as_callbacks(callbacks: Any) -> list[Callback]:
-    """Return callbacks as a list; a single one is fine, and so is None. Raises PlanError for anything else."""
-    given = [] if callbacks is None else [callbacks] if isinstance(callbacks, Callback) else callbacks
-    if not isinstance(given, Sequence | set | frozenset) or isinstance(given, str):
-        raise PlanError(f"callbacks is a list of Callback objects, such as [EarlyStopping()], not {callbacks!r:.60}.")
-    for callback in given:
-        if not isinstance(callback, Callback):
-            raise PlanError(
-                f"A callback is an object of a class that derives from Callback, such as EarlyStopping(), not "
-                f"{callback!r:.60}."
-            )
-    return list(given)
-
-
-def check_validation_data(data: Any) -> None:
-    """Raises ShapeError unless `data` is (x, y) or (x, y, sample_weight), or a stream of these."""
-    if is_stream(data) and not isinstance(data, tuple | list):
-        return
-    if not isinstance(data, tuple | list) or len(data) not in (2, 3):
-        what = f"{len(data)} of them" if isinstance(data, tuple | list) else type(data).__name__
-        raise ShapeError(f"validation_data is (x, y) or (x, y, sample_weight), not {what}.")
-
-
-def _part(x: Source, start: int, stop: int) -> Source:
-    return x[start:stop] if isinstance(x, np.ndarray) else Subset(x, np.arange(start, stop))
-
-
-class OpenSession:
-    """Opens sessions on a device, one at a time, and carries weights and training state from one to the next.
-
-    Arguments:
-    - `weights`: all weights of the network, float32 by "layer/role".
-    - `context`, `kernels`: the device in use, and its compiled kernels.
-    - `status`: progress of the training.
-    - `trained`: names of the parameters that are trained when the state is new.
-    """
-
-    def __init__(
-        self, weights: Weights, context: Context, kernels: Kernels, status: TrainingStatus, trained: Iterable[str]
-    ) -> None:
-        self.context, self.kernels, self.status = context, kernels, status
-        self.training: TrainingSession | None = None  # at most one of these two is open
-        self._forward: Session | None = None
-        self._weights, self._trained = weights, frozenset(trained)
-        self._slots: Weights = {}  # the optimizer's state
-        self._records: Weights = {}  # the range statistics of quantized tensors
-        self.features = KeptFeatures()
-
-    @property
-    def weights(self) -> Weights:
-        """All weights, copied from the device if training has changed them there."""
-        self._keep()
-        return self._weights
-
-    @property
-    def records(self) -> Weights:
-        session = self.training.session if self.training is not None else None
-        return session.records() if session is not None and session.ranges_known else dict(self._records)
-
-    def state(self) -> TrainingState:
-        """Return the state of the training, with all weights."""
-        self._keep()
-        return TrainingState(self._weights, self._slots, self._records, self.status.position)
-
-    def put(self, state: TrainingState, trained: Iterable[str] | None = None) -> None:
-        """Replace everything by `state`, which has all weights; an open session gets it at once. `trained`: names of
-        the parameters that it trains (default: as before)."""
-        self._trained = self._trained if trained is None else frozenset(trained)
-        self._weights, self._slots, self._records = state.weights, state.slots, state.records
-        self.status.position = state.position
-        if self.training is not None:
-            self.training.resume(self._weights, state)
-        elif self._forward is not None:
-            self._load(self._forward)
-
-    def train(self, plan: Plan, notify: CallbackList | None = None) -> TrainingSession:
-        """Return the training session of `plan`; closes any other. `notify` hears of compilation and may end it."""
-        if self.training is None or self.training.plan is not plan or not self.training.session.can_step:
-            self.close()
-            training = TrainingSession(plan, self.context, self.kernels, self.status, self._progress(notify))
-            state, changed = self.state(), plan.request.trainable != self._trained
-            if changed:
-                state = state.carried(plan.storage.slot_tensors, plan.storage.quantizers)
-            training.resume(self._weights, state, new_ranges=changed)
-            self._slots, self._records, self._trained = state.slots, state.records, plan.request.trainable
-            self.training = training
-        return self.training
-
-    def forward(self, plan: Plan, notify: CallbackList | None = None) -> Session:
-        """Return the session of `plan`, which doesn't train; closes any other. `notify` as in `train`."""
-        if self._forward is None or self._forward.plan is not plan:
-            self.close()
-            session = Session(plan, self.context, self.kernels, self._progress(notify))
-            self._load(session)
-            self._forward = session
-        return self._forward
-
-    def close(self) -> None:
-        """Give the device's memory back; weights and training state stay on the host."""
-        if self.training is not None:
-            self.training.session.end_steps()  # the weights that come back have room where activations were
-            self._keep()
-            self.training.session.close()
-        if self._forward is not None:
-            self._forward.close()
-        self.training = self._forward = None
-
-    def _load(self, session: Session) -> None:
-        session.load(self._weights)
-        if self._records:
-            session.load_records(self._records)
-
-    def _keep(self) -> None:
-        """Copy to the host what training has changed on the device."""
-        if self.training is not None and self.training.changed:
-            state = self.training.snapshot()
-            self._weights, self._slots = self._weights | state.weights, state.slots
-            self._records = state.records or self._records
-
-    def _progress(self, notify: CallbackList | None) -> Callable[[int, int, str], None] | None:
-        if notify is None:
-            return None
-
-        def progress(done: int, total: int, kernel: str) -> None:
-            notify("on_compile", done, total)
-            self.status.check_stop()
-
-        return progress
-
-
-class Fitting:
-    """One `fit` of a model.
-
-    Arguments:
-    - `model`: what callbacks see.
-    - `network`: what is trained.
-    - `session`, `plans`: the model's.
-    - `settings`: returns how it trains, for these targets.
-    - `metrics`: of the validation (None: none).
-    """
-
-    def __init__(
-        self, model: TrainedModel, network: Network, session: OpenSession, plans: Plans,
-        settings: Callable[..., Request], metrics: OutputMetrics | None,
-    ) -> None:  # fmt: skip
-        self.model, self.network, self.status = model, network, model.status
-        self.session, self.plans, self.settings, self.metrics = session, plans, settings, metrics
-
-    def run(self, x, y, a: FitArguments) -> History:
-        """Train on `x` and `y`. Raises what Model.fit raises."""
-        (x, y), *others = a.labeled(x, y, self.network, self.model.loss)
-        if a.cache is not None and sources.varies(x):
-            raise PlanError(
-                "These examples differ from epoch to epoch, so their features can't be cached: leave the cache off, or "
-                "train on the examples as they are."
-            )
-        if isinstance(x, Stream):
-            a = replace(a, batch_size=x.batch_size, shuffle=False)
-        settings = self.settings(y, *(targets for _, targets in others))
-        size = min(a.batch_size or len(x), len(x))
-        start(self.status, self.model.loss, len(x), size, min(a.micro_batch or size, size), a.epochs, a.shuffle)
-        phases = self.plans.training(
-            settings, size, a.micro_batch and min(a.micro_batch, len(x)), a.budget, a.cache, [len(x)],
-            [len(source) for source, _ in others],
-        )  # fmt: skip
-        plan, history = phases["train"], History()
-        callbacks = with_progress(watched(a.callbacks, plan), a.verbose)
-        notify = CallbackList(self.model, [*callbacks, history])
-        with interrupted_between_steps(self.status):
-            try:
-                if a.cache is not None:
-                    wanted = [x, *(source for source, _ in others)]
-                    x, *features = self._features(wanted, phases, a, notify)
-                    others = [(source, targets) for source, (_, targets) in zip(features, others, strict=True)]
-                loop = Loop(
-                    lambda: self.session.train(plan, notify), self.status, notify, x, y, size, a.epochs, a.shuffle,
-                    others[0] if others else None, a.validation_frequency, self.metrics,
-                )  # fmt: skip
-                loop.run()
-            except StoppedError:
-                pass
-            finally:
-                self.session.close()
-                if not self.status.stop_training:
-                    self.session.features.clear()
-                notify("on_train_end", {})
-        return history
-
-    def _features(self, wanted: list[Source], phases: Phases, a: FitArguments, notify: CallbackList) -> list[Source]:
-        """The features of the examples, those of a training that was stopped if they are the same."""
-        assert a.cache is not None
-        block, kept = input_block(phases["train"].request.network), self.session.features
-        settings = feature_settings(phases["extract"], self.session.weights, wanted, a.cache, a.cache_folder, block)
-        if not kept.get(wanted, settings):
-            kept.clear()  # before others are made: each may be as large as memory allows
-            extracting = self.session.forward(phases["extract"], notify)
-            features = extract_features(extracting, wanted, a.cache, a.cache_folder, block, notify, self.status)
-            kept.keep(wanted, settings, features)
-        return list(kept.get(wanted, settings))
 
 
 def summary(network: Network) -> str:
@@ -474,7 +208,7 @@ def summary(network: Network) -> str:
     )  # fmt: skip
 
 
-class Model(SavedModel):
+class Model(TrainedModel):
     """A network with weights on a device.
 
     One session is open at a time: memory for training is given back before memory for predictions is taken, and the
@@ -508,7 +242,9 @@ class Model(SavedModel):
         self.choice: DeviceChoice = share_with.choice if share_with else choose_device(device)
         self.context = share_with.context if share_with else Context(self.choice.device)
         self.kernels = share_with.kernels if share_with else Kernels(self.context)
-        self._open = OpenSession(checked, self.context, self.kernels, self.status, network.trainable)
+        self._state, self._trained = TrainingState(checked), frozenset(network.trainable)  # on the host
+        self._open: Trainer | Session | None = None  # the one session on the device
+        self._features: tuple[list[Source], tuple, list[FeatureCache]] | None = None  # of a fit that was stopped
         self._plans = Plans(network, self.device)
         self.preprocessing: dict[str, Any] = {}
         self.class_names: tuple[str, ...] = ()
@@ -520,17 +256,17 @@ class Model(SavedModel):
     def weights(self) -> Weights:
         """Copies of all weights of the network as they are now, float32 by "layer/role", read-only. Assigning others
         copies them to the open session. Raises FormatError for weights that don't fit."""
-        return ReadOnlyWeights(self._open.weights)
+        return ReadOnlyWeights(self._current().weights)
 
     @weights.setter
     @one_thread
     def weights(self, weights: Weights) -> None:
-        self._open.put(replace(self._open.state(), weights=copied(check_weights(self.network, weights))))
+        self._put(replace(self._current(), weights=copied(check_weights(self.network, weights))))
         self._statistics_set, self.untrained = True, False
 
     @one_thread
     def swap_averages(self) -> None:
-        self._open.put(self._open.state().swapped())
+        self._put(self._current().swapped())
 
     @property
     def device(self) -> Device:
@@ -538,13 +274,11 @@ class Model(SavedModel):
 
     @property
     def optimizer(self) -> Optimizer:
-        assert self.settings.optimizer is not None  # `compile` requires one, and a loss
-        return self.settings.optimizer
+        return self.settings.optimizer  # type: ignore[return-value]  compile gives one
 
     @property
     def loss(self) -> Loss | Losses:
-        assert self.settings.loss is not None
-        return self.settings.loss
+        return self.settings.loss  # type: ignore[return-value]  compile gives one
 
     @property
     def batchnorm(self) -> str:
@@ -604,10 +338,10 @@ class Model(SavedModel):
             activation_memory=activation_memory or keep_all, allow=tuple(allow),
         )  # fmt: skip
         found = OutputMetrics(() if metrics is None else metrics, self.network)
-        weights = self._open.weights
-        self._open.close()
-        self._open.put(TrainingState(weights), self.network.trainable)
-        self.settings, self.metrics = settings, found or None
+        weights = self._current().weights
+        self._close()
+        self._put(TrainingState(weights))
+        self._trained, self.settings, self.metrics = frozenset(self.network.trainable), settings, found or None
         return self
 
     @property
@@ -648,8 +382,7 @@ class Model(SavedModel):
         Arguments and errors as `plan`, and
         - `examples`: numbers of examples to train on and, if there are two, to validate with.
         """
-        last_batches, remainders = examples[:1], examples[1:]
-        return self._plans.training(self.settings, batch_size, micro_batch, budget, cache, last_batches, remainders)
+        return self._plans.training(self.settings, batch_size, micro_batch, budget, cache, examples[:1], examples[1:])
 
     def forward_plan(self, batch_size: int | None = None, budget: BudgetLike | None = None) -> Plan:
         """Return the plan of `evaluate` and `predict`, for `batch_size` examples at a time (default: as many of 16 as
@@ -697,17 +430,68 @@ class Model(SavedModel):
         an example can't be read or a feature doesn't fit the cache, NonFiniteError naming the first layer where a NaN
         or infinity appeared, weights unchanged by that step, and ReconstructionError (see WatchReconstruction).
         """
-        arguments = FitArguments(
-            batch_size, epochs, micro_batch, validation_data, validation_split, validation_frequency, callbacks,
-            verbose, cache, cache_folder, budget, shuffle, class_weight, sample_weight, steps_per_epoch,
-            validation_steps,
+        size = BATCH_SIZE if batch_size is None else whole("batch_size", batch_size)
+        micro_batch, epochs = optional_size("micro_batch", micro_batch), whole("epochs", epochs)
+        steps = optional_size("steps_per_epoch", steps_per_epoch), optional_size("validation_steps", validation_steps)
+        frequency = whole("validation_frequency", validation_frequency)
+        validation_split, asked = number("validation_split", validation_split, 0, 1), as_callbacks(callbacks)
+        if verbose not in ("auto", 0, 1, 2):
+            raise PlanError(f"verbose is 'auto', 0 (silent), 1 (a bar) or 2 (a line an epoch), not {verbose!r}.")
+        examples = fit_examples(
+            x, y, self.network, self.loss, sample_weight, class_weight, validation_data, validation_split, *steps
         )  # fmt: skip
-        fitting = Fitting(self, self.network, self._open, self._plans, self._settings, self.metrics)
-        try:
-            return fitting.run(x, y, arguments)
-        finally:
-            self._statistics_set |= self.batchnorm == "batch" and self.position.updates > 0
-            self.untrained &= self.position.updates == 0
+        wanted = [source for source, _ in examples]
+        if cache is not None and sources.varies(wanted[0]):
+            raise PlanError(
+                "These examples differ from epoch to epoch, so their features can't be cached: leave the cache off, or "
+                "train on the examples as they are."
+            )
+        count, *others = map(len, wanted)
+        if isinstance(wanted[0], Stream):
+            size, shuffle = wanted[0].batch_size, False
+        size = min(size, count)
+        trainer.start(self.status, self.loss, count, size, min(micro_batch or size, size), epochs, shuffle)
+        weighted = any(targets.weights is not None for _, targets in examples)
+        micro_batch = micro_batch and min(micro_batch, count)
+        phases = self._plans.training(self.settings, size, micro_batch, budget, cache, [count], others, weighted)
+        plan, history = phases["train"], History()
+        notify = CallbackList(self, [*with_progress(watched(asked, plan), verbose), history])
+        with interrupted_between_steps(self.status):
+            try:
+                if cache is not None:
+                    features = self._extracted(wanted, phases, cache, cache_folder, notify)
+                    examples = [(each, targets) for each, (_, targets) in zip(features, examples, strict=True)]
+                trainer.run_epochs(
+                    lambda: self._training(plan, notify), self.status, notify, examples, size, shuffle, frequency,
+                    self.metrics,
+                )  # fmt: skip
+            except StoppedError:
+                pass
+            finally:
+                self._close()
+                if not self.stop_training:
+                    self._features = None
+                self._statistics_set |= self.batchnorm == "batch" and self.position.updates > 0
+                self.untrained &= self.position.updates == 0
+                notify("on_train_end", {})
+        return history
+
+    def _extracted(
+        self, wanted: list[Source], phases: Phases, cache: str, folder: Path | None, notify: CallbackList
+    ) -> list[FeatureCache]:
+        """The features of the examples; those of a training that was stopped if they are of the same sources, weights
+        of the frozen prefix and settings of the cache."""
+        plan, block = phases["extract"], input_block(phases["train"].request.network)
+        settings = trainer.feature_settings(plan, self._current().weights, wanted, cache, folder, block)
+        if self._features is not None:
+            before, settings_before, features = self._features
+            if len(before) == len(wanted) and all(map(is_, before, wanted)) and settings == settings_before:
+                return features
+            self._features = features = None  # before others are made: each may be as large as memory allows
+        session = self._predicting(plan, notify)
+        features = trainer.extract_features(session, wanted, cache, folder, block, notify, self.status)
+        self._features = list(wanted), settings, features
+        return features
 
     @one_thread
     def evaluate(
@@ -721,9 +505,10 @@ class Model(SavedModel):
         isn't.
         """
         x, y = examples_of(x, y, self.network, self.loss, sample_weight, steps=optional_size("steps", steps))
-        plan = self._plans.forward(self._settings(y), optional_size("batch_size", batch_size), examples=(len(x),))
+        weighted, size = y.weights is not None, optional_size("batch_size", batch_size)
+        plan = self._plans.forward(self.settings, size, examples=(len(x),), weighted=weighted)
         check_examples(self.loss, self.network, len(x), plan.request.micro_batch)
-        return trainer.evaluate(self._open.forward(plan), x, y, self.metrics)
+        return trainer.evaluate(self._predicting(plan), x, y, self.metrics)
 
     @one_thread
     def predict(self, x, batch_size: int | None = None) -> Any:
@@ -731,7 +516,7 @@ class Model(SavedModel):
         several outputs a dictionary by name."""
         x = as_source(x, self.network)
         plan = self._plans.forward(self.settings, optional_size("batch_size", batch_size), examples=(len(x),))
-        return trainer.predict(self._open.forward(plan), x)
+        return trainer.predict(self._predicting(plan), x)
 
     # -- loops of one's own --------------------------------------------------------------------------------------
 
@@ -747,13 +532,10 @@ class Model(SavedModel):
         - `examples`: numbers of examples that its `fit` and `evaluate` will get, for shorter last mini-batches.
         - `weighted`: `step` and `gradients` take weights of examples (default False).
         """
-        settings = replace(self.settings, weighted=weighted)
-        plan = self._plans.training(
-            settings, batch_size, micro_batch, budget, last_batches=examples, remainders=examples
-        )["train"]
-        weights = self._open.weights
-        self._open.close()
-        return Trainer(plan, weights, self.context, self.kernels)
+        plans = self._plans.training(self.settings, batch_size, micro_batch, budget, None, examples, examples, weighted)
+        weights = self._current().weights
+        self._close()
+        return Trainer(plans["train"], weights, self.context, self.kernels)
 
     @one_thread
     def train_on_batch(
@@ -762,7 +544,7 @@ class Model(SavedModel):
         """Run one update from a mini-batch and return its mean loss and accuracy, both from before the update. The
         session stays open for the next call. Arguments and errors as Trainer.step; others as in `fit`."""
         x, y = labeled(x, y, self.network, self.loss, sample_weight, class_weight)
-        logs = self._open.train(self._batch_plan(y, micro_batch)).step(x, y)
+        logs = self._training(self._batch_plan(y, micro_batch)).step(x, y)
         self._statistics_set |= self.batchnorm == "batch"
         self.untrained = False
         return logs
@@ -780,61 +562,178 @@ class Model(SavedModel):
         """Return the gradients of the mean loss over a mini-batch, float32 by "layer/role". Nothing else changes.
         Arguments and errors as Trainer.gradients; `micro_batch` as in `fit`."""
         x, y = labeled(x, y, self.network, self.loss, sample_weight)
-        return self._open.train(self._batch_plan(y, micro_batch)).gradients(x, y)
+        return self._training(self._batch_plan(y, micro_batch)).gradients(x, y)
 
     @one_thread
     def range_records(self) -> Weights:
-        return self._open.records
+        return (self._open.range_records() if isinstance(self._open, Trainer) else {}) or dict(self._state.records)
 
     @one_thread
     def reconstruction_errors(self) -> dict[str, float]:
-        if self._open.training is None:
+        if not isinstance(self._open, Trainer):
             raise PlanError(
                 "Reconstruction errors are those of the last training step: ask for them in a callback of `fit`, "
                 "before it evaluates or predicts (WatchReconstruction goes before other callbacks)."
             )
-        return self._open.training.session.reconstruction_errors(self.position.updates)
+        return self._open.reconstruction_errors()
 
     # -- state and files -----------------------------------------------------------------------------------------
 
     @one_thread
     def state(self) -> tuple[Weights, dict]:
-        state = self._open.state()
+        state = self._current()
         return replace(state, weights={name: state.weights[name] for name in self.changing}).to_tensors()
 
     @one_thread
     def restore(self, tensors: Weights, position: dict) -> None:
-        """Return to where `state` was called. Raises FormatError if that was another network's or another training."""
         state = TrainingState.of(tensors, position)
         shapes = {name: self.network.parameters[name].weight.shape for name in self.network.trainable}
         slots = {f"{slot}/{name}": shape for slot in self.optimizer.all_slots for name, shape in shapes.items()}
         state.check(self.changing, slots, self.precision.quantizes)
-        weights = check_weights(self.network, self._open.weights | state.weights)
-        self._open.put(replace(state, weights=weights), self.network.trainable)
+        weights = check_weights(self.network, self._current().weights | state.weights)
+        self._trained = frozenset(self.network.trainable)
+        self._put(replace(state, weights=weights))
         self._statistics_set, self.untrained = True, False
 
     @one_thread
     def to_file(self) -> ModelFile:
-        state = self._open.state()
-        position = {**asdict(self.position), "seed": int(self.seed), "batchnorm": self.batchnorm}
+        """Return everything that `save` writes: graph, weights, state of training, preprocessing, class names and
+        metadata."""
+        state = self._current()
+        position = {**asdict(state.position), "seed": int(self.seed), "batchnorm": self.batchnorm}
         return ModelFile(
             self.network, state.weights, state.slots, state.records, position, self.preprocessing,
             tuple(self.class_names), self.metadata,
         )  # fmt: skip
-
-    # -- inside --------------------------------------------------------------------------------------------------
-
-    def _settings(self, *targets: Targets) -> Request:
-        """The settings, for targets of which some have weights or none."""
-        weighted = any(y.weights is not None for y in targets)
-        return replace(self.settings, weighted=True) if weighted else self.settings
-
-    def _batch_plan(self, y: Targets, micro_batch: int | None) -> Plan:
-        """The plan of an update from all of `y`."""
-        return self._plans.training(self._settings(y), len(y), micro_batch)["train"]
 
     @property
     def changing(self) -> list[str]:
         """Names of the weights that training changes."""
         moving = {p.name for p in self.network.parameters.values() if not p.weight.trainable}
         return sorted(self.network.trainable | (moving if self.batchnorm == "batch" else set()))
+
+    def save(self, path: str | Path) -> None:
+        """Write one safetensors file with the graph, the weights and the state of training, and with `preprocessing`,
+        `class_names` and `metadata`, which are attributes of the model for JSON values. `edgelearn.load` reads it.
+
+        Raises FormatError for a name that doesn't end in .safetensors, RunError if the file can't be written; the old
+        file is then kept.
+        """
+        check_suffix(path)
+        safetensors.write_model_file(path, self.to_file())
+
+    def save_weights(self, path: str | Path) -> None:
+        """Write the weights alone, for `load_weights` of a model of the same network: .safetensors, under the names of
+        `weights`; or, as `export` writes them, .weights.h5, .pt or .pth.
+
+        Raises FormatError for another name, RunError if the file can't be written; the old file is then kept.
+        """
+        if check_suffix(path, weights_alone=True) == OWN:
+            atomic.write_bytes(path, safetensors.to_bytes(self.weights))
+        else:
+            write_model(path, self.to_file())
+
+    def load_weights(
+        self, path: str | Path, skip: tuple[str, ...] = (), names: Mapping[str, str] | None = None
+    ) -> None:  # fmt: skip
+        """Assign the weights that a file holds. Arguments and errors as of `edgelearn.load`; layers in `skip` keep the
+        weights that they have."""
+        file = read_model(path, self.network, tuple(skip), names=names)
+        self.weights = {**self.weights, **file.weights}
+
+    def export(self, path: str | Path, calibration: Any = None, **options: Any) -> Written:
+        """Write the model in the format of another framework, with `preprocessing` and `class_names` in its metadata.
+        Return what was written: bytes by type, and the layers that stay float32.
+
+        >>> model.export("flowers.tflite")
+        >>> model.export("flowers.onnx", int8=True)
+        >>> model.export("flowers_int8.tflite", int8=True, calibration=x[:100])
+        >>> model.export("flowers_micro.tflite", full_integer=True, calibration=x[:100])
+
+        Arguments:
+        - `path`: its suffix names the format: .tflite, .onnx, .keras, .weights.h5, .safetensors, .pt, .qfp32 or .qfp16.
+        - `calibration`: examples, for integers (a dictionary by input if there are several): activations get the range
+          of their values here (default None: the range that a training with a Precision left).
+        - `options`: of the format. `int8=True` (TFLite, ONNX) writes integers; inputs and outputs stay
+          float32. `full_integer=True` (TFLite) writes integers alone, int8 inputs and outputs among them.
+          `float16=True` (TFLite, ONNX) stores weights in float16.
+
+        Raises FormatError for an unknown suffix or option, an op that the format doesn't have, missing ranges, a
+        missing package, or layers that can't be computed with integers alone; DataError for no examples; RunError if
+        the file can't be written.
+        """
+        file = self.to_file()
+        if calibration is not None:
+            if not (options.get("int8") or options.get("full_integer")):
+                raise FormatError(f"{path}: calibration is for integers: give int8=True or full_integer=True, too.")
+            file = replace(file, ranges=calibrate(self, calibration))
+        return write_model(path, file, **options)
+
+    # -- the one session on the device -----------------------------------------------------------------------------
+
+    def _current(self) -> TrainingState:
+        """The state of the training with all weights, copied from the device if training has changed them there."""
+        if isinstance(self._open, Trainer) and self._open.changed:
+            new = self._open.snapshot()
+            self._state = replace(
+                new, weights=self._state.weights | new.weights, records=new.records or self._state.records
+            )
+        return replace(self._state, position=self.position)
+
+    def _put(self, state: TrainingState) -> None:
+        """Replace everything by `state`, which has all weights; the open session gets it at once."""
+        self._state, self.position = state, state.position
+        if isinstance(self._open, Trainer):
+            self._open.resume(state)
+        elif self._open is not None:
+            self._load(self._open)
+
+    def _batch_plan(self, y: Targets, micro_batch: int | None) -> Plan:
+        """The plan of an update from all of `y`."""
+        return self._plans.training(self.settings, len(y), micro_batch, weighted=y.weights is not None)["train"]
+
+    def _training(self, plan: Plan, notify: CallbackList | None = None) -> Trainer:
+        """Return the open training of `plan`; closes any other session. `notify` hears of compilation and may end
+        it."""
+        if not (isinstance(self._open, Trainer) and self._open.plan is plan and self._open.session.can_step):
+            self._close()
+            state, trained = self._current(), plan.request.trainable
+            if trained != self._trained:
+                state = state.carried(plan.storage.slot_tensors, plan.storage.quantizers)
+            progress = self._progress(notify)
+            self._open = Trainer(plan, state.weights, self.context, self.kernels, self.status, progress, state)
+            self._state, self._trained = replace(state, new_ranges=False), trained
+        return self._open
+
+    def _predicting(self, plan: Plan, notify: CallbackList | None = None) -> Session:
+        """Return the session of `plan`, which doesn't train; closes any other. `notify` as in `_training`."""
+        if not isinstance(self._open, Session) or self._open.plan is not plan:
+            self._close()
+            session = Session(plan, self.context, self.kernels, self._progress(notify))
+            self._load(session)
+            self._open = session
+        return self._open
+
+    def _load(self, session: Session) -> None:
+        session.load(self._state.weights)
+        if self._state.records:
+            session.load_records(self._state.records)
+
+    def _close(self) -> None:
+        """Give the device's memory back; weights and training state stay on the host."""
+        if isinstance(self._open, Trainer):
+            self._open.session.end_steps()  # the weights that come back have room where activations were
+            self._current()
+        if self._open is not None:
+            self._open.close()
+        self._open = None
+
+    def _progress(self, notify: CallbackList | None) -> Callable[[int, int, str], None] | None:
+        if notify is None:
+            return None
+
+        def progress(done: int, total: int, kernel: str) -> None:
+            notify("on_compile", done, total)
+            self.status.check_stop()
+
+        return progress

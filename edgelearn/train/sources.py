@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import floor
 from typing import Any, Protocol
 
 import numpy as np
@@ -397,14 +398,11 @@ def output_losses(loss: Any, loss_weights: Any, network: Network) -> Loss | Loss
     Raises PlanError for unknown outputs, or for something else than losses.
     """
     loss = SoftmaxCrossEntropy() if loss is None else _named(loss)
-    if isinstance(loss, Losses) or (loss_weights is None and not isinstance(loss, Mapping | list | tuple)):
+    several = isinstance(loss, Mapping | list)
+    if isinstance(loss, Losses) or (loss_weights is None and not several):
         return loss
     outputs = network.outputs
-    losses = (
-        _losses_by_output(loss, outputs, "loss")
-        if isinstance(loss, Mapping | Sequence)
-        else dict.fromkeys(outputs, loss)
-    )
+    losses = _losses_by_output(loss, outputs, "loss") if several else dict.fromkeys(outputs, loss)
     weights = {} if loss_weights is None else _losses_by_output(loss_weights, outputs, "loss_weights")
     if not (found := {name: one for name, one in losses.items() if one is not None}):
         raise PlanError("Training minimizes a loss: give at least one output one.")
@@ -417,11 +415,9 @@ def _named(loss: Any) -> Any:
         return {output: _named(one) for output, one in loss.items()}
     if isinstance(loss, list | tuple):
         return [_named(one) for one in loss]
-    if not isinstance(loss, str):
-        return loss
-    if loss not in LOSSES:
+    if isinstance(loss, str) and loss not in LOSSES:
         raise PlanError(f"'{loss}' is no name of a loss: there are {', '.join(LOSSES)}, and the classes of el.losses.")
-    return LOSSES[loss]()
+    return LOSSES[loss]() if isinstance(loss, str) else loss
 
 
 def _losses_by_output(given: Any, outputs: tuple[str, ...], what: str) -> dict[str, Any]:
@@ -467,6 +463,34 @@ def examples_of(
             "of them."
         )
     return labeled(x, y, network, loss, sample_weight, class_weight)
+
+
+def fit_examples(
+    x, y, network: Network, loss: Loss | Losses, sample_weight, class_weight: Mapping[int, float] | None,
+    validation_data: Any, share: float, steps: int | None, validation_steps: int | None,
+) -> list[tuple[Source, Any]]:  # fmt: skip
+    """Return the examples to train on and, if there are any, those to validate with: others, or a `share` of all.
+
+    Raises ShapeError for what doesn't fit, PlanError for both kinds of validation, or a share that leaves none.
+    """
+    data: Any = validation_data
+    if is_stream(data) and not isinstance(data, tuple | list):
+        data = data, None
+    elif data is not None and (not isinstance(data, tuple | list) or len(data) not in (2, 3)):
+        what = f"{len(data)} of them" if isinstance(data, tuple | list) else type(data).__name__
+        raise ShapeError(f"validation_data is (x, y) or (x, y, sample_weight), not {what}.")
+    if data is not None and share:
+        raise PlanError("Give validation_data or validation_split, not both.")
+    x, y = examples_of(x, y, network, loss, sample_weight, class_weight, steps)
+    if data is not None:
+        return [(x, y), examples_of(data[0], data[1], network, loss, *data[2:], steps=validation_steps)]
+    if not share:
+        return [(x, y)]
+    kept = floor(len(x) * (1 - share))  # as Keras
+    if kept == len(x) or not kept:
+        raise PlanError(f"A validation_split of {share:g} of {len(x)} examples leaves none.")
+    parts = (0, kept), (kept, len(x))
+    return [(x[a:b] if isinstance(x, np.ndarray) else Subset(x, np.arange(a, b)), y.part(a, b)) for a, b in parts]
 
 
 class Stream:

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn import atomic, records
+from edgelearn import records
 from edgelearn.display import Displayed
 from edgelearn.errors import DataError, FormatError, PlanError
 from edgelearn.graph import Network
-from edgelearn.interop import ModelFile, read_model, safetensors, write_model
-from edgelearn.interop.formats import Written
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer, Tensor
 from edgelearn.ops.base import number
@@ -202,12 +200,14 @@ class TrainingState:
     - `slots`: the optimizer's state by "slot/layer/role" (default none).
     - `records`: range statistics of quantized tensors by "layer/kind" (default none).
     - `position`: the next step (default the first).
+    - `new_ranges`: ranges that `records` lacks are measured again (default False: they are missing).
     """
 
     weights: Weights
     slots: Weights = field(default_factory=dict)
     records: Weights = field(default_factory=dict)
     position: Position = field(default_factory=Position)
+    new_ranges: bool = False
 
     def to_tensors(self) -> tuple[Weights, dict]:
         """Return (tensors by "group/name", position as JSON values)."""
@@ -276,9 +276,9 @@ class TrainingState:
         - `slots`: the optimizer's state of the other training, by name.
         - `quantizers`: names of the tensors that it quantizes. If they differ, all ranges are measured again.
         """
-        records = self.records if set(self.records) == set(quantizers) else {}
+        records, new = (self.records, False) if set(self.records) == set(quantizers) else ({}, True)
         if not self.slots or self.slots.keys() == slots.keys():
-            return replace(self, records=records)
+            return replace(self, records=records, new_ranges=new)
         kept = {name: self.slots[name] if name in self.slots else self._new_slot(name, t) for name, t in slots.items()}
         started, dropped = (
             sorted({name.split("/", 1)[1] for name in names})
@@ -287,7 +287,7 @@ class TrainingState:
         changes = [f"the optimizer state of {_some(started)} starts anew"] if started else []
         changes += [f"that of {_some(dropped)} is dropped"] if dropped else []
         warnings.warn(f"Layers were frozen or unfrozen since the last step: {', '.join(changes)}.", stacklevel=2)
-        return replace(self, slots=kept, records=records)
+        return replace(self, slots=kept, records=records, new_ranges=new)
 
     def _new_slot(self, name: str, tensor: Tensor) -> np.ndarray:
         """Return zeros, or the weights for their average and for what a proximal term pulls to."""
@@ -350,90 +350,16 @@ OWN = ".safetensors"
 WEIGHTS = (OWN, ".weights.h5", ".pt", ".pth")  # ends of the names of files of weights alone
 
 
-def check_own_suffix(path: str | Path) -> None:
-    """Raises FormatError for a file's name under which `save` would write something else than it says."""
-    if not _ends(path, (OWN,)):
-        raise FormatError(
-            f"{path}: save writes edgelearn's own format, with the state of training, under names that end in {OWN}: "
-            f"'{Path(path).stem or 'model'}{OWN}'. For other frameworks there is model.export('model.onnx'), with the "
-            f"suffix of .onnx, .tflite, .keras and others."
-        )
-
-
-def check_weights_suffix(path: str | Path) -> None:
-    """Raises FormatError for a file's name that isn't one of weights alone."""
-    if not _ends(path, WEIGHTS):
+def check_suffix(path: str | Path, weights_alone: bool = False) -> str:
+    """Return the end of a file's name. Raises FormatError for one under which `save`, or `save_weights` with
+    `weights_alone`, would write something else than it says."""
+    for suffix in WEIGHTS if weights_alone else (OWN,):
+        if Path(path).name.lower().endswith(suffix):
+            return suffix
+    if weights_alone:
         raise FormatError(f"{path}: names of files of weights alone end in {', '.join(WEIGHTS)}.")
-
-
-def _ends(path: str | Path, suffixes: tuple[str, ...]) -> bool:
-    return Path(path).name.lower().endswith(suffixes)
-
-
-class SavedModel(TrainedModel):
-    """A model that can be written to files."""
-
-    network: Network
-
-    @abstractmethod
-    def to_file(self) -> ModelFile:
-        """Return everything that `save` writes: graph, weights, state of training, preprocessing, class names and
-        metadata."""
-
-    def save(self, path: str | Path) -> None:
-        """Write one safetensors file with the graph, the weights and the state of training, and with `preprocessing`,
-        `class_names` and `metadata`, which are attributes of the model for JSON values. `edgelearn.load` reads it.
-
-        Raises FormatError for a name that doesn't end in .safetensors, RunError if the file can't be written; the old
-        file is then kept.
-        """
-        check_own_suffix(path)
-        safetensors.write_model_file(path, self.to_file())
-
-    def save_weights(self, path: str | Path) -> None:
-        """Write the weights alone, for `load_weights` of a model of the same network: .safetensors, under the names of
-        `weights`; or, as `export` writes them, .weights.h5, .pt or .pth.
-
-        Raises FormatError for another name, RunError if the file can't be written; the old file is then kept.
-        """
-        check_weights_suffix(path)
-        if _ends(path, (OWN,)):
-            atomic.write_bytes(path, safetensors.to_bytes(self.weights))
-        else:
-            write_model(path, self.to_file())
-
-    def load_weights(
-        self, path: str | Path, skip: tuple[str, ...] = (), names: Mapping[str, str] | None = None
-    ) -> None:  # fmt: skip
-        """Assign the weights that a file holds. Arguments and errors as of `edgelearn.load`; layers in `skip` keep the
-        weights that they have."""
-        file = read_model(path, self.network, tuple(skip), names=names)
-        self.weights = {**self.weights, **file.weights}
-
-    def export(self, path: str | Path, calibration: Any = None, **options: Any) -> Written:
-        """Write the model in the format of another framework, with `preprocessing` and `class_names` in its metadata.
-        Return what was written: bytes by type, and the layers that stay float32.
-
-        >>> model.export("flowers.tflite")
-        >>> model.export("flowers.onnx", int8=True)
-        >>> model.export("flowers_int8.tflite", int8=True, calibration=x[:100])
-        >>> model.export("flowers_micro.tflite", full_integer=True, calibration=x[:100])
-
-        Arguments:
-        - `path`: its suffix names the format: .tflite, .onnx, .keras, .weights.h5, .safetensors, .pt, .qfp32 or .qfp16.
-        - `calibration`: examples, for integers (a dictionary by input if there are several): activations get the range
-          of their values here (default None: the range that a training with a Precision left).
-        - `options`: of the format. `int8=True` (TFLite, ONNX) writes integers; inputs and outputs stay
-          float32. `full_integer=True` (TFLite) writes integers alone, int8 inputs and outputs among them.
-          `float16=True` (TFLite, ONNX) stores weights in float16.
-
-        Raises FormatError for an unknown suffix or option, an op that the format doesn't have, missing ranges, a
-        missing package, or layers that can't be computed with integers alone; DataError for no examples; RunError if
-        the file can't be written.
-        """
-        file = self.to_file()
-        if calibration is not None:
-            if not (options.get("int8") or options.get("full_integer")):
-                raise FormatError(f"{path}: calibration is for integers: give int8=True or full_integer=True, too.")
-            file = replace(file, ranges=calibrate(self, calibration))
-        return write_model(path, file, **options)
+    raise FormatError(
+        f"{path}: save writes edgelearn's own format, with the state of training, under names that end in {OWN}: "
+        f"'{Path(path).stem or 'model'}{OWN}'. For other frameworks there is model.export('model.onnx'), with the "
+        f"suffix of .onnx, .tflite, .keras and others."
+    )

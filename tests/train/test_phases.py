@@ -4,7 +4,6 @@ from edgelearn.errors import PlanError
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD
 from edgelearn.train import Model
-from edgelearn.train.model import largest_that_fits
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +36,3 @@ def test_the_most_that_fit_are_run_at_a_time(model):
         assert model.forward_plan(budget=needed).request.micro_batch == n
     with pytest.raises(PlanError):
         model.forward_plan(budget=sizes[1] - 1)
-
-
-def test_largest_that_fits_tries_in_order():
-    tried = []
-
-    def make(n):
-        tried.append(n)
-        if n > 3:
-            raise PlanError
-        return n
-
-    assert largest_that_fits(make, 100) == 2
-    assert tried == [16, 8, 4, 2]
-    assert largest_that_fits(lambda n: n, None) == 16
