@@ -2,3 +2,5 @@
 
 Modules are imported on demand, to keep `import edgelearn` fast.
 """
+
+RATE = 16_000  # samples per second of clips

@@ -13,15 +13,14 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from edgelearn.errors import DataError, ShapeError
+from edgelearn.errors import DataError
 
-from .files import decoding, each, files_below, printable, subfolders, usable_files
-
-RATE = 16_000  # samples per second
-
+from . import RATE
+from .files import Labelled, decoding, each, files_below, filled, printable, read_labelled, subfolders
 
 FORMATS = ("WAV", "WAVEX", "FLAC", "OGG")
 
@@ -44,38 +43,53 @@ def decode(source: bytes | Path, name: str, rate: int = RATE) -> np.ndarray:
     Raises DataError for a file that has another format, is damaged, truncated or empty, holds NaN or infinity, has more
     than MAX_SAMPLES samples or a rate outside MIN_RATE to MAX_RATE, or if soundfile or soxr is missing.
     """
-    return _decoded(source, name, rate)[0]
+    return read(source, name, rate)[0]
 
 
-def read(source: bytes | Path, name: str) -> tuple[np.ndarray, int]:
-    """Like `decode`, at the file's own rate; returns (samples, rate)."""
-    return _decoded(source, name, None)
+def read(source: bytes | Path, name: str, rate: int | None = None) -> tuple[np.ndarray, int]:
+    """Like `decode`, at the file's own rate unless another `rate` is given; returns (samples, rate)."""
+    with _opened(source, name) as sound:
+        announced, new_rate = sound.frames, rate or sound.samplerate
+        if announced * sound.channels > MAX_SAMPLES:
+            raise DataError(
+                f"{name} has more than {MAX_SAMPLES / 1e6:.0f} million samples, which can exhaust the memory. "
+                f"Cut it into pieces, or remove it."
+            )
+        with decoding.hold(_bytes_to_decode(announced, sound.channels, sound.samplerate, new_rate), name):
+            samples = sound.read(announced, dtype="float32", always_2d=True)
+            if len(samples) < announced or _shortened(sound.extra_info):
+                raise DataError(f"{name} is truncated: shorter than its header says. Remove it or replace it.")
+            if not len(samples):
+                raise DataError(f"{name} holds no sound. Remove it or record it again.")
+            if not np.isfinite(samples).all():
+                raise DataError(f"{name} holds NaN or infinity. Remove it or replace it.")
+            mono = np.ascontiguousarray(samples.mean(1, dtype=np.float32))
+            return resample(mono, sound.samplerate, new_rate), new_rate
 
 
-def _decoded(source: bytes | Path, name: str, new_rate: int | None) -> tuple[np.ndarray, int]:
-    """(samples, rate), at `new_rate` if that isn't None."""
+@contextmanager
+def _opened(source: bytes | Path, name: str) -> Iterator[Any]:
+    """Open a soundfile.SoundFile; errors, also those in the block, become a DataError."""
     soundfile = package("soundfile")
     if isinstance(source, Path) and not source.is_file():
         raise DataError(f"There is no recording {name}. Give the path of a WAV, FLAC or OGG file.")
+    if isinstance(source, bytes):
+        file: Any = io.BytesIO(source)
+    else:  # soundfile encodes strictly, and names of files may be of any bytes
+        file = str(source) if os.name == "nt" else os.fsencode(source)
     try:
-        with soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else file_name(source)) as sound:
+        with soundfile.SoundFile(file) as sound:
             if sound.format not in FORMATS:
                 raise DataError(f"{name} is {sound.format}, not WAV, FLAC or OGG. Convert it, or remove it.")
-            rate, announced = sound.samplerate, sound.frames
-            if announced * sound.channels > MAX_SAMPLES:
+            if not MIN_RATE <= sound.samplerate <= MAX_RATE:
                 raise DataError(
-                    f"{name} has more than {MAX_SAMPLES / 1e6:.0f} million samples, which can exhaust the memory. "
-                    f"Cut it into pieces, or remove it."
+                    f"{name} has {sound.samplerate:,} samples per second, not {MIN_RATE:,} to {MAX_RATE:,}. Remove it "
+                    f"or convert it."
                 )
-            check_rate(rate, name)
-            with decoding.hold(_bytes_to_decode(announced, sound.channels, rate, new_rate or rate), name):
-                samples = sound.read(announced, dtype="float32", always_2d=True)
-                truncated = len(samples) < announced or shortened(sound.extra_info)
-                _check(samples, truncated, name)
-                mono = np.ascontiguousarray(samples.mean(1, dtype=np.float32))
-                return resample(mono, rate, new_rate or rate), new_rate or rate
+            yield sound
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a file called .raw
-        raise DataError(f"{name} cannot be read as sound: {why(error)}. Remove it or replace it.") from error
+        reason = str(error).split(": ")[-1].rstrip(". ")
+        raise DataError(f"{name} cannot be read as sound: {reason}. Remove it or replace it.") from error
     except OSError as error:
         raise DataError(f"{name} cannot be read: {error.strerror or error}. Check it, or remove it.") from error
 
@@ -84,34 +98,6 @@ def _bytes_to_decode(frames: int, channels: int, rate: int, new_rate: int) -> in
     """Memory that decoding takes: all channels, their mean, and that at the new rate, twice while soxr joins it."""
     resampled = 0 if new_rate == rate else 8 * frames * new_rate // rate
     return 4 * frames * (channels + 1) + resampled
-
-
-def _check(samples: np.ndarray, truncated: bool, name: str) -> None:
-    """Raise DataError for samples that can't be used."""
-    if truncated:
-        raise DataError(f"{name} is truncated: shorter than its header says. Remove it or replace it.")
-    if not len(samples):
-        raise DataError(f"{name} holds no sound. Remove it or record it again.")
-    if not np.isfinite(samples).all():
-        raise DataError(f"{name} holds NaN or infinity. Remove it or replace it.")
-
-
-def file_name(path: Path) -> str | bytes:
-    """A path for libsndfile: soundfile encodes strictly, and names of files may be of any bytes."""
-    return str(path) if os.name == "nt" else os.fsencode(path)
-
-
-def why(error: Exception) -> str:
-    """Reason in soundfile's error message."""
-    return str(error).split(": ")[-1].rstrip(". ")
-
-
-def check_rate(rate: int, name: str) -> None:
-    """Raise DataError for a rate outside MIN_RATE to MAX_RATE."""
-    if not MIN_RATE <= rate <= MAX_RATE:
-        raise DataError(
-            f"{name} has {rate:,} samples per second, not {MIN_RATE:,} to {MAX_RATE:,}. Remove it or convert it."
-        )
 
 
 def resample(samples: np.ndarray, old: int, new: int) -> np.ndarray:
@@ -138,7 +124,7 @@ def describe(source: bytes | Path, position: int) -> str:
     return f"Clip {position}" if isinstance(source, bytes) else os.fspath(source)
 
 
-def shortened(log: str) -> bool:
+def _shortened(log: str) -> bool:
     """True if libsndfile's `log` reports that a file is shorter than its header announces."""
     return any(int(found) < int(announced) < _UNKNOWN_LENGTH for announced, found in _SHORTENED.findall(log))
 
@@ -162,7 +148,7 @@ SILENCE, UNKNOWN = "_silence_", "_unknown_"  # class names of Speech Commands: n
 
 
 @dataclass(frozen=True, eq=False)
-class ClipDataset:
+class ClipDataset(Labelled):
     """Labelled clips. It holds what was given: encoded bytes, paths, samples or functions.
 
     Arguments:
@@ -188,21 +174,11 @@ class ClipDataset:
     items: Sequence[Item] = field(repr=False)
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
-    def __post_init__(self):
-        object.__setattr__(self, "labels", np.asarray(self.labels, np.int32))
-        object.__setattr__(self, "speakers", np.asarray(self.speakers, np.str_))
-        for what in ("labels", "speakers"):
-            shape = getattr(self, what).shape
-            if shape != (len(self.items),):
-                raise DataError(f"{self.name}: {len(self.items)} clips need as many {what}, got shape {shape}.")
-        if self.labels.size and not 0 <= self.labels.min() <= self.labels.max() < len(self.class_names):
-            raise DataError(
-                f"{self.name}: labels run from {self.labels.min()} to {self.labels.max()}, but "
-                f"{len(self.class_names)} class names allow 0 to {len(self.class_names) - 1}."
-            )
+    nouns = "clips"
 
-    def __len__(self) -> int:
-        return len(self.items)
+    def __post_init__(self):
+        self.column("speakers", np.str_)
+        super().__post_init__()
 
     @property
     def words(self) -> np.ndarray:
@@ -262,16 +238,7 @@ def load_clips(
     """
     chosen = np.arange(len(dataset)) if indices is None else np.asarray(indices)
     shape = (len(chosen), round(rate * seconds))
-    if out is None:
-        out = np.empty(shape, np.float32)
-    elif out.shape != shape or out.dtype != np.float32:
-        raise ShapeError(f"out must be float32 of shape {shape}, got {out.dtype} of shape {out.shape}.")
-
-    def decode_into(row: int):
-        out[row] = dataset.clip(int(chosen[row]), rate, seconds)
-
-    each(decode_into, range(len(chosen)))
-    return out
+    return filled(shape, np.float32, out, lambda row: dataset.clip(int(chosen[row]), rate, seconds))
 
 
 NOISE_FOLDER = "_background_noise_"  # long recordings to mix in, not a word
@@ -296,27 +263,15 @@ def load_folder(path: str | os.PathLike, speaker: str = "") -> ClipDataset:
     words = [word for word in words if word != NOISE_FOLDER]
     if not words:
         raise DataError(f"The sound folder {root} has no words, only {NOISE_FOLDER}. {_LAYOUT}")
-    found = usable_files(root, words, read)
-    found.require(
-        1, lambda word, _: f"The word {word!r} in {root} has no usable recording.", "WAV, FLAC or OGG recordings"
+    found = read_labelled(
+        root, words, read, "{:,} clips of {} words", "WAV, FLAC or OGG recordings", 1,
+        lambda word, _: f"The word {word!r} in {root} has no usable recording.",
+    )  # fmt: skip
+    named = (
+        speaker_of(printable(file.name), found["class_names"][label]) or speaker
+        for label, file in zip(found["labels"], found["items"], strict=True)
     )
-    return ClipDataset(
-        name=printable(root.resolve().name),
-        origin="folder",
-        description=f"{len(found.files):,} clips of {len(words)} words from the folder {root}"
-        + (f"; {len(found.skipped)} file(s) skipped." if found.skipped else "."),
-        class_names=tuple(map(printable, words)),
-        labels=found.labels,
-        speakers=np.array(
-            [
-                speaker_of(printable(file.name), printable(words[label])) or speaker
-                for label, file in zip(found.labels, found.files, strict=True)
-            ],
-            np.str_,
-        ),
-        items=found.files,
-        skipped=found.skipped,
-    )
+    return ClipDataset(**found, speakers=np.array(list(named), np.str_))
 
 
 def load_noises(path: str | os.PathLike, rate: int = RATE) -> list[np.ndarray]:
@@ -353,12 +308,12 @@ def file_blocks(path: str | os.PathLike, rate: int = RATE) -> Blocks:
     the file is truncated or empty.
     """
     path = Path(path)
-    with _opened(path):
+    with _opened(path, str(path)):
         return _file_blocks(path, rate)
 
 
 def _file_blocks(path: Path, rate: int) -> Blocks:
-    with _opened(path) as sound:
+    with _opened(path, str(path)) as sound:
         change = None
         if sound.samplerate != rate:
             change = package("soxr").ResampleStream(sound.samplerate, rate, 1, dtype="float32")
@@ -371,31 +326,13 @@ def _file_blocks(path: Path, rate: int) -> Blocks:
             yield samples if change is None else change.resample_chunk(samples)
         if change is not None:
             yield change.resample_chunk(np.empty(0, np.float32), last=True)
-        if heard < sound.frames or shortened(sound.extra_info):
+        if heard < sound.frames or _shortened(sound.extra_info):
             raise DataError(
                 f"{path} is truncated: it ends after {heard / sound.samplerate:.2f} s, earlier than its header says. "
                 f"The part before was processed; for the rest, replace it."
             )
         if not heard:
             raise DataError(f"{path} holds no sound. Record it again.")
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator:
-    """Open a soundfile.SoundFile; errors, also those in the block, become a DataError."""
-    soundfile = package("soundfile")
-    if not path.is_file():
-        raise DataError(f"There is no recording {path}. Give the path of a WAV, FLAC or OGG file.")
-    try:
-        with soundfile.SoundFile(file_name(path)) as sound:
-            if sound.format not in FORMATS:
-                raise DataError(f"{path} is {sound.format}, not WAV, FLAC or OGG. Convert it.")
-            check_rate(sound.samplerate, str(path))
-            yield sound
-    except (soundfile.SoundFileError, TypeError) as error:  # TypeError: a file called .raw
-        raise DataError(f"{path} cannot be read as sound: {why(error)}. Replace it.") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}. Check it.") from error
 
 
 def microphone_blocks(rate: int = RATE, device: str | None = None) -> Blocks:

@@ -13,7 +13,7 @@ import numpy as np
 
 from edgelearn.errors import DataError
 
-from .audio import RATE
+from . import RATE
 
 # Separate the random streams of one seed.
 _SPLIT, _EPOCH = 1, 2

@@ -1,18 +1,18 @@
 """Read many files: folders with a subfolder for each class, on several threads, within a limit on memory."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from os import cpu_count
 from pathlib import Path
 from threading import Condition
+from typing import Any
 
 import numpy as np
 
 from edgelearn.display import megabytes
-from edgelearn.errors import DataError
+from edgelearn.errors import DataError, ShapeError
 
 _WORKERS = min(4, cpu_count() or 1)
 
@@ -65,32 +65,36 @@ class DecodingLimit:
 decoding = DecodingLimit(LIMIT)
 
 
-@dataclass(frozen=True, eq=False)
-class Usable:
-    """Usable files of a folder.
+class Labelled:
+    """Base of the labelled data sets, frozen dataclasses. Raises DataError if there aren't as many labels as items, or
+    one has no name."""
 
-    Arguments:
-    - `names`: the subfolders.
-    - `labels`: int32 (n,), index in `names` for each file.
-    - `files`: the n usable files.
-    - `skipped`: (path, reason) of the others.
-    """
-
-    root: Path
-    names: list[str]
+    name: str
+    class_names: tuple[str, ...]
     labels: np.ndarray
-    files: list[Path]
-    skipped: list[tuple[str, str]]
+    items: Sequence[Any]
+    nouns = "examples"
 
-    def require(self, least: int, short: Callable[[str, int], str], kinds: str) -> None:
-        """Raise DataError if a subfolder has fewer than `least` usable files. `short(name, count)` begins the message;
-        `kinds` names the files to add."""
-        for name, count in zip(self.names, np.bincount(self.labels, minlength=len(self.names)), strict=True):
-            if count >= least:
-                continue
-            lost = [reason for file, reason in self.skipped if (self.root / name) in Path(file).parents]
-            unused = f" {len(lost)} file(s) could not be used, the first because: {lost[0]}" if lost else ""
-            raise DataError(f"{short(name, count)}{unused} Add {kinds} to {self.root / name}, or remove that folder.")
+    def __post_init__(self):
+        self.column("labels", np.int32)
+        labels, names = self.labels, len(self.class_names)
+        if labels.size and not 0 <= labels.min() <= labels.max() < names:
+            raise DataError(
+                f"{self.name}: labels run from {labels.min()} to {labels.max()}, but {names} class names allow 0 to "
+                f"{names - 1}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def column(self, what: str, dtype: type) -> None:
+        """Make an array of a field that has a value for each item."""
+        values = np.asarray(getattr(self, what), dtype)
+        object.__setattr__(self, what, values)
+        if values.shape != (len(self.items),):
+            raise DataError(
+                f"{self.name}: {len(self.items)} {self.nouns} need as many {what}, got shape {values.shape}."
+            )
 
 
 def skipped_lines(skipped: Iterable[tuple[str, str]]) -> list[str]:
@@ -98,13 +102,50 @@ def skipped_lines(skipped: Iterable[tuple[str, str]]) -> list[str]:
     return [f"  skipped {path}: {why}" for path, why in skipped]
 
 
-def usable_files(root: Path, names: list[str], read: Callable[[Path, str], object]) -> Usable:
-    """Find the files below `root`'s subfolders `names` for which `read(file, name)` raises no DataError."""
-    files = [(label, file) for label, name in enumerate(names) for file in files_below(root / name)]
+def read_labelled(
+    root: Path, classes: list[str], read: Callable[[Path, str], object], noun: str, kinds: str, least: int,
+    short: Callable[[str, int], str],
+) -> dict[str, Any]:  # fmt: skip
+    """Return the fields of a data set of the files below `root`'s subfolders `classes`, without those for which
+    `read(file, name)` raises DataError.
+
+    Arguments:
+    - `noun`: of the examples and classes, as in "{:,} pictures in {} classes".
+    - `kinds`: of files that may be added.
+    - `least`: usable files that each class needs; `short(class, count)` begins the message of the DataError otherwise.
+    """
+    files = [(label, file) for label, name in enumerate(classes) for file in files_below(root / name)]
     problems = each(lambda entry: _problem(entry[1], read), files)
     good = [entry for entry, why in zip(files, problems, strict=True) if not why]
     skipped = [(str(file), why) for (_, file), why in zip(files, problems, strict=True) if why]
-    return Usable(root, names, np.array([label for label, _ in good], np.int32), [file for _, file in good], skipped)
+    labels = np.array([label for label, _ in good], np.int32)
+    for name, count in zip(classes, np.bincount(labels, minlength=len(classes)), strict=True):
+        if count < least:
+            lost = [reason for file, reason in skipped if (root / name) in Path(file).parents]
+            unused = f" {len(lost)} file(s) could not be used, the first because: {lost[0]}" if lost else ""
+            raise DataError(f"{short(name, count)}{unused} Add {kinds} to {root / name}, or remove that folder.")
+    left_out = f"; {len(skipped)} file(s) skipped." if skipped else "."
+    return {
+        "name": printable(root.resolve().name), "origin": "folder", "labels": labels, "skipped": skipped,
+        "description": f"{noun.format(len(good), len(classes))} from the folder {root}{left_out}",
+        "class_names": tuple(map(printable, classes)), "items": [file for _, file in good],
+    }  # fmt: skip
+
+
+def filled(shape: tuple[int, ...], dtype: type, out: np.ndarray | None, row: Callable[[int], np.ndarray]) -> np.ndarray:
+    """Return an array of `row(i)` for each of its rows, made on several threads: `out` if given. Raises ShapeError if
+    that has another shape or type."""
+    if out is None:
+        out = np.empty(shape, dtype)
+    elif out.shape != shape or out.dtype != dtype:
+        raise ShapeError(f"out must be {np.dtype(dtype)} of shape {shape}, got {out.dtype} of shape {out.shape}.")
+    array = out
+
+    def fill(i: int) -> None:
+        array[i] = row(i)
+
+    each(fill, range(len(array)))
+    return array
 
 
 def subfolders(path: str | os.PathLike, what: str, layout: str) -> tuple[Path, list[str]]:

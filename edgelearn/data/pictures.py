@@ -13,7 +13,7 @@ from PIL import Image
 
 from edgelearn.errors import DataError, ShapeError
 
-from .files import decoding, each, printable, subfolders, usable_files
+from .files import Labelled, decoding, filled, read_labelled, subfolders
 
 # A 60 kB PNG can decompress to gigabytes. Phones' photographs stay below this limit.
 MAX_PIXELS = 80_000_000
@@ -139,7 +139,7 @@ Item = bytes | Path | Callable[[int], np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
-class ImageDataset:
+class ImageDataset(Labelled):
     """Labelled pictures. It holds what was given: encoded bytes, paths or drawing functions.
 
     Arguments:
@@ -163,19 +163,7 @@ class ImageDataset:
     items: Sequence[Item] = field(repr=False)
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
-    def __post_init__(self):
-        labels = np.asarray(self.labels, np.int32)
-        object.__setattr__(self, "labels", labels)
-        if labels.shape != (len(self.items),):
-            raise DataError(f"{self.name}: {len(self.items)} pictures need as many labels, got shape {labels.shape}.")
-        if labels.size and not 0 <= labels.min() <= labels.max() < len(self.class_names):
-            raise DataError(
-                f"{self.name}: labels run from {labels.min()} to {labels.max()}, "
-                f"but {len(self.class_names)} class names allow 0 to {len(self.class_names) - 1}."
-            )
-
-    def __len__(self) -> int:
-        return len(self.items)
+    nouns = "pictures"
 
     def image(self, i: int, size: int) -> np.ndarray:
         """The central square of picture `i`, uint8 (size, size, 3). Raises DataError if it can't be read."""
@@ -200,22 +188,12 @@ def load_folder(path: str | os.PathLike) -> ImageDataset:
     if len(classes) < 2:
         raise DataError(f"The picture folder {root} has only one class, {classes[0]!r}: two are needed. {_LAYOUT}")
 
-    found = usable_files(root, classes, check)
-    found.require(
-        2,
-        lambda name, count: f"Class {name!r} in {root} has {count} usable picture(s), and at least 2 are needed.",
-        "JPEG or PNG pictures",
-    )
     return ImageDataset(
-        name=printable(root.resolve().name),
-        origin="folder",
-        description=f"{len(found.files):,} pictures in {len(classes)} classes from the folder {root}"
-        + (f"; {len(found.skipped)} file(s) skipped." if found.skipped else "."),
-        class_names=tuple(map(printable, classes)),
-        labels=found.labels,
-        items=found.files,
-        skipped=found.skipped,
-    )
+        **read_labelled(
+            root, classes, check, "{:,} pictures in {} classes", "JPEG or PNG pictures", 2,
+            lambda name, count: f"Class {name!r} in {root} has {count} usable picture(s), and at least 2 are needed.",
+        )
+    )  # fmt: skip
 
 
 def load_images(dataset: ImageDataset, indices: Sequence[int], size: int, out: np.ndarray | None = None) -> np.ndarray:
@@ -224,16 +202,7 @@ def load_images(dataset: ImageDataset, indices: Sequence[int], size: int, out: n
     Raises DataError for a picture that cannot be read, ShapeError if `out` has another shape or type.
     """
     shape = (len(indices), size, size, 3)
-    if out is None:
-        out = np.empty(shape, np.uint8)
-    elif out.shape != shape or out.dtype != np.uint8:
-        raise ShapeError(f"out must be uint8 of shape {shape}, got {out.dtype} of shape {out.shape}.")
-
-    def decode_into(row: int):
-        out[row] = dataset.image(int(indices[row]), size)
-
-    each(decode_into, range(len(indices)))
-    return out
+    return filled(shape, np.uint8, out, lambda row: dataset.image(int(indices[row]), size))
 
 
 # MobileNet's input range: x / SCALE - OFFSET takes 0..255 to -1..1.

@@ -132,7 +132,7 @@ class Clients:
             )
         if self.masks and self.strategy.own_size:
             raise PlanError("Masks hide nothing where users send their vectors: choose a strategy that doesn't.")
-        self.names = sorted(self.trainer.training.session.changing)
+        self.names = sorted(self.trainer.session.changing)
         self.shapes = [self.weights[name].shape for name in self.names]
 
     def answer(self, data: bytes) -> bytes:
@@ -180,7 +180,7 @@ class Clients:
         metrics = {name: values[-1] for name, values in history.history.items() if name != "seconds"}
         metrics |= {
             "seconds": round(time.perf_counter() - start, 4), "planned": self.trainer.plan.peak_bytes,
-            "allocated": self.trainer.training.session.allocated_bytes,
+            "allocated": self.trainer.session.allocated_bytes,
         }  # fmt: skip
         return Reply(number, client, payload + own.tobytes(), len(x), metrics), kept
 

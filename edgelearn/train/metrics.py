@@ -20,11 +20,13 @@ class Metric(ABC):
     Predictions are as `Model.predict` returns them. Weights of examples and classes don't count.
 
     Arguments:
-    - `name`: in the logs.
+    - `name`: in the logs (default: `log_name`, which those of the package have).
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    log_name = "metric"
+
+    def __init__(self, name: str | None = None) -> None:
+        self.name = name or self.log_name
         self.start()
 
     @abstractmethod
@@ -57,6 +59,9 @@ class _Mean(Metric):
     def values(self, y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
+    def difference(self, y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
+        return same_shape(self, y_true, y_pred).astype(np.float64) - y_pred
+
 
 class Accuracy(_Mean):
     """Share of right answers: the largest output is that of the target's class; with a single output, both lie on the
@@ -66,8 +71,7 @@ class Accuracy(_Mean):
     - `name`: in the logs (default "accuracy").
     """
 
-    def __init__(self, name: str = "accuracy") -> None:
-        super().__init__(name)
+    log_name = "accuracy"
 
     def values(self, y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
         if y_true.dtype.kind == "f" and y_pred.shape[-1] == 1:
@@ -83,7 +87,9 @@ class BinaryAccuracy(_Mean):
     - `name`: in the logs (default "binary_accuracy").
     """
 
-    def __init__(self, threshold: float = 0.5, name: str = "binary_accuracy") -> None:
+    log_name = "binary_accuracy"
+
+    def __init__(self, threshold: float = 0.5, name: str | None = None) -> None:
         self.threshold = threshold
         super().__init__(name)
 
@@ -112,26 +118,17 @@ class TopKAccuracy(_Mean):
         return (first == classes_of(y_true)[..., None]).any(-1)
 
 
-class _Error(_Mean):
-    def errors(self, difference: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def values(self, y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
-        return self.errors(same_shape(self, y_true, y_pred).astype(np.float64) - y_pred)
-
-
-class MeanSquaredError(_Error):
+class MeanSquaredError(_Mean):
     """Mean of (target - output)².
 
     Arguments:
     - `name`: in the logs (default "mean_squared_error").
     """
 
-    def __init__(self, name: str = "mean_squared_error") -> None:
-        super().__init__(name)
+    log_name = "mean_squared_error"
 
-    def errors(self, difference: np.ndarray) -> np.ndarray:
-        return difference**2
+    def values(self, y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
+        return self.difference(y_true, y_pred) ** 2
 
 
 class RootMeanSquaredError(MeanSquaredError):
@@ -141,25 +138,23 @@ class RootMeanSquaredError(MeanSquaredError):
     - `name`: in the logs (default "root_mean_squared_error").
     """
 
-    def __init__(self, name: str = "root_mean_squared_error") -> None:
-        super().__init__(name)
+    log_name = "root_mean_squared_error"
 
     def result(self) -> float:
         return float(np.sqrt(super().result()))
 
 
-class MeanAbsoluteError(_Error):
+class MeanAbsoluteError(_Mean):
     """Mean of |target - output|.
 
     Arguments:
     - `name`: in the logs (default "mean_absolute_error").
     """
 
-    def __init__(self, name: str = "mean_absolute_error") -> None:
-        super().__init__(name)
+    log_name = "mean_absolute_error"
 
-    def errors(self, difference: np.ndarray) -> np.ndarray:
-        return np.abs(difference)
+    def values(self, y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
+        return np.abs(self.difference(y_true, y_pred))
 
 
 class Function(Metric):
@@ -205,48 +200,69 @@ def same_shape(metric: Metric, y_true: np.ndarray, y_pred: np.ndarray) -> np.nda
     return y_true
 
 
+# -- answers counted by class ------------------------------------------------------------------------------------------
+
 AVERAGES = ("micro", "macro", "none")
 
 
-class _Counts(Metric):
-    """True positives, false positives and false negatives of each output.
+class _ByClass(Metric):
+    """Answers that are yes or no for each output.
 
-    Targets in the shape of the outputs are yes or no for each of these, with `threshold`; class numbers are yes for the
-    largest output.
+    Targets in the shape of the outputs say so for each of these; class numbers are yes for one output.
     """
 
-    def __init__(self, threshold: float, average: str | None, name: str) -> None:
+    of_classes = False  # targets are class numbers
+
+    def wanted(self, y_true: np.ndarray, y_pred: np.ndarray) -> np.ndarray:
+        """The targets, bool in the shape of the outputs."""
+        if y_true.dtype.kind in "iu" and y_true.shape != y_pred.shape:
+            y_true, self.of_classes = np.arange(y_pred.shape[-1]) == y_true[..., None], True
+        return same_shape(self, y_true, y_pred) > 0.5
+
+
+class _Counts(_ByClass):
+    """True positives, false positives and false negatives of each output.
+
+    Arguments:
+    - `threshold`: of outputs that are yes or no (default 0.5); for class numbers the largest output is yes.
+    - `average`: "micro" counts all outputs together, "macro" is the mean over outputs, "none" gives an array (default:
+      "macro" for class numbers, else "micro", as Keras).
+    - `name`: in the logs.
+
+    Raises PlanError for another average.
+    """
+
+    def __init__(self, threshold: float = 0.5, average: str | None = None, name: str | None = None) -> None:
         if average not in (None, *AVERAGES):
             raise PlanError(f"average is one of {', '.join(AVERAGES)}, or None, not {average!r}.")
         self.threshold, self.average = threshold, average
         super().__init__(name)
 
     def start(self) -> None:
-        self.counts, self.of_classes = np.zeros((3, 0), np.int64), False
+        self.counts, self.of_classes = np.zeros((3, 1), np.int64), False
 
     def update(self, y_true: np.ndarray, y_pred: np.ndarray) -> None:
         outputs = y_pred.shape[-1]
-        if y_true.dtype.kind in "iu" and y_true.shape != y_pred.shape:
-            wanted, said = (np.arange(outputs) == n[..., None] for n in (y_true, y_pred.argmax(-1)))
-            self.of_classes = True
-        else:
-            wanted, said = same_shape(self, y_true, y_pred) > 0.5, y_pred > self.threshold
+        numbers = y_true.dtype.kind in "iu" and y_true.shape != y_pred.shape
+        wanted = self.wanted(y_true, y_pred)
+        said = np.arange(outputs) == y_pred.argmax(-1)[..., None] if numbers else y_pred > self.threshold
         pairs = (wanted & said, ~wanted & said, wanted & ~said)
-        counts = np.stack([pair.reshape(-1, outputs).sum(0) for pair in pairs])
-        self.counts = self.counts + counts if self.counts.size else counts
+        self.counts = self.counts + np.stack([pair.reshape(-1, outputs).sum(0) for pair in pairs])
 
     def result(self) -> float | np.ndarray:
         average = self.average or ("macro" if self.of_classes else "micro")
         counts = self.counts.sum(1, keepdims=True) if average == "micro" else self.counts
-        scores = self.score(*counts.astype(np.float64))
+        part, whole = self.share(*counts.astype(np.float64))
+        scores = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
         return scores if average == "none" else float(scores.mean())
 
-    def score(self, right: np.ndarray, too_many: np.ndarray, missed: np.ndarray) -> np.ndarray:
+    def share(self, right: np.ndarray, too_many: np.ndarray, missed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numerator and denominator of the score, which is 0 where there is nothing."""
         raise NotImplementedError
 
 
 class Precision(_Counts):
-    """Share of right answers among those said to be there.
+    """Share of right answers among those said to be there: Keras's metric; `el.Precision` is that of computations.
 
     Arguments:
     - `threshold`: of outputs that are yes or no (default 0.5).
@@ -257,45 +273,28 @@ class Precision(_Counts):
     Raises PlanError for another average.
     """
 
-    def __init__(self, threshold: float = 0.5, average: str | None = None, name: str = "precision") -> None:
-        super().__init__(threshold, average, name)
+    log_name = "precision"
 
-    def score(self, right: np.ndarray, too_many: np.ndarray, missed: np.ndarray) -> np.ndarray:
-        return _share(right, right + too_many)
+    def share(self, right: np.ndarray, too_many: np.ndarray, missed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return right, right + too_many
 
 
 class Recall(_Counts):
-    """Share of what is there that is found.
+    """Share of what is there that is found. Arguments and errors as Precision; its name is "recall"."""
 
-    Arguments:
-    - `threshold`, `average`: as Precision.
-    - `name`: in the logs (default "recall").
+    log_name = "recall"
 
-    Raises PlanError for another average.
-    """
-
-    def __init__(self, threshold: float = 0.5, average: str | None = None, name: str = "recall") -> None:
-        super().__init__(threshold, average, name)
-
-    def score(self, right: np.ndarray, too_many: np.ndarray, missed: np.ndarray) -> np.ndarray:
-        return _share(right, right + missed)
+    def share(self, right: np.ndarray, too_many: np.ndarray, missed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return right, right + missed
 
 
 class F1(_Counts):
-    """Harmonic mean of precision and recall.
+    """Harmonic mean of precision and recall. Arguments and errors as Precision; its name is "f1_score"."""
 
-    Arguments:
-    - `threshold`, `average`: as Precision.
-    - `name`: in the logs (default "f1_score").
+    log_name = "f1_score"
 
-    Raises PlanError for another average.
-    """
-
-    def __init__(self, threshold: float = 0.5, average: str | None = None, name: str = "f1_score") -> None:
-        super().__init__(threshold, average, name)
-
-    def score(self, right: np.ndarray, too_many: np.ndarray, missed: np.ndarray) -> np.ndarray:
-        return _share(2 * right, 2 * right + too_many + missed)
+    def share(self, right: np.ndarray, too_many: np.ndarray, missed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return 2 * right, 2 * right + too_many + missed
 
 
 class ConfusionMatrix(Metric):
@@ -306,19 +305,18 @@ class ConfusionMatrix(Metric):
     - `name`: in the logs (default "confusion_matrix").
     """
 
-    def __init__(self, name: str = "confusion_matrix") -> None:
-        super().__init__(name)
+    log_name = "confusion_matrix"
 
     def start(self) -> None:
-        self.matrix = np.zeros((0, 0), np.int64)
+        self.matrix: np.ndarray = np.zeros((1, 1), np.int64)
 
     def update(self, y_true: np.ndarray, y_pred: np.ndarray) -> None:
-        if y_pred.shape[-1] == 1:
-            classes, wanted, said = 2, y_true.reshape(-1) > 0.5, y_pred.reshape(-1) > 0.5
+        classes = y_pred.shape[-1]
+        if classes == 1:
+            classes, wanted, said = 2, (y_true > 0.5).astype(int), (y_pred > 0.5).astype(int)
         else:
-            classes, wanted, said = y_pred.shape[-1], classes_of(y_true).reshape(-1), y_pred.argmax(-1).reshape(-1)
-        counts = confusion_matrix(wanted.astype(np.int64), said.astype(np.int64), classes)
-        self.matrix = self.matrix + counts if self.matrix.size else counts
+            wanted, said = classes_of(y_true), y_pred.argmax(-1)
+        self.matrix = self.matrix + confusion_matrix(wanted.reshape(-1), said.reshape(-1), classes)
 
     def result(self) -> np.ndarray | float:
         return self.matrix
@@ -331,15 +329,14 @@ class MeanIoU(ConfusionMatrix):
     - `name`: in the logs (default "mean_io_u").
     """
 
-    def __init__(self, name: str = "mean_io_u") -> None:
-        super().__init__(name)
+    log_name = "mean_io_u"
 
     def result(self) -> float:
         right, either = np.diag(self.matrix), self.matrix.sum(0) + self.matrix.sum(1) - np.diag(self.matrix)
         return float((right[either > 0] / either[either > 0]).mean())
 
 
-class AUC(Metric):
+class AUC(_ByClass):
     """Area under the curve, exact for ties: that of the receiver operating characteristic is the probability that a
     positive example gets a larger output than a negative one; that of precision over recall is the average precision.
 
@@ -355,7 +352,9 @@ class AUC(Metric):
     Raises PlanError for another curve.
     """
 
-    def __init__(self, curve: str = "ROC", multi_label: bool = False, name: str = "auc") -> None:
+    log_name = "auc"
+
+    def __init__(self, curve: str = "ROC", multi_label: bool = False, name: str | None = None) -> None:
         if curve not in ("ROC", "PR"):
             raise PlanError(f"curve is 'ROC' or 'PR', not {curve!r}.")
         self.curve, self.multi_label = curve, multi_label
@@ -367,10 +366,7 @@ class AUC(Metric):
 
     def update(self, y_true: np.ndarray, y_pred: np.ndarray) -> None:
         outputs = y_pred.shape[-1]
-        if y_true.dtype.kind in "iu" and y_true.shape != y_pred.shape:
-            y_true, self.of_classes = np.arange(outputs) == y_true[..., None], True
-        wanted = same_shape(self, y_true, y_pred) > 0.5
-        self.seen.append((wanted.reshape(-1, outputs), y_pred.reshape(-1, outputs)))
+        self.seen.append((self.wanted(y_true, y_pred).reshape(-1, outputs), y_pred.reshape(-1, outputs)))
 
     def result(self) -> float:
         wanted, scores = (np.concatenate(parts) for parts in zip(*self.seen, strict=True))
@@ -379,14 +375,9 @@ class AUC(Metric):
         elif not (self.of_classes or self.multi_label):
             wanted, scores = wanted.reshape(-1, 1), scores.reshape(-1, 1)
         area = _roc_area if self.curve == "ROC" else _average_precision
-        areas = [area(wanted[:, c], scores[:, c]) for c in range(wanted.shape[1])]
-        known = [area for area in areas if not np.isnan(area)]
-        return float(np.mean(known)) if known else float("nan")
-
-
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """part / whole, and 0 where there is nothing."""
-    return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+        areas = np.array([area(*column) for column in zip(wanted.T, scores.T, strict=True)])
+        known = areas[~np.isnan(areas)]
+        return float(known.mean()) if known.size else float("nan")
 
 
 def _roc_area(wanted: np.ndarray, scores: np.ndarray) -> float:
@@ -411,26 +402,14 @@ def _average_precision(wanted: np.ndarray, scores: np.ndarray) -> float:
 
 
 METRICS: dict[str, Callable[[], Metric]] = {
-    "accuracy": Accuracy,
-    "acc": Accuracy,
-    "sparse_categorical_accuracy": Accuracy,
-    "categorical_accuracy": Accuracy,
-    "binary_accuracy": BinaryAccuracy,
-    "top_k_categorical_accuracy": TopKAccuracy,
-    "sparse_top_k_categorical_accuracy": TopKAccuracy,
-    "precision": Precision,
-    "recall": Recall,
-    "f1_score": F1,
-    "auc": AUC,
-    "mean_squared_error": MeanSquaredError,
-    "mse": MeanSquaredError,
-    "root_mean_squared_error": RootMeanSquaredError,
-    "rmse": RootMeanSquaredError,
-    "mean_absolute_error": MeanAbsoluteError,
-    "mae": MeanAbsoluteError,
-    "confusion_matrix": ConfusionMatrix,
+    "accuracy": Accuracy, "acc": Accuracy, "sparse_categorical_accuracy": Accuracy, "categorical_accuracy": Accuracy,
+    "binary_accuracy": BinaryAccuracy, "top_k_categorical_accuracy": TopKAccuracy,
+    "sparse_top_k_categorical_accuracy": TopKAccuracy, "precision": Precision, "recall": Recall, "f1_score": F1,
+    "auc": AUC, "mean_squared_error": MeanSquaredError, "mse": MeanSquaredError,
+    "root_mean_squared_error": RootMeanSquaredError, "rmse": RootMeanSquaredError,
+    "mean_absolute_error": MeanAbsoluteError, "mae": MeanAbsoluteError, "confusion_matrix": ConfusionMatrix,
     "mean_io_u": MeanIoU,
-}
+}  # fmt: skip
 
 
 class OutputMetrics:

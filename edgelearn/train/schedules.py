@@ -14,14 +14,33 @@ from edgelearn.ops.base import is_number, number
 
 @dataclass(frozen=True)
 class Schedule:
-    """A learning rate as a function of the update's number, from 0. Raises PlanError for settings that can't be."""
+    """A learning rate as a function of the update's number, from 0. Numbers must be finite, and `decay_steps`,
+    `first_decay_steps` and `t_mul` at least 1: anything else raises PlanError."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            least = 1 if field.name in ("decay_steps", "first_decay_steps", "t_mul") else -inf
+            if not isinstance(value := getattr(self, field.name), bool):
+                number(f"{field.name} of {type(self).__name__}", value, least)
 
     def __call__(self, step: int) -> float:
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class ExponentialDecay(Schedule):
+class _Decay(Schedule):
+    initial_learning_rate: float
+    decay_steps: int
+    decay_rate: float
+    staircase: bool = False
+
+    def done(self, step: int) -> float:
+        """Update / decay_steps, or its whole part."""
+        return step // self.decay_steps if self.staircase else step / self.decay_steps
+
+
+@dataclass(frozen=True)
+class ExponentialDecay(_Decay):
     """initial_learning_rate * decay_rate ** (update / decay_steps).
 
     Arguments:
@@ -33,17 +52,25 @@ class ExponentialDecay(Schedule):
     Raises PlanError for decay_steps below 1.
     """
 
-    initial_learning_rate: float
-    decay_steps: int
-    decay_rate: float
-    staircase: bool = False
+    def __call__(self, step: int) -> float:
+        return self.initial_learning_rate * self.decay_rate ** self.done(step)
 
-    def __post_init__(self) -> None:
-        _check(self, decay_steps=1)
+
+@dataclass(frozen=True)
+class InverseTimeDecay(_Decay):
+    """initial_learning_rate / (1 + decay_rate * update / decay_steps).
+
+    Arguments:
+    - `initial_learning_rate`: rate of the first update.
+    - `decay_steps`: updates in which the divisor grows by `decay_rate`.
+    - `decay_rate`: that number.
+    - `staircase`: whole multiples only (default False).
+
+    Raises PlanError for decay_steps below 1.
+    """
 
     def __call__(self, step: int) -> float:
-        power = step // self.decay_steps if self.staircase else step / self.decay_steps
-        return self.initial_learning_rate * self.decay_rate**power
+        return self.initial_learning_rate / (1 + self.decay_rate * self.done(step))
 
 
 @dataclass(frozen=True)
@@ -64,9 +91,6 @@ class CosineDecay(Schedule):
     decay_steps: int
     alpha: float = 0.0
     warmup_steps: int = 0
-
-    def __post_init__(self) -> None:
-        _check(self, decay_steps=1)
 
     def __call__(self, step: int) -> float:
         if step < self.warmup_steps:
@@ -95,41 +119,12 @@ class CosineDecayRestarts(Schedule):
     m_mul: float = 1.0
     alpha: float = 0.0
 
-    def __post_init__(self) -> None:
-        _check(self, first_decay_steps=1, t_mul=1)
-
     def __call__(self, step: int) -> float:
         rate, period, begin = self.initial_learning_rate, float(self.first_decay_steps), 0.0
         while step >= begin + period:
             begin, period, rate = begin + period, period * self.t_mul, rate * self.m_mul
         share = 0.5 * (1 + cos(pi * (step - begin) / period))
         return rate * share * (1 - self.alpha) + self.initial_learning_rate * self.alpha
-
-
-@dataclass(frozen=True)
-class InverseTimeDecay(Schedule):
-    """initial_learning_rate / (1 + decay_rate * update / decay_steps).
-
-    Arguments:
-    - `initial_learning_rate`: rate of the first update.
-    - `decay_steps`: updates in which the divisor grows by `decay_rate`.
-    - `decay_rate`: that number.
-    - `staircase`: whole multiples only (default False).
-
-    Raises PlanError for decay_steps below 1.
-    """
-
-    initial_learning_rate: float
-    decay_steps: int
-    decay_rate: float
-    staircase: bool = False
-
-    def __post_init__(self) -> None:
-        _check(self, decay_steps=1)
-
-    def __call__(self, step: int) -> float:
-        done = step // self.decay_steps if self.staircase else step / self.decay_steps
-        return self.initial_learning_rate / (1 + self.decay_rate * done)
 
 
 @dataclass(frozen=True)
@@ -152,9 +147,6 @@ class PolynomialDecay(Schedule):
     power: float = 1.0
     cycle: bool = False
 
-    def __post_init__(self) -> None:
-        _check(self, decay_steps=1)
-
     def __call__(self, step: int) -> float:
         steps = self.decay_steps * max(1, ceil(step / self.decay_steps)) if self.cycle else self.decay_steps
         left = 1 - min(step, steps) / steps
@@ -176,10 +168,11 @@ class PiecewiseConstantDecay(Schedule):
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        lists = all(isinstance(given, tuple | list) for given in (self.boundaries, self.values))
-        numbers = lists and all(map(is_number, [*self.boundaries, *self.values]))
+        both = self.boundaries, self.values
+        lists = all(isinstance(given, tuple | list) for given in both)
         if not (
-            numbers
+            lists
+            and all(is_number(each) for given in both for each in given)
             and len(self.values) == len(self.boundaries) + 1
             and list(self.boundaries) == sorted(self.boundaries)
         ):
@@ -190,14 +183,6 @@ class PiecewiseConstantDecay(Schedule):
 
     def __call__(self, step: int) -> float:
         return self.values[bisect_left(self.boundaries, step)]
-
-
-def _check(schedule: Schedule, **least: float) -> None:
-    """Raises PlanError for a field that is no finite number, or below its `least`."""
-    for field in fields(schedule):
-        value = getattr(schedule, field.name)
-        if not isinstance(value, bool):
-            number(f"{field.name} of {type(schedule).__name__}", value, least.get(field.name, -inf))
 
 
 def rate_at(learning_rate: Any, step: int) -> float:
