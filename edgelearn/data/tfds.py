@@ -202,7 +202,7 @@ def _read(request: dict, split: str, feature: str, label: str, subject: str, lim
 
 
 def records(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the label and the content of each record that tfds_reader wrote behind its first line."""
+    """Yield the label and the content of each record that tfds_reader wrote after its first line."""
     while record := stream.read(tfds_reader.RECORD_HEAD.size):
         number, length = tfds_reader.RECORD_HEAD.unpack(record)
         yield number, stream.read(length)

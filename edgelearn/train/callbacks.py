@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from edgelearn.compile import Invert, Plan
 from edgelearn.display import Displayed, escaped
@@ -282,7 +282,7 @@ class SwapEMAWeights(Callback):
     Model.swap_averages puts the average in.
 
     Arguments:
-    - `swap_on_epoch`: also from the end of an epoch to the beginning of the next, so that a ModelCheckpoint behind this
+    - `swap_on_epoch`: also from the end of an epoch to the beginning of the next, so that a ModelCheckpoint after this
       callback saves the average (default False). `fit` then ends with the average in the model.
 
     Raises PlanError if the optimizer keeps no average.
@@ -552,7 +552,7 @@ class ProgressBar(Callback):
 
     def __init__(self, every: int = 1, bar: bool = True) -> None:
         self.every, self.bar = every, bar
-        self._display: Display | None = None
+        self._display: Terminal | Notebook | None = None
 
     def on_compile(self, done: int, total: int) -> None:
         self._show("compiling kernels", "", done, total)
@@ -587,16 +587,6 @@ class ProgressBar(Callback):
             if self._display is None:
                 self._display = Notebook() if in_notebook() else Terminal()
             self._display.show(phase, detail, done, total)
-
-
-class Display(Protocol):
-    """Where a bar is drawn."""
-
-    def show(self, phase: str, detail: str, done: int, total: int) -> None: ...
-
-    def row(self, text: str) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Terminal:

@@ -9,14 +9,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, TypeVar, cast
 
 from edgelearn.errors import Interrupted, PlanError
 
 from .state import TrainingStatus
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+Method = TypeVar("Method", bound=Callable)
 
 
 class Turns:
@@ -52,24 +51,15 @@ class Turns:
                     self._changed.notify_all()
 
 
-class _Shared(Protocol):
-    turns: Turns
-
-
-Owner = TypeVar("Owner", bound=_Shared)
-
-
-def one_thread(
-    method: Callable[Concatenate[Owner, Arguments], Result],
-) -> Callable[Concatenate[Owner, Arguments], Result]:
+def one_thread(method: Method) -> Method:
     """Make a method of an object with `turns` run in one thread at a time."""
 
     @wraps(method)
-    def call(self: Owner, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         with self.turns.take(method.__name__):
             return method(self, *args, **kwargs)
 
-    return call
+    return cast(Method, call)
 
 
 HANGUP = getattr(signal, "SIGHUP", None)  # Windows has none
@@ -77,7 +67,7 @@ HANGUP = getattr(signal, "SIGHUP", None)  # Windows has none
 
 @contextmanager
 def interrupted_between_steps(status: TrainingStatus) -> Iterator[None]:
-    """The first Ctrl-C inside ends the training of `status` behind a step, and is raised then as Interrupted; a second
+    """The first Ctrl-C inside ends the training of `status` after a step, and is raised then as Interrupted; a second
     one is raised at once. Does nothing where something else handles Ctrl-C, such as `on_interrupt`."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield

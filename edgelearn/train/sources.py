@@ -38,7 +38,16 @@ class Source(Protocol):
     def __getitem__(self, indices: np.ndarray, /) -> np.ndarray: ...
 
 
-class PictureSource:
+class _Sized:
+    """As long as its shape says."""
+
+    shape: Shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+class PictureSource(_Sized):
     """Pictures that are loaded when they are needed.
 
     Arguments:
@@ -55,14 +64,11 @@ class PictureSource:
         self.size, self.load, self.preprocess = size, load, preprocess
         self.shape = (count, size, size, 3)
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
         return self.preprocess(self.load(indices, self.size))
 
 
-class VariedSource:
+class VariedSource(_Sized):
     """Pictures that are augmented anew in every epoch.
 
     Arguments:
@@ -79,9 +85,6 @@ class VariedSource:
         self.pictures, self.vary, self.preprocess, self.epoch = pictures, vary, preprocess, epoch
         self.shape = pictures.shape
 
-    def __len__(self) -> int:
-        return len(self.pictures)
-
     def at_epoch(self, epoch: int) -> VariedSource:
         return VariedSource(self.pictures, self.vary, self.preprocess, epoch)
 
@@ -89,7 +92,7 @@ class VariedSource:
         return self.preprocess(self.vary(self.pictures[indices], indices, self.epoch))
 
 
-class Subset:
+class Subset(_Sized):
     """Some examples of another source.
 
     Arguments:
@@ -100,9 +103,6 @@ class Subset:
     def __init__(self, source: Source, indices: np.ndarray) -> None:
         self.source, self.indices = source, np.asarray(indices)
         self.shape = (len(self.indices), *source.shape[1:])
-
-    def __len__(self) -> int:
-        return len(self.indices)
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
         return self.source[self.indices[indices]]
@@ -124,7 +124,7 @@ def varies(source: Any) -> bool:
     return varies(source.source) if isinstance(source, Subset) else hasattr(source, "at_epoch")
 
 
-class NamedSources:
+class NamedSources(_Sized):
     """Examples of several inputs. `[indices]` is a dictionary of arrays.
 
     Arguments:
@@ -134,9 +134,6 @@ class NamedSources:
     def __init__(self, sources: Mapping[str, Source]) -> None:
         self.sources = dict(sources)
         self.shape = (len(next(iter(self.sources.values()))),)
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def __getitem__(self, indices: np.ndarray) -> Any:
         return {name: source[indices] for name, source in self.sources.items()}
@@ -493,7 +490,7 @@ def fit_examples(
     return [(x[a:b] if isinstance(x, np.ndarray) else Subset(x, np.arange(a, b)), y.part(a, b)) for a, b in parts]
 
 
-class Stream:
+class Stream(_Sized):
     """A source of examples that come with their targets, read in order while training needs them, a few at a time.
 
     A batch is (x, y) or (x, y, sample_weight), of arrays or tensors. PyTorch's images, with channels first, are turned
@@ -530,9 +527,6 @@ class Stream:
         self.shape = (count, *(network.input_shape if len(network.inputs) == 1 else ()))
         self.targets = _StreamTargets(self, first[1])
         self._fresh = True  # nothing of this pass was asked for yet
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def at_epoch(self, epoch: int) -> Stream:
         """Begin another pass, or the next steps."""

@@ -58,12 +58,12 @@ class Position:
     scaled: int = 0
 
     def next_epoch(self) -> Position:
-        """The first step of the epoch behind this one."""
+        """The first step of the epoch after this one."""
         kept = {"learning_rate": self.learning_rate, "loss_scale": self.loss_scale, "scaled": self.scaled}
         return Position(epoch=self.epoch + 1, updates=self.updates, **kept)
 
     def scale_loss(self, finite: bool) -> None:
-        """Halve the loss scale behind an overflow, double it behind `GROWTH` updates without one."""
+        """Halve the loss scale after an overflow, double it after `GROWTH` updates without one."""
         self.scaled = self.scaled + 1 if finite else 0
         if not finite:
             self.loss_scale /= 2
