@@ -11,22 +11,6 @@ from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.experiments.experiment import silent
 from edgelearn.experiments.keywords import embedding, hold_out
-from edgelearn.experiments.keywords.embedding import (
-    ClipSource,
-    EpisodeOrder,
-    KeywordsConfig,
-    KeywordsExperiment,
-    Recordings,
-    TaskData,
-    by_word,
-    evaluate_embedding,
-    load_keywords,
-    load_task,
-    make_embedder,
-    make_network,
-    one_standard_error,
-    read_run,
-)
 from edgelearn.experiments.keywords.personalisation import personalise_arabic
 from edgelearn.interop import safetensors
 from edgelearn.lab.runs import Interval, RunStore
@@ -35,16 +19,16 @@ SMALL = {"task": "sample", "width": 0.125, "size": 16, "shift": 0.0, "noise": 0.
 
 
 @pytest.fixture
-def recordings() -> Recordings:
+def recordings() -> embedding.Recordings:
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(6), 9).astype(np.int32)
     clips = rng.integers(-30000, 30000, (54, 40)).astype(np.int16)
-    return Recordings(clips, labels, np.zeros(54, np.int32))
+    return embedding.Recordings(clips, labels, np.zeros(54, np.int32))
 
 
 @pytest.mark.parametrize("unknown", [False, True])
 def test_episodes_are_as_the_loss_wants_them(recordings, unknown):
-    order = EpisodeOrder(recordings, 4, 2, 3, unknown, 5, 7)
+    order = embedding.EpisodeOrder(recordings, 4, 2, 3, unknown, 5, 7)
     found = order(3).reshape(5, order.size)
     assert np.array_equal(order(3), order(3)) and not np.array_equal(order(3), order(4))
     for episode in found:
@@ -59,7 +43,7 @@ def test_episodes_are_as_the_loss_wants_them(recordings, unknown):
 
 def test_too_few_words_for_episodes(recordings):
     with pytest.raises(DataError, match=r"6 words.* and others"):
-        EpisodeOrder(recordings, 6, 2, 3, True, 1, 0)
+        embedding.EpisodeOrder(recordings, 6, 2, 3, True, 1, 0)
 
 
 def test_reversed_clips_are_words_of_their_own(recordings):
@@ -71,8 +55,8 @@ def test_reversed_clips_are_words_of_their_own(recordings):
 @pytest.mark.parametrize("varied", [False, True])
 def test_what_is_heard_depends_on_the_epoch(recordings, varied):
     louder = (lambda clips, indices, epoch: clips * (1 + epoch),) if varied else ()
-    order = EpisodeOrder(recordings, 4, 2, 3, False, 2, 0)
-    source = ClipSource(recordings, lambda clips: clips[:, :, None], (40, 1), louder, None, order)
+    order = embedding.EpisodeOrder(recordings, 4, 2, 3, False, 2, 0)
+    source = embedding.ClipSource(recordings, lambda clips: clips[:, :, None], (40, 1), louder, None, order)
     assert len(source) == 40
     for epoch in (0, 1):
         heard = source.at_epoch(epoch)[np.array([3, 21])]
@@ -83,14 +67,14 @@ def test_what_is_heard_depends_on_the_epoch(recordings, varied):
 def test_what_is_louder_than_can_be_is_cut():
     loud = np.array([1.1, -1.1, 0.5, -1.0], np.float32)
     dataset = ClipDataset("loud", "folder", "Loud.", ("yes",), [0], ["a"], [loud])
-    assert Recordings.load((dataset,), 16_000, 4 / 16_000).clips.tolist() == [[32767, -32767, 16383, -32767]]
+    assert embedding.Recordings.load((dataset,), 16_000, 4 / 16_000).clips.tolist() == [[32767, -32767, 16383, -32767]]
 
 
 def test_words_in_unknown_get_their_names(tmp_path):
     names = [("yes", "a_nohash_0.wav"), (UNKNOWN, "tree_b_nohash_0.wav"), ("_silence_", "1.wav")]
     items = [tmp_path / word / file for word, file in names]
     dataset = ClipDataset("few", "folder", "Few.", ("_silence_", UNKNOWN, "yes"), [2, 1, 0], ["a", "b", ""], items)
-    assert by_word(dataset).words.tolist() == ["yes", "tree"]
+    assert embedding.by_word(dataset).words.tolist() == ["yes", "tree"]
 
 
 @pytest.mark.parametrize(
@@ -112,12 +96,14 @@ def test_words_in_unknown_get_their_names(tmp_path):
 )
 def test_settings_that_cannot_be(settings, problem):
     with pytest.raises(RunError, match=problem.partition(" is ")[0]):
-        KeywordsConfig(**settings)
+        embedding.KeywordsConfig(**settings)
 
 
 def trained(config, clips, root):
     """A run, its results, and its training."""
-    training = replace(KeywordsExperiment, function=lambda config: load_keywords(config, clips)).load(config)
+    training = replace(
+        embedding.KeywordsExperiment, function=lambda config: embedding.load_keywords(config, clips)
+    ).load(config)
     with training.create_run(RunStore(root)) as run:
         return run, training.run(run, log=silent), training
 
@@ -125,39 +111,39 @@ def trained(config, clips, root):
 def test_from_data_to_results(tmp_path):
     """Trained a little, then given dummies: words and speakers that are tested weren't trained on."""
     split = hold_out(embedded_words(8, 4, 10), 3, 2)
-    clips = TaskData((split.train,), split.test)
-    run, results, _ = trained(KeywordsConfig(**SMALL), clips, tmp_path)
+    clips = embedding.TaskData((split.train,), split.test)
+    run, results, _ = trained(embedding.KeywordsConfig(**SMALL), clips, tmp_path)
     assert len(results["reports"]) == 8
     assert {report["speakers"] for report in results["reports"]} == {"same", "other"}
     data = run.record["data"]
     assert not set(data["words"]) & set(data["test_words"])
     start = run.folder / "weights.safetensors"
 
-    config = KeywordsConfig(
+    config = embedding.KeywordsConfig(
         **SMALL, method="dummy-prototypes", frozen=True, start=str(start), num_classes=6, shots=2, queries=2
     )
-    before = dict(load_keywords(config, clips).model.weights)
+    before = dict(embedding.load_keywords(config, clips).model.weights)
     other, results, second = trained(config, clips, tmp_path)
     assert [report["learner"] for report in results["reports"]].count("dummy-prototypes") == 4
     changed = {name for name, array in second.model.weights.items() if not np.array_equal(array, before[name])}
     assert changed == {f"{layer}/{role}" for layer in ("dummies_dense", "dummies") for role in ("kernel", "bias")}
     kept = safetensors.read_weights(other.folder / "weights.safetensors")
-    embedder = make_embedder(config, kept)
+    embedder = embedding.make_embedder(config, kept)
     assert embedder.dummies(np.zeros((2, 16), np.float32)).shape == (2, 3, 16)
 
 
 def test_an_embedding_begins_with_all_of_the_weights_or_not_at_all(tmp_path):
     split = hold_out(embedded_words(3, 3, 2), 1, 1)
-    data = TaskData((split.train,), split.test)
-    first = load_keywords(KeywordsConfig(**SMALL, seed=1), data)
+    data = embedding.TaskData((split.train,), split.test)
+    first = embedding.load_keywords(embedding.KeywordsConfig(**SMALL, seed=1), data)
     whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
     whole.write_bytes(safetensors.to_bytes(first.model.weights))
-    second = load_keywords(KeywordsConfig(**SMALL, start=str(whole)), data)
+    second = embedding.load_keywords(embedding.KeywordsConfig(**SMALL, start=str(whole)), data)
     same = {name for name, array in first.model.weights.items() if np.array_equal(array, second.model.weights[name])}
     assert set(second.model.weights) - same == {"classifier/kernel"}
     part.write_bytes(safetensors.to_bytes({"conv/kernel": first.model.weights["conv/kernel"]}))
     with pytest.raises(FormatError, match=r"part\.safetensors has no 'conv_bn/gamma'"):
-        load_keywords(KeywordsConfig(**SMALL, start=str(part)), data)
+        embedding.load_keywords(embedding.KeywordsConfig(**SMALL, start=str(part)), data)
 
 
 @pytest.mark.parametrize(
@@ -172,10 +158,10 @@ def test_an_embedding_begins_with_all_of_the_weights_or_not_at_all(tmp_path):
 def test_a_part_of_the_embedding_learns(tmp_path, part, network, layers):
     settings = SMALL | {"network": network, "width": 1.0 if network == "bcresnet" else 0.25}
     words = embedded_words(3, 3, 2)
-    data = TaskData((words.only(words.class_names[:2]),), words.only(words.class_names[2:]))
+    data = embedding.TaskData((words.only(words.class_names[:2]),), words.only(words.class_names[2:]))
     start = tmp_path / "start.safetensors"
-    start.write_bytes(safetensors.to_bytes(make_network(KeywordsConfig(**settings)).initialize(1)))
-    experiment = load_keywords(KeywordsConfig(**settings, part=part, start=str(start)), data)
+    start.write_bytes(safetensors.to_bytes(embedding.make_network(embedding.KeywordsConfig(**settings)).initialize(1)))
+    experiment = embedding.load_keywords(embedding.KeywordsConfig(**settings, part=part, start=str(start)), data)
     before = dict(experiment.model.weights)
     experiment.fit([])
     changed = {name for name, array in experiment.model.weights.items() if not np.array_equal(array, before[name])}
@@ -197,38 +183,38 @@ def test_a_folder_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
     record(tmp_path / "mine", embedded_words(5, 3, 6))
     (tmp_path / "mine" / "sola" / "broken.wav").write_bytes(b"RIFF")
-    config = KeywordsConfig(**SMALL | {"task": str(tmp_path / "mine")})
+    config = embedding.KeywordsConfig(**SMALL | {"task": str(tmp_path / "mine")})
     with pytest.raises(DataError, match="--no-english"):
-        load_task(config)
-    experiment = KeywordsExperiment.load(replace(config, english=False))
+        embedding.load_task(config)
+    experiment = embedding.KeywordsExperiment.load(replace(config, english=False))
     (train,), test = experiment.task.train, experiment.task.test
     assert len(train.class_names) == 2 and len(test.class_names) == 3
     assert not set(train.words) & set(test.words) and not set(train.speakers) & set(test.speakers)
     said = experiment.sources
     assert sum("broken.wav" in line for line in said) == 1
     assert [line for line in said if line.startswith("  not tested with 5 clips by the same")]
-    assert {report.episodes.speakers for report in evaluate_embedding(experiment)} == {"same", "other"}
+    assert {report.episodes.speakers for report in embedding.evaluate_embedding(experiment)} == {"same", "other"}
     with pytest.raises(RunError, match="nowhere"):
-        load_task(replace(config, task=str(tmp_path / "nowhere")))
+        embedding.load_task(replace(config, task=str(tmp_path / "nowhere")))
 
 
 def test_a_test_that_fails_leaves_the_network(tmp_path, monkeypatch):
     split = hold_out(embedded_words(4, 3, 2), 2, 1)
     monkeypatch.setattr(embedding, "evaluate_embedding", lambda training: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        trained(KeywordsConfig(**SMALL), TaskData((split.train,), split.test), tmp_path)
+        trained(embedding.KeywordsConfig(**SMALL), embedding.TaskData((split.train,), split.test), tmp_path)
     (folder,) = tmp_path.iterdir()
-    assert make_embedder(*read_run(folder)).size == 16
+    assert embedding.make_embedder(*embedding.read_run(folder)).size == 16
 
 
 def test_personalisation_starts_from_a_classifier():
     with pytest.raises(DataError, match="'classify'"):
-        personalise_arabic(KeywordsConfig("arabic"), {"dummies/kernel": np.zeros(1)}, [5])
+        personalise_arabic(embedding.KeywordsConfig("arabic"), {"dummies/kernel": np.zeros(1)}, [5])
     with pytest.raises(DataError, match="'sample'"):
-        personalise_arabic(KeywordsConfig("sample"), {"classifier/kernel": np.zeros(1)}, [5])
+        personalise_arabic(embedding.KeywordsConfig("sample"), {"classifier/kernel": np.zeros(1)}, [5])
 
 
 def test_the_largest_temperature_that_is_hardly_worse():
     found = [Interval(mean, 0.002, 400) for mean in (0.95, 0.97, 0.9695, 0.9685, 0.96)]
-    assert one_standard_error(found) == 2  # a standard error is 0.001
-    assert one_standard_error(found[:1]) == 0
+    assert embedding.one_standard_error(found) == 2  # a standard error is 0.001
+    assert embedding.one_standard_error(found[:1]) == 0

@@ -8,21 +8,7 @@ from scipy import stats
 from edgelearn.data.audio import ClipDataset
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords import (
-    Episode,
-    Episodes,
-    LeakError,
-    WordSplit,
-    accuracy,
-    auroc,
-    check_disjoint,
-    det_curve,
-    equal_error_rate,
-    hold_out,
-    open_set,
-    part_of,
-    which_set,
-)
+from edgelearn.experiments import keywords
 from edgelearn.experiments.keywords.episodes import PARTS, WORD_SPLITS
 from edgelearn.statistics import interval, student_t
 
@@ -30,19 +16,19 @@ FEW = embedded_words(6, 5, 3)
 
 
 def test_held_out_words_and_speakers_are_in_the_test_alone():
-    split = hold_out(FEW, words=2, speakers=2, seed=3)
+    split = keywords.hold_out(FEW, words=2, speakers=2, seed=3)
     assert len(split.train) == 4 * 3 * 3 and len(split.test) == 2 * 2 * 3
     assert len(split.train.class_names) == 4 and len(split.test.class_names) == 2
     assert not set(split.train.words) & set(split.test.words)
     assert not set(split.train.speakers) & set(split.test.speakers)
-    again, other = (hold_out(FEW, words=2, speakers=2, seed=seed) for seed in (3, 4))
+    again, other = (keywords.hold_out(FEW, words=2, speakers=2, seed=seed) for seed in (3, 4))
     assert again.test.items == split.test.items != other.test.items
 
 
 def test_only_words_or_only_speakers_and_by_name():
-    words = hold_out(FEW, words=["kena"])
+    words = keywords.hold_out(FEW, words=["kena"])
     assert set(words.test.words) == {"kena"} and set(words.test.speakers) == set(FEW.speakers)
-    speakers = hold_out(FEW, speakers=1)
+    speakers = keywords.hold_out(FEW, speakers=1)
     assert len(speakers.test) == 18 and set(speakers.test.words) == set(FEW.words)
     for wrong, message in (
         ({"words": ["kenya"]}, "kenya"),
@@ -50,25 +36,25 @@ def test_only_words_or_only_speakers_and_by_name():
         ({"speakers": list(np.unique(FEW.speakers))}, "train"),
     ):
         with pytest.raises(DataError, match=message):
-            hold_out(FEW, **wrong)
+            keywords.hold_out(FEW, **wrong)
 
 
 def test_a_leak_is_an_error():
     one, other = FEW.take(FEW.labels < 3), FEW.take(FEW.labels >= 3)
-    check_disjoint(one, other, speakers=False)
-    with pytest.raises(LeakError, match="synthesised00"):
-        check_disjoint(one, other)
-    with pytest.raises(LeakError, match="sola"):
-        check_disjoint(one, FEW.take([0]), speakers=False)
-    with pytest.raises(LeakError, match=": a"):
-        WordSplit(train=("a", "b"), test=("c",), unknown=("a",))
+    keywords.check_disjoint(one, other, speakers=False)
+    with pytest.raises(keywords.LeakError, match="synthesised00"):
+        keywords.check_disjoint(one, other)
+    with pytest.raises(keywords.LeakError, match="sola"):
+        keywords.check_disjoint(one, FEW.take([0]), speakers=False)
+    with pytest.raises(keywords.LeakError, match=": a"):
+        keywords.WordSplit(train=("a", "b"), test=("c",), unknown=("a",))
 
 
 def test_speakers_that_are_not_known_cannot_be_kept_apart():
     speakers = FEW.speakers.copy()
     speakers[4] = ""
     some = ClipDataset("some", "folder", "Some.", FEW.class_names, FEW.labels, speakers, FEW.items)
-    for split in (lambda: hold_out(some, speakers=1), lambda: check_disjoint(some, FEW, words=False)):
+    for split in (lambda: keywords.hold_out(some, speakers=1), lambda: keywords.check_disjoint(some, FEW, words=False)):
         with pytest.raises(DataError, match="1 clips of some"):
             split()
 
@@ -84,11 +70,11 @@ TESTED = ("022cd682", "03401e93", "0c540988", "0cb74144", "5170b77f", "ea37ca08"
 
 
 def test_speakers_are_divided_by_their_hash():
-    parts = [which_set(f"{number:08x}") for number in range(20000)]
+    parts = [keywords.which_set(f"{number:08x}") for number in range(20000)]
     shares = [parts.count(part) / len(parts) for part in PARTS]
     np.testing.assert_allclose(shares, [0.8, 0.1, 0.1], atol=0.01)
-    assert {which_set(speaker) for speaker in TESTED} == {"testing"}
-    assert which_set("anyone", validation=100, testing=0) == "validation"
+    assert {keywords.which_set(speaker) for speaker in TESTED} == {"testing"}
+    assert keywords.which_set("anyone", validation=100, testing=0) == "validation"
 
 
 def test_the_real_test_set_is_in_the_test():
@@ -98,19 +84,22 @@ def test_the_real_test_set_is_in_the_test():
     files = Path(root, "speech_commands_v0.02_test").glob("[!_]*/*_nohash_*")
     speakers = {file.name.partition("_")[0] for file in files}
     assert len(speakers) > 100
-    assert {which_set(speaker) for speaker in speakers} == {"testing"}
+    assert {keywords.which_set(speaker) for speaker in speakers} == {"testing"}
 
 
 def test_parts_share_no_speaker():
     speakers = np.repeat([f"{number:08x}" for number in range(200)], 2)
     dataset = ClipDataset("all", "folder", "All.", ("a", "b"), [0, 1] * 200, speakers, [b""] * 400)
-    parts = [part_of(dataset, part) for part in PARTS]
+    parts = [keywords.part_of(dataset, part) for part in PARTS]
     assert sum(map(len, parts)) == 400 and len(parts[0]) > 280
-    assert all({which_set(name) for name in clips.speakers} == {part} for part, clips in zip(PARTS, parts, strict=True))
-    some = part_of(dataset, "testing", ["b"])
+    assert all(
+        {keywords.which_set(name) for name in clips.speakers} == {part}
+        for part, clips in zip(PARTS, parts, strict=True)
+    )
+    some = keywords.part_of(dataset, "testing", ["b"])
     assert some.class_names == ("b",) and 2 * len(some) == len(parts[2])
     with pytest.raises(DataError, match="'train'"):
-        part_of(dataset, "train")
+        keywords.part_of(dataset, "train")
 
 
 SAMPLE = embedded_words(8, 6, 10)
@@ -124,7 +113,7 @@ def all_of(episode):
 @pytest.mark.parametrize("shots", [1, 5, 8])
 def test_episodes(speakers, shots):
     queries = 2 if shots == 8 else 5
-    episodes = Episodes(SAMPLE, 5, shots, queries, speakers=speakers, count=50, seed=2)
+    episodes = keywords.Episodes(SAMPLE, 5, shots, queries, speakers=speakers, count=50, seed=2)
     assert len(list(episodes)) == len(episodes) == 50
     words, who = SAMPLE.words, SAMPLE.speakers
     for episode in episodes:
@@ -150,8 +139,8 @@ def test_episodes(speakers, shots):
 
 @pytest.mark.parametrize("speakers", ["same", "other"])
 def test_unlabelled_clips_are_of_the_words_and_of_who_is_recognised(speakers):
-    plain = Episodes(SAMPLE, 4, 1, 2, speakers=speakers, count=10)
-    for number, episode in enumerate(Episodes(SAMPLE, 4, 1, 2, speakers=speakers, count=10, unlabelled=2)):
+    plain = keywords.Episodes(SAMPLE, 4, 1, 2, speakers=speakers, count=10)
+    for number, episode in enumerate(keywords.Episodes(SAMPLE, 4, 1, 2, speakers=speakers, count=10, unlabelled=2)):
         assert episode.unlabelled.shape == (4, 2)
         assert (SAMPLE.words[episode.unlabelled] == np.array(episode.words)[:, None]).all()
         assert set(SAMPLE.speakers[episode.unlabelled].ravel()) == set(SAMPLE.speakers[episode.query].ravel())
@@ -161,7 +150,7 @@ def test_unlabelled_clips_are_of_the_words_and_of_who_is_recognised(speakers):
 @pytest.mark.parametrize("speakers", ["same", "other", "any"])
 def test_words_that_are_always_unknown(speakers):
     never = SAMPLE.class_names[2:5]
-    episodes = Episodes(SAMPLE, 4, 1, 2, speakers=speakers, count=30, unknown_words=never)
+    episodes = keywords.Episodes(SAMPLE, 4, 1, 2, speakers=speakers, count=30, unknown_words=never)
     assert episodes.unknown == 3
     for episode in episodes:
         assert not set(episode.words) & set(never)
@@ -173,11 +162,11 @@ def test_words_that_are_always_unknown(speakers):
         ({"num_classes": 2, "unknown_words": ("sun",)}, "'sun'"),
     ):
         with pytest.raises(DataError, match=problem):
-            Episodes(SAMPLE, **{"unknown_words": never} | settings)
+            keywords.Episodes(SAMPLE, **{"unknown_words": never} | settings)
 
 
 def test_an_episode_depends_on_seed_and_number_alone():
-    few, many, other = (Episodes(SAMPLE, count=count, seed=seed) for count, seed in ((5, 1), (50, 1), (5, 2)))
+    few, many, other = (keywords.Episodes(SAMPLE, count=count, seed=seed) for count, seed in ((5, 1), (50, 1), (5, 2)))
     assert all_of(many[4]) == all_of(few[4]) != all_of(other[4])
     assert all_of(many[3]) != all_of(many[4])
     with pytest.raises(IndexError):
@@ -186,7 +175,7 @@ def test_an_episode_depends_on_seed_and_number_alone():
 
 @pytest.mark.parametrize("speakers", ["same", "other", "any"])
 def test_more_shots_are_tested_on_the_same_clips(speakers):
-    one, five = (Episodes(SAMPLE, shots=shots, speakers=speakers, count=20) for shots in (1, 5))
+    one, five = (keywords.Episodes(SAMPLE, shots=shots, speakers=speakers, count=20) for shots in (1, 5))
     for few, many in zip(one, five, strict=True):
         assert all_of(few)[1:] == all_of(many)[1:]
 
@@ -199,28 +188,32 @@ def test_speakers_who_lack_clips_are_left_out():
     dataset = ClipDataset("few", "folder", "Few.", tuple("wxyz"), labels, who, [b""] * len(every))
 
     def recognised(**settings):
-        return {who[i] for episode in Episodes(dataset, 3, unknown=1, count=30, **settings) for i in episode.query.flat}
+        return {
+            who[i]
+            for episode in keywords.Episodes(dataset, 3, unknown=1, count=30, **settings)
+            for i in episode.query.flat
+        }
 
     assert recognised(shots=2, queries=3) == {"a"}
     assert recognised(shots=1, queries=2) == {"a", "b"}
     assert recognised(shots=10, queries=3, speakers="other") == {"a", "b"}
     with pytest.raises(DataError, match=r"few .*3 words with 4 .*3 "):
-        Episodes(dataset, 3, 4, 3)
+        keywords.Episodes(dataset, 3, 4, 3)
     with pytest.raises(DataError, match=r"few .*3 words with 20 "):
-        Episodes(dataset, 3, 20, 3, speakers="any")
+        keywords.Episodes(dataset, 3, 20, 3, speakers="any")
 
 
 def test_what_cannot_be_is_refused():
     with pytest.raises(DataError, match=r"8 words.* 9 "):
-        Episodes(SAMPLE, num_classes=9)
+        keywords.Episodes(SAMPLE, num_classes=9)
     with pytest.raises(DataError, match=r"8 words.* 5 .* 4 "):
-        Episodes(SAMPLE, unknown=4)
+        keywords.Episodes(SAMPLE, unknown=4)
     for wrong in ({"shots": 0}, {"speakers": "mine"}, {"count": 0}, {"unlabelled": -1}, {"seed": -1}):
         with pytest.raises(DataError, match=next(iter(wrong))):
-            Episodes(SAMPLE, **wrong)
-    with pytest.raises(LeakError):
-        Episode(("a",), np.array([[1, 2]]), np.array([[2]]), *[np.empty((0, 1), int)] * 2)
-    assert Episodes(SAMPLE, num_classes=8)[0].unknown.shape == (0, 5)
+            keywords.Episodes(SAMPLE, **wrong)
+    with pytest.raises(keywords.LeakError):
+        keywords.Episode(("a",), np.array([[1, 2]]), np.array([[2]]), *[np.empty((0, 1), int)] * 2)
+    assert keywords.Episodes(SAMPLE, num_classes=8)[0].unknown.shape == (0, 5)
 
 
 def scores(seed, known=37, unknown=53, steps=None):
@@ -234,14 +227,14 @@ def scores(seed, known=37, unknown=53, steps=None):
 def test_auroc_is_mann_whitneys_u(steps):
     known, unknown = scores(0, steps=steps)
     expected = stats.mannwhitneyu(known, unknown).statistic / (len(known) * len(unknown))
-    assert auroc(known, unknown) == pytest.approx(expected, abs=1e-12)
-    assert auroc([2, 3], [0, 1]) == 1 and auroc([0], [1]) == 0 and auroc([1], [1]) == 0.5
+    assert keywords.auroc(known, unknown) == pytest.approx(expected, abs=1e-12)
+    assert keywords.auroc([2, 3], [0, 1]) == 1 and keywords.auroc([0], [1]) == 0 and keywords.auroc([1], [1]) == 0.5
 
 
 @pytest.mark.parametrize("steps", [None, 2])
 def test_det_curve_counts_errors_at_every_threshold(steps):
     known, unknown = scores(1, steps=steps)
-    thresholds, accepted, rejected = det_curve(known, unknown)
+    thresholds, accepted, rejected = keywords.det_curve(known, unknown)
     assert len(thresholds) == len(set(known) | set(unknown)) + 1
     np.testing.assert_allclose(accepted, [(unknown >= t).mean() for t in thresholds], atol=1e-12)
     np.testing.assert_allclose(rejected, [(known < t).mean() for t in thresholds], atol=1e-12)
@@ -249,24 +242,24 @@ def test_det_curve_counts_errors_at_every_threshold(steps):
 
 
 def test_equal_error_rate():
-    assert equal_error_rate([2, 3], [0, 1]) == 0
-    assert equal_error_rate([0], [1]) == 1
-    assert equal_error_rate([0, 2, 2, 2], [1, 1, 1, 3]) == pytest.approx(0.25)
+    assert keywords.equal_error_rate([2, 3], [0, 1]) == 0
+    assert keywords.equal_error_rate([0], [1]) == 1
+    assert keywords.equal_error_rate([0, 2, 2, 2], [1, 1, 1, 3]) == pytest.approx(0.25)
     many = scores(2, 200_000, 200_000)
-    assert equal_error_rate(*many) == pytest.approx(stats.norm.cdf(-0.5), abs=3e-3)
+    assert keywords.equal_error_rate(*many) == pytest.approx(stats.norm.cdf(-0.5), abs=3e-3)
 
 
 def test_open_set():
     labels = np.array([0, 1, 2, 0, 1])
     predicted = np.array([0, 1, 1, 0, 2])
     known, unknown = np.array([5, 4, 3, 0.5, 2.5]), np.arange(20) / 10
-    found = open_set(predicted, labels, known, unknown, 0.05)
-    assert found.accuracy == accuracy(predicted, labels) == 0.6
+    found = keywords.open_set(predicted, labels, known, unknown, 0.05)
+    assert found.accuracy == keywords.accuracy(predicted, labels) == 0.6
     assert found.threshold == 1.9 and found.false_accepts == 0.05
     assert found.false_rejects == 0.2 and found.accepted_accuracy == 0.4
-    strict = open_set(predicted, labels, known, unknown, 0.0)
+    strict = keywords.open_set(predicted, labels, known, unknown, 0.0)
     assert strict.threshold == 2.5 and strict.false_accepts == 0
-    none = open_set(predicted, labels, known, [9.0], 0.0)
+    none = keywords.open_set(predicted, labels, known, [9.0], 0.0)
     assert none.false_rejects == 1 and none.accepted_accuracy == 0
 
 
@@ -287,4 +280,4 @@ def test_interval():
             interval(wrong)
     for pair in (([], [1]), ([1], []), ([np.nan], [1])):
         with pytest.raises(DataError):
-            auroc(*pair)
+            keywords.auroc(*pair)

@@ -10,21 +10,8 @@ import pytest
 from edgelearn.data.audio import ClipDataset
 from edgelearn.data.features import LogMel
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords import Episodes
+from edgelearn.experiments.keywords import Episodes, personalisation
 from edgelearn.experiments.keywords.episodes import Evaluator, to_table
-from edgelearn.experiments.keywords.personalisation import (
-    CrossValidation,
-    PersonalisationReport,
-    Protocol,
-    UserResult,
-    average,
-    english_users,
-    load_english,
-    personalise_english,
-    run_selected,
-    select,
-    users_table,
-)
 from edgelearn.experiments.keywords.personalisation import to_table as to_personal_table
 from edgelearn.graph import Network
 from edgelearn.keywords.learners import Embedder, FineTune, Head, Learner, Linear, NearestMean, Neighbours
@@ -94,8 +81,8 @@ def with_head(embedder: Embedder) -> Embedder:
 
 def test_a_user_is_recognised_after_enrolment(embedder):
     dataset, features = clips()
-    able, protocol = with_head(embedder), Protocol((0, 1, 2, 3), min_clips=5, folds=2)
-    report = CrossValidation(able, dataset, features, protocol).run(FineTune("head", 100, 0.1), 3)
+    able, protocol = with_head(embedder), personalisation.Protocol((0, 1, 2, 3), min_clips=5, folds=2)
+    report = personalisation.CrossValidation(able, dataset, features, protocol).run(FineTune("head", 100, 0.1), 3)
     assert len(report.users) == SPEAKERS and report.column("tested").sum() == SPEAKERS * 4 * TAKES
     plain = able.head.scores(able.embed(features)).argmax(1)
     own = dataset.labels < 4
@@ -107,7 +94,9 @@ def test_a_user_is_recognised_after_enrolment(embedder):
     text = to_personal_table([report])
     (line,) = (line.split() for line in text.splitlines() if line.lstrip().startswith("3 "))
     assert line[:3] == ["3", "12.0", str(SPEAKERS)] and "FineTune(part='head'" in text
-    lines = [line.split() for line in users_table(report).splitlines() if line.lstrip().startswith("speaker")]
+    lines = [
+        line.split() for line in personalisation.users_table(report).splitlines() if line.lstrip().startswith("speaker")
+    ]
     assert sorted(line[0] for line in lines) == [user.name for user in report.users]
     assert [float(line[3]) for line in lines] == sorted(
         (round(100 * u.error_before, 2) for u in report.users), reverse=True
@@ -117,12 +106,14 @@ def test_a_user_is_recognised_after_enrolment(embedder):
 def test_users_without_clips_enough(embedder):
     dataset, features = clips()
     with pytest.raises(DataError, match="7 clips"):
-        CrossValidation(with_head(embedder), dataset, features, Protocol((0, 1), min_clips=7)).run(FineTune(), 3)
+        personalisation.CrossValidation(
+            with_head(embedder), dataset, features, personalisation.Protocol((0, 1), min_clips=7)
+        ).run(FineTune(), 3)
     with pytest.raises(DataError, match="head"):
-        CrossValidation(embedder, dataset, features, Protocol((0, 1)))
+        personalisation.CrossValidation(embedder, dataset, features, personalisation.Protocol((0, 1)))
     nobody = replace(dataset, speakers=np.full(len(dataset), ""))
     with pytest.raises(DataError, match="speaker"):
-        CrossValidation(with_head(embedder), nobody, features, Protocol((0, 1)))
+        personalisation.CrossValidation(with_head(embedder), nobody, features, personalisation.Protocol((0, 1)))
 
 
 def test_cross_validations_that_cannot_be(embedder):
@@ -131,16 +122,18 @@ def test_cross_validations_that_cannot_be(embedder):
     own, words = dataset.speakers == "speaker0", dataset.labels < 4
     few = own | (dataset.speakers == "speaker1")
     for chosen, protocol, shots, problem in (
-        (own, Protocol((0, 1)), 1, "background"),
-        (few, Protocol((0, 1)), 1, r"speaker\d has clips of keywords"),
-        (words, Protocol((0, 1, 2, 3)), 1, "clips of non-keywords"),
-        (words | True, Protocol((0, 6)), 1, r"0 to 5, not \(0, 6\)"),
-        (words | True, Protocol(()), 1, "0 to 5, not"),
-        (words | True, Protocol(tuple(range(WORDS))), 1, "against"),
-        (words | True, Protocol((0, 1)), 0, "not 0"),
+        (own, personalisation.Protocol((0, 1)), 1, "background"),
+        (few, personalisation.Protocol((0, 1)), 1, r"speaker\d has clips of keywords"),
+        (words, personalisation.Protocol((0, 1, 2, 3)), 1, "clips of non-keywords"),
+        (words | True, personalisation.Protocol((0, 6)), 1, r"0 to 5, not \(0, 6\)"),
+        (words | True, personalisation.Protocol(()), 1, "0 to 5, not"),
+        (words | True, personalisation.Protocol(tuple(range(WORDS))), 1, "against"),
+        (words | True, personalisation.Protocol((0, 1)), 0, "not 0"),
     ):
         with pytest.raises(DataError, match=problem):
-            CrossValidation(able, dataset.take(chosen), features[chosen], protocol).run(FineTune(), shots)
+            personalisation.CrossValidation(able, dataset.take(chosen), features[chosen], protocol).run(
+                FineTune(), shots
+            )
 
 
 def test_features_of_other_clips_are_refused(embedder):
@@ -151,11 +144,17 @@ def test_features_of_other_clips_are_refused(embedder):
 
 def test_thresholds_reject():
     scores = np.log(np.array([[0.9, 0.05, 0.05], [0.4, 0.3, 0.3], [0.1, 0.1, 0.8]]))
-    assert Protocol((0, 1), threshold=np.log(0.5), against="none").predict(scores).tolist() == [0, -1, -1]
-    assert Protocol((0, 1)).predict(scores).tolist() == [0, 0, -1]
-    assert Protocol((0, 1), threshold=np.log(2)).predict(scores).tolist() == [0, -1, -1]
+    assert personalisation.Protocol((0, 1), threshold=np.log(0.5), against="none").predict(scores).tolist() == [
+        0,
+        -1,
+        -1,
+    ]
+    assert personalisation.Protocol((0, 1)).predict(scores).tolist() == [0, 0, -1]
+    assert personalisation.Protocol((0, 1), threshold=np.log(2)).predict(scores).tolist() == [0, -1, -1]
     for count in range(4):
-        assert np.count_nonzero(Protocol((0, 1)).with_accepts(scores, count).predict(scores) >= 0) == count
+        assert (
+            np.count_nonzero(personalisation.Protocol((0, 1)).with_accepts(scores, count).predict(scores) >= 0) == count
+        )
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,9 @@ class Eager(Learner):
 
 def test_who_accepts_everything_gains_nothing(embedder):
     dataset, features = clips()
-    validation = CrossValidation(with_head(embedder), dataset, features, Protocol((0, 1, 2, 3), folds=2))
+    validation = personalisation.CrossValidation(
+        with_head(embedder), dataset, features, personalisation.Protocol((0, 1, 2, 3), folds=2)
+    )
     found = validation.run(Eager(), 3)
     assert found.column("false_accepts_before").mean() < 0.6
     assert found.increase("false_accepts") <= 0.1  # by a threshold set on the other half of the people
@@ -179,35 +180,39 @@ def test_who_accepts_everything_gains_nothing(embedder):
 
 def test_settings_are_chosen_on_other_users(embedder):
     dataset, features = clips()
-    validation = CrossValidation(with_head(embedder), dataset, features, Protocol((0, 1, 2, 3), folds=2))
+    validation = personalisation.CrossValidation(
+        with_head(embedder), dataset, features, personalisation.Protocol((0, 1, 2, 3), folds=2)
+    )
     nothing, much = Neighbours(0.0), Neighbours(4.0, 8.0, 1)
-    found = run_selected(validation, 3, [nothing, much], max_increase=0.05)
+    found = personalisation.run_selected(validation, 3, [nothing, much], max_increase=0.05)
     assert found.learner == str(much) and found.reduction > 0.5
     same = validation.run(nothing, 3)
-    both = average([found, same]).column("error_after")
+    both = personalisation.average([found, same]).column("error_after")
     assert np.allclose(both, (found.column("error_after") + same.column("error_after")) / 2)
     low, high = found.reduction_interval
     assert low <= found.reduction <= high
 
 
 def test_what_costs_other_people_too_much_is_not_chosen():
-    def report(after: float, accepts: float) -> PersonalisationReport:
-        return PersonalisationReport("", 5, (UserResult("a", 9, 5, 0.2, after, 0.05, accepts, 0.1, 0.1, 0, 0.0),))
+    def report(after: float, accepts: float) -> personalisation.PersonalisationReport:
+        return personalisation.PersonalisationReport(
+            "", 5, (personalisation.UserResult("a", 9, 5, 0.2, after, 0.05, accepts, 0.1, 0.1, 0, 0.0),)
+        )
 
-    assert select([report(0.2, 0.05), report(0.1, 0.055), report(0.0, 0.2)]) == 1
-    assert select([report(0.2, 0.2), report(0.1, 0.3)]) == 0
+    assert personalisation.select([report(0.2, 0.05), report(0.1, 0.055), report(0.0, 0.2)]) == 1
+    assert personalisation.select([report(0.2, 0.2), report(0.1, 0.3)]) == 0
 
 
 def test_the_imported_network_and_its_personalisation():
     """96.0 % of all clips of the test set with the official network; these are 3,746 of them."""
     if not os.environ.get("EDGELEARN_DATA"):
         pytest.skip("EDGELEARN_DATA isn't set: no trained weights and no clips")
-    (validation,) = english_users(seeds=1)
+    (validation,) = personalisation.english_users(seeds=1)
     scores = validation.head.scores(validation.embeddings)
     assert len(scores) == 3746 and np.mean(scores.argmax(1) == validation.labels) >= 0.955
     some = slice(None, None, 500)
-    plain = load_english()
+    plain = personalisation.load_english()
     assert np.allclose(plain.head.scores(plain.embed(validation.features[some])), scores[some], atol=1e-4)
-    (report,) = personalise_english([validation], [5], [Neighbours(8.0)])
+    (report,) = personalisation.personalise_english([validation], [5], [Neighbours(8.0)])
     assert len(report.users) == 43 and report.reduction >= 0.3
     assert report.increase("false_accepts") <= 0.01

@@ -10,16 +10,7 @@ import pytest
 from edgelearn.data.audio import ClipDataset, decode
 from edgelearn.data.features import BC_RESNET
 from edgelearn.errors import DataError, RunError
-from edgelearn.experiments.keywords.streaming import (
-    DetectionReport,
-    LongRecording,
-    Occurrence,
-    evaluate_detections,
-    read_labels,
-    speech_interval,
-    sweep,
-    write_labels,
-)
+from edgelearn.experiments.keywords import streaming
 from edgelearn.keywords import Detection, Scores, ScoreStream, Trigger
 from edgelearn.keywords.learners import Prototypes, Spotter
 
@@ -49,20 +40,20 @@ def spotter():
 
 
 def test_words_are_detected_once_and_in_time(spotter):
-    recording = LongRecording(CLIPS, WORDS[:2], seed=1, pauses=(1.0, 2.0))
+    recording = streaming.LongRecording(CLIPS, WORDS[:2], seed=1, pauses=(1.0, 2.0))
     stream, trigger = ScoreStream(spotter), Trigger(WORDS[:2], 0.9, 1.6)  # as long as a clip has a bit of the tone
     found = [d for piece in recording for d in trigger.push(stream.push(piece))] + trigger.push(stream.finish())
-    report = evaluate_detections(found, recording.timeline, recording.seconds)
+    report = streaming.evaluate_detections(found, recording.timeline, recording.seconds)
     assert report.hit_rate == 1 and report.false_alarms == 0 and report.occurrences == 6
     assert -0.5 < report.delay < 0.75
     assert "6 of 6 keywords" in str(report)
-    nothing = evaluate_detections(found, [], 60.0)
+    nothing = streaming.evaluate_detections(found, [], 60.0)
     assert not nothing.delays and nothing.false_alarms_per_hour == 360
 
 
 @pytest.mark.parametrize(("cut", "batch"), [(400, 1), (RATE, 1), (RATE, 4), (10 * RATE, 16)])
 def test_scores_are_those_of_the_whole_wherever_it_is_cut(spotter, cut, batch):
-    samples = np.concatenate(list(LongRecording(CLIPS.take([0, 1]), seed=3)))
+    samples = np.concatenate(list(streaming.LongRecording(CLIPS.take([0, 1]), seed=3)))
     stream = ScoreStream(spotter, smoothing=0.2, batch=batch)
     pieces = [stream.push(samples[start : start + cut]) for start in range(0, len(samples), cut)]
     found = Scores.join([*pieces, stream.finish()])
@@ -101,26 +92,26 @@ def test_a_word_is_detected_once_when_its_score_reaches_the_threshold():
 
 
 def test_what_counts_as_a_hit():
-    timeline = [Occurrence("low", 1.0, 1.5), Occurrence("high", 3.0, 3.5)]
+    timeline = [streaming.Occurrence("low", 1.0, 1.5), streaming.Occurrence("high", 3.0, 3.5)]
     times = ("low", 1.7), ("low", 1.9), ("high", 4.5), ("low", 3.2)
-    report = evaluate_detections([Detection(word, time, 1.0) for word, time in times], timeline, 1800.0)
-    assert report == DetectionReport(2, (pytest.approx(0.2),), 3, 1800.0)
+    report = streaming.evaluate_detections([Detection(word, time, 1.0) for word, time in times], timeline, 1800.0)
+    assert report == streaming.DetectionReport(2, (pytest.approx(0.2),), 3, 1800.0)
     assert report.hit_rate == 0.5 and report.false_alarms_per_hour == 6
 
 
 def test_a_sweep_trades_misses_for_false_alarms():
-    timeline = [Occurrence("low", 0.0, 0.3)]
-    found = sweep(scores([0.2, 0.8, 0.1, 0.5, 0.1]), WORDS[:2], timeline, 0.5, [0.4, 0.7, 0.9], 0.0, 0.05)
+    timeline = [streaming.Occurrence("low", 0.0, 0.3)]
+    found = streaming.sweep(scores([0.2, 0.8, 0.1, 0.5, 0.1]), WORDS[:2], timeline, 0.5, [0.4, 0.7, 0.9], 0.0, 0.05)
     assert [(len(j.delays), j.false_alarms) for j in found] == [(1, 1), (1, 0), (0, 0)]
 
 
 def test_the_same_seed_makes_the_same_recording(tmp_path):
-    recording = LongRecording(CLIPS, seed=5)
+    recording = streaming.LongRecording(CLIPS, seed=5)
     pieces = list(recording)
     samples = np.concatenate(pieces)
     assert len(pieces) == len(CLIPS) + 1 and len(samples) == round(recording.seconds * RATE)
-    np.testing.assert_array_equal(samples, np.concatenate(list(LongRecording(CLIPS, seed=5))))
-    assert len(np.concatenate(list(LongRecording(CLIPS, seed=6)))) != len(samples)
+    np.testing.assert_array_equal(samples, np.concatenate(list(streaming.LongRecording(CLIPS, seed=5))))
+    assert len(np.concatenate(list(streaming.LongRecording(CLIPS, seed=6)))) != len(samples)
     for said in recording.timeline:
         assert said.end - said.start == pytest.approx(0.5, abs=0.02)
         loud = samples[round((said.start + 0.02) * RATE) : round((said.end - 0.02) * RATE)]
@@ -138,30 +129,33 @@ def test_a_recording_that_cannot_be_written_leaves_what_was_there(tmp_path, monk
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(RunError, match=r"long\.wav"):
-        LongRecording(CLIPS).write(tmp_path / "long.wav")
+        streaming.LongRecording(CLIPS).write(tmp_path / "long.wav")
     assert os.listdir(tmp_path) == ["long.wav"] and (tmp_path / "long.wav").read_bytes() == b"before"
 
 
 def test_where_the_word_is():
-    assert speech_interval(tone(500, 0.25, 0.5)) == (pytest.approx(0.25, abs=0.011), pytest.approx(0.5, abs=0.011))
+    assert streaming.speech_interval(tone(500, 0.25, 0.5)) == (
+        pytest.approx(0.25, abs=0.011),
+        pytest.approx(0.5, abs=0.011),
+    )
 
 
 def test_labels_as_audacity_has_them(tmp_path):
-    timeline = [Occurrence("low", 1.0, 1.5), Occurrence("two words", 3.25, 3.5)]
-    write_labels(tmp_path / "long.txt", timeline)
-    assert read_labels(tmp_path / "long.txt") == timeline
+    timeline = [streaming.Occurrence("low", 1.0, 1.5), streaming.Occurrence("two words", 3.25, 3.5)]
+    streaming.write_labels(tmp_path / "long.txt", timeline)
+    assert streaming.read_labels(tmp_path / "long.txt") == timeline
     (tmp_path / "other.txt").write_text("1.0\t2.0\tlow\n1.0 2.0 low\n")
     with pytest.raises(DataError, match=r"Line 2 of .*other\.txt"):
-        read_labels(tmp_path / "other.txt")
+        streaming.read_labels(tmp_path / "other.txt")
 
 
 def test_what_cannot_be(spotter):
     with pytest.raises(DataError, match="hop"):
         ScoreStream(spotter, hop=0)
     with pytest.raises(DataError, match="45"):
-        LongRecording(CLIPS, level=45)
+        streaming.LongRecording(CLIPS, level=45)
     for settings in (np.nan,), (0.5, -1):
         with pytest.raises(DataError, match="threshold"):
             Trigger(WORDS, *settings)
     with pytest.raises(DataError, match=r"\(2, 1\)"):
-        LongRecording(CLIPS, pauses=(2, 1))
+        streaming.LongRecording(CLIPS, pauses=(2, 1))

@@ -4,23 +4,7 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError, NonFiniteError, PlanError, UsageError
-from edgelearn.federated.compression import (
-    Downlink,
-    ErrorFeedback,
-    Int8,
-    NoCompression,
-    Partly,
-    Signs,
-    TopK,
-    at_round,
-    low_bits,
-    make_compressor,
-    most_bytes,
-    pack_indices,
-    receive,
-    start_of,
-    unpack_indices,
-)
+from edgelearn.federated import compression
 
 SHAPES = [(3, 3, 1, 64), (64,), (), (40, 601), (0, 5), (1,)]
 NAMES = ("float32", "int8", "topk:0.01", "topk:0.01+int8", "topk:0.15+sign")
@@ -42,7 +26,7 @@ def generator(seed: int = 0) -> np.random.Generator:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_there_and_back(name):
-    compressor, arrays = make_compressor(name), update(1)
+    compressor, arrays = compression.make_compressor(name), update(1)
     data = compressor.encode(arrays, generator(), {})
     decoded = compressor.decode(data, SHAPES)
     assert [(a.shape, a.dtype) for a in decoded] == [(shape, np.float32) for shape in SHAPES]
@@ -56,16 +40,19 @@ def test_there_and_back(name):
     [("float32", 1), ("int8", 0.26), ("topk:0.01", 0.0131), ("topk:0.01+int8", 0.0055), ("topk:0.15+sign", 0.026)],
 )
 def test_bytes(name, most):
-    size, values = len(make_compressor(name).encode(update(1), generator(), {})), sum(a.size for a in update(1))
+    size, values = (
+        len(compression.make_compressor(name).encode(update(1), generator(), {})),
+        sum(a.size for a in update(1)),
+    )
     assert size <= most * 4 * values
 
 
 def test_warm_up():
     """Each stage of three rounds sends a quarter of the entries of the one before; both sides know it by the round."""
-    compressor, state, sizes, sent = make_compressor("topk:0.01+warmup:3"), {}, [], 0
+    compressor, state, sizes, sent = compression.make_compressor("topk:0.01+warmup:3"), {}, [], 0
     values = sum(array.size for array in update(1))
     for number in range(1, 14):
-        each = at_round(compressor, number)
+        each = compression.at_round(compressor, number)
         decoded = each.decode(each.encode(update(1), generator(), state), SHAPES)
         flat = np.concatenate([array.ravel() for array in decoded])
         sizes.append(np.count_nonzero(flat))
@@ -74,17 +61,24 @@ def test_warm_up():
     late = np.concatenate([state[f"left out/{number}"].ravel() for number in range(len(SHAPES))])
     whole = 13 * np.concatenate([array.ravel() for array in update(1)])
     np.testing.assert_allclose(sent + late, whole, rtol=1e-4, atol=1e-4)  # nothing is lost, only late
-    assert at_round(make_compressor("int8"), 5) == make_compressor("int8")
+    assert compression.at_round(compression.make_compressor("int8"), 5) == compression.make_compressor("int8")
 
 
 def test_a_client_may_start_ahead_with_what_it_left_out():
-    shapes, plain, ahead = SHAPES, make_compressor("topk:0.01"), make_compressor("topk:0.01+warmup:3+ahead")
+    shapes, plain, ahead = (
+        SHAPES,
+        compression.make_compressor("topk:0.01"),
+        compression.make_compressor("topk:0.01+warmup:3+ahead"),
+    )
     state, received = {}, update(2)
-    assert all(a is b for a, b in zip(start_of(NoCompression(), received, state), received, strict=True))
+    assert all(
+        a is b
+        for a, b in zip(compression.start_of(compression.NoCompression(), received, state), received, strict=True)
+    )
     plain.encode(update(1), generator(), state)
-    assert all(a is b for a, b in zip(start_of(plain, received, state), received, strict=True))
-    exact = Partly(at_round(ahead, 20), (False,) * (len(shapes) - 1) + (True,))
-    for number, (begun, array) in enumerate(zip(start_of(exact, received, state), received, strict=True)):
+    assert all(a is b for a, b in zip(compression.start_of(plain, received, state), received, strict=True))
+    exact = compression.Partly(compression.at_round(ahead, 20), (False,) * (len(shapes) - 1) + (True,))
+    for number, (begun, array) in enumerate(zip(compression.start_of(exact, received, state), received, strict=True)):
         late = state[f"left out/{number}"] if number < len(shapes) - 1 else 0
         np.testing.assert_array_equal(begun, array + late)
 
@@ -92,13 +86,16 @@ def test_a_client_may_start_ahead_with_what_it_left_out():
 def test_int8_is_right_on_average():
     arrays, draws = [np.float32([0.3, -0.011, 1.27, 0, -1.27])], 4000
     rng = generator()
-    mean = sum(Int8().decode(Int8().encode(arrays, rng, {}), [(5,)])[0] for _ in range(draws)) / draws
+    mean = (
+        sum(compression.Int8().decode(compression.Int8().encode(arrays, rng, {}), [(5,)])[0] for _ in range(draws))
+        / draws
+    )
     np.testing.assert_allclose(mean, arrays[0], atol=4 * 0.005 / np.sqrt(draws))  # a deviation is at most 0.005
 
 
 def test_int8_is_off_by_less_than_a_step():
     arrays = update(2)
-    decoded = Int8().decode(Int8().encode(arrays, generator(), {}), SHAPES)
+    decoded = compression.Int8().decode(compression.Int8().encode(arrays, generator(), {}), SHAPES)
     for a, b in zip(arrays, decoded, strict=True):
         assert np.abs(a - b).max(initial=0) <= np.abs(a).max(initial=0) / 127 * (1 + 1e-5)
 
@@ -107,7 +104,12 @@ def test_top_k_sends_the_largest():
     arrays = update(3)
     flat = np.concatenate([a.ravel() for a in arrays])
     k = int(np.ceil(0.01 * len(flat)))
-    decoded = np.concatenate([a.ravel() for a in TopK(0.01).decode(TopK(0.01).encode(arrays, generator(), {}), SHAPES)])
+    decoded = np.concatenate(
+        [
+            a.ravel()
+            for a in compression.TopK(0.01).decode(compression.TopK(0.01).encode(arrays, generator(), {}), SHAPES)
+        ]
+    )
     largest = np.argsort(-np.abs(flat), kind="stable")[:k]
     expected = np.zeros_like(flat)
     expected[largest] = flat[largest]
@@ -115,16 +117,18 @@ def test_top_k_sends_the_largest():
 
 
 def test_of_equal_entries_the_first_are_sent():
-    (decoded,) = TopK(0.5).decode(TopK(0.5).encode([np.float32([1, 2, 1, 1])], generator(), {}), [(4,)])
+    (decoded,) = compression.TopK(0.5).decode(
+        compression.TopK(0.5).encode([np.float32([1, 2, 1, 1])], generator(), {}), [(4,)]
+    )
     assert decoded.tolist() == [1, 2, 0, 0]
 
 
 @pytest.mark.parametrize("limit, count", [(1, 1), (7, 7), (100, 1), (1000, 37), (24202, 243), (5, 0), (0, 0)])
 def test_indices(rng, limit, count):
     for places in (np.arange(count), limit - count + np.arange(count), np.sort(rng.permutation(limit)[:count])):
-        data = pack_indices(places, limit)
-        assert len(data) <= most_bytes(limit, count)
-        assert unpack_indices(data, limit, count).tolist() == places.tolist()
+        data = compression.pack_indices(places, limit)
+        assert len(data) <= compression.most_bytes(limit, count)
+        assert compression.unpack_indices(data, limit, count).tolist() == places.tolist()
 
 
 @pytest.mark.parametrize(
@@ -135,32 +139,32 @@ def test_indices_are_small(rng, share, bits):
     assert abs((-share * log2(share) - (1 - share) * log2(1 - share)) / share - bits) < 0.005
     limit, count = 1_000_000, int(share * 1_000_000)
     places = np.sort(rng.choice(limit, count, replace=False))
-    assert bits * 0.99 < len(pack_indices(places, limit)) * 8 / count < bits * 1.03
+    assert bits * 0.99 < len(compression.pack_indices(places, limit)) * 8 / count < bits * 1.03
 
 
 def test_the_most_bytes_of_indices():
     """Indices take most bytes if the first one is as large as can be, and its gap fills all its low bits' steps."""
     for limit, count in ((1000, 37), (23050, 4000), (64, 1)):
         last = limit - count
-        places = np.arange(count) + (last - last % (1 << low_bits(limit, count)))
-        assert len(pack_indices(places, limit)) == most_bytes(limit, count)
+        places = np.arange(count) + (last - last % (1 << compression.low_bits(limit, count)))
+        assert len(compression.pack_indices(places, limit)) == compression.most_bytes(limit, count)
 
 
 def test_damaged_indices_are_refused(rng):
     refused = 0
     for _ in range(300):
-        data = rng.bytes(int(rng.integers(most_bytes(1000, 37) + 1)))
+        data = rng.bytes(int(rng.integers(compression.most_bytes(1000, 37) + 1)))
         try:
-            places = unpack_indices(data, 1000, 37)
+            places = compression.unpack_indices(data, 1000, 37)
             assert len(places) == 37 and (np.diff(places) > 0).all() and places[-1] < 1000
-            assert pack_indices(places, 1000) == data
+            assert compression.pack_indices(places, 1000) == data
         except FormatError:
             refused += 1
     assert refused > 200
-    good = pack_indices(np.arange(0, 1000, 30), 1000)
+    good = compression.pack_indices(np.arange(0, 1000, 30), 1000)
     for damaged in (good[:-1], good + b"\0", b"", good + b"\1"):
         with pytest.raises(FormatError):
-            unpack_indices(damaged, 1000, 34)
+            compression.unpack_indices(damaged, 1000, 34)
 
 
 def test_signs_with_a_mean_for_each_array():
@@ -169,7 +173,9 @@ def test_signs_with_a_mean_for_each_array():
     flat = np.concatenate([np.float64(a).ravel() for a in arrays])
     chosen = np.zeros(len(flat), bool)
     chosen[np.argsort(-np.abs(flat), kind="stable")[: ceil(0.15 * len(flat))]] = True
-    decoded = TopK(0.15, Signs()).decode(TopK(0.15, Signs()).encode(arrays, generator(), {}), SHAPES)
+    decoded = compression.TopK(0.15, compression.Signs()).decode(
+        compression.TopK(0.15, compression.Signs()).encode(arrays, generator(), {}), SHAPES
+    )
     ends = np.cumsum([a.size for a in arrays])
     for array, found, end in zip(arrays, decoded, ends, strict=True):
         mine = chosen[end - array.size : end].reshape(array.shape)
@@ -180,14 +186,14 @@ def test_signs_with_a_mean_for_each_array():
 @pytest.mark.parametrize("damage", (np.nan, np.inf, -1.0))
 def test_bad_means_are_refused(damage):
     with pytest.raises(FormatError):
-        Signs().decode(np.float32([damage]).tobytes() + b"\x80", [(2,)])
+        compression.Signs().decode(np.float32([damage]).tobytes() + b"\x80", [(2,)])
     with pytest.raises(FormatError):
-        Signs().decode(np.float32([1]).tobytes() + b"\x81", [(2,)])
+        compression.Signs().decode(np.float32([1]).tobytes() + b"\x81", [(2,)])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_wrong_sizes_are_refused(name):
-    compressor = make_compressor(name)
+    compressor = compression.make_compressor(name)
     data = compressor.encode(update(1), generator(), {})
     for damaged in (b"", data[:-1], data + b"\0", data * 2):
         with pytest.raises(FormatError):
@@ -197,10 +203,12 @@ def test_wrong_sizes_are_refused(name):
 @pytest.mark.parametrize("scale", (np.nan, np.inf, -1.0, 3e38))
 def test_bad_scales_are_refused(scale):
     with pytest.raises(FormatError):
-        Int8().decode(np.float32([scale]).tobytes() + b"\x7f\x7f", [(2,)])
+        compression.Int8().decode(np.float32([scale]).tobytes() + b"\x7f\x7f", [(2,)])
 
 
-@pytest.mark.parametrize("compressor", (Int8(), TopK(0.5), TopK(0.5, Signs())))
+@pytest.mark.parametrize(
+    "compressor", (compression.Int8(), compression.TopK(0.5), compression.TopK(0.5, compression.Signs()))
+)
 def test_nan_is_not_compressed(compressor):
     with pytest.raises(NonFiniteError):
         compressor.encode([np.float32([1, np.nan])], generator(), {})
@@ -209,7 +217,7 @@ def test_nan_is_not_compressed(compressor):
 @pytest.mark.parametrize("name", ("topk:0.1", "topk:0.1+int8", "topk:0.2+sign"))
 def test_error_feedback_loses_nothing(name):
     """The entries sent and the entries kept add up to all updates."""
-    compressor, state, sent = make_compressor(name), {}, [np.zeros(shape) for shape in SHAPES]
+    compressor, state, sent = compression.make_compressor(name), {}, [np.zeros(shape) for shape in SHAPES]
     for seed in range(30):
         data = compressor.encode(update(1), generator(seed), state)
         sent = [total + a for total, a in zip(sent, compressor.decode(data, SHAPES), strict=True)]
@@ -220,7 +228,9 @@ def test_error_feedback_loses_nothing(name):
 
 def test_state_of_another_network_is_refused():
     with pytest.raises(FormatError):
-        ErrorFeedback(Int8()).encode([np.ones(3, np.float32)], generator(), {"left out/0": np.zeros(4, np.float32)})
+        compression.ErrorFeedback(compression.Int8()).encode(
+            [np.ones(3, np.float32)], generator(), {"left out/0": np.zeros(4, np.float32)}
+        )
 
 
 @pytest.mark.parametrize(
@@ -240,13 +250,17 @@ def test_state_of_another_network_is_refused():
 )
 def test_unknown_names(name):
     with pytest.raises((UsageError, PlanError)):
-        make_compressor(name)
+        compression.make_compressor(name)
 
 
 def test_names():
-    assert isinstance(make_compressor("float32"), NoCompression)
-    assert make_compressor("topk:0.15+sign+ahead") == ErrorFeedback(TopK(0.15, Signs()), ahead=True)
-    assert make_compressor("topk:0.02+int8") == ErrorFeedback(TopK(0.02, Int8()))
+    assert isinstance(compression.make_compressor("float32"), compression.NoCompression)
+    assert compression.make_compressor("topk:0.15+sign+ahead") == compression.ErrorFeedback(
+        compression.TopK(0.15, compression.Signs()), ahead=True
+    )
+    assert compression.make_compressor("topk:0.02+int8") == compression.ErrorFeedback(
+        compression.TopK(0.02, compression.Int8())
+    )
 
 
 WEIGHTS = [(30, 20), (17,)]
@@ -257,9 +271,9 @@ def server_weights(seed: int) -> list[np.ndarray]:
     return [np.float32(rng.standard_normal(shape)) for shape in WEIGHTS]
 
 
-@pytest.mark.parametrize("compressor", (Int8(), TopK(0.05)))
+@pytest.mark.parametrize("compressor", (compression.Int8(), compression.TopK(0.05)))
 def test_clients_have_the_same_bits(compressor):
-    server = Downlink(compressor, server_weights(0))
+    server = compression.Downlink(compressor, server_weights(0))
     states, sizes = [{}, {}], []
     for number in range(5):
         server.advance(server_weights(number), np.random.default_rng(number))
@@ -268,21 +282,21 @@ def test_clients_have_the_same_bits(compressor):
                 continue  # misses a round
             data = server.message(who)
             sizes.append((who, number, len(data)))
-            received = receive(compressor, data, WEIGHTS, state)
+            received = compression.receive(compressor, data, WEIGHTS, state)
             assert all(np.array_equal(a, b) for a, b in zip(received, server.arrays, strict=True))
     whole = 5 + 4 * sum(np.prod(shape) for shape in WEIGHTS)
     assert {(who, number) for who, number, size in sizes if size == whole} == {(0, 0), (1, 0), (1, 3)}
 
 
 def test_what_is_left_out_comes_later():
-    server, target = Downlink(TopK(0.1), server_weights(0)), server_weights(1)
+    server, target = compression.Downlink(compression.TopK(0.1), server_weights(0)), server_weights(1)
     for number in range(10):
         server.advance(target, np.random.default_rng(number))
     assert all(np.abs(a - b).max() < 1e-6 for a, b in zip(server.arrays, target, strict=True))
 
 
 def test_a_restored_server_sends_the_same():
-    first, second = (Downlink(Int8(), server_weights(0)) for _ in range(2))
+    first, second = (compression.Downlink(compression.Int8(), server_weights(0)) for _ in range(2))
     first.advance(server_weights(1), np.random.default_rng(1))
     first.message(3)
     second.restore(first.state())
@@ -294,17 +308,17 @@ def test_a_restored_server_sends_the_same():
 
 
 def test_a_change_of_unknown_weights_is_refused():
-    server = Downlink(Int8(), server_weights(0))
+    server = compression.Downlink(compression.Int8(), server_weights(0))
     for number in range(2):
         server.advance(server_weights(number), np.random.default_rng(number))
         data = server.message(0)
     with pytest.raises(FormatError):
-        receive(Int8(), data, WEIGHTS, {})
+        compression.receive(compression.Int8(), data, WEIGHTS, {})
     server.forget(0)
-    assert len(receive(Int8(), server.message(0), WEIGHTS, {})) == len(WEIGHTS)
+    assert len(compression.receive(compression.Int8(), server.message(0), WEIGHTS, {})) == len(WEIGHTS)
 
 
 @pytest.mark.parametrize("data", (b"", b"\x00", b"\x02\x01\x00\x00\x00", b"\x00\x01\x00\x00\x00abc"))
 def test_other_bytes_are_refused(data):
     with pytest.raises(FormatError):
-        receive(Int8(), data, WEIGHTS, {})
+        compression.receive(compression.Int8(), data, WEIGHTS, {})

@@ -8,38 +8,14 @@ import numpy as np
 import pytest
 
 import edgelearn as el
+from edgelearn import federated as fl
 from edgelearn.data.features import load_features
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, FormatError, PlanError, ShapeError
 from edgelearn.experiments.verification import FRONT_END, VerificationServer
-from edgelearn.federated import (
-    Clients,
-    Examples,
-    Instruction,
-    LocalGrid,
-    NoCompression,
-    Reply,
-    ServerSettings,
-    verification,
-)
+from edgelearn.federated import verification
 from edgelearn.federated.privacy import Masks
 from edgelearn.federated.strategy import Average
-from edgelearn.federated.verification import (
-    BCHCode,
-    FedAwS,
-    FedUV,
-    PositivesAlone,
-    User,
-    code_of,
-    largest_correlation,
-    make_verification_strategy,
-    random_codeword,
-    signs,
-    speaker_network,
-    spread,
-    unit,
-    user_number,
-)
 from edgelearn.federated.verification import warm_up_threshold as threshold
 from edgelearn.interop import safetensors
 from edgelearn.ops import SGD, Dense, ReLU
@@ -71,7 +47,7 @@ def as_int(bits: np.ndarray) -> int:
 
 @pytest.mark.parametrize("length", CHECKED)
 def test_codewords_checked_with_galois(length):
-    code = code_of(length)
+    code = verification.code_of(length)
     assert [as_int(code.encode(message)) for message in (1, MESSAGE)] == [int(word, 16) for word in CHECKED[length]]
     assert code.encode((1 << code.dimension) - 1).all()
 
@@ -79,7 +55,7 @@ def test_codewords_checked_with_galois(length):
 @pytest.mark.parametrize("length", CHECKED)
 def test_codewords_of_galois(length):
     galois = pytest.importorskip("galois")
-    code, rng = code_of(length), np.random.default_rng(length)
+    code, rng = verification.code_of(length), np.random.default_rng(length)
     theirs = galois.BCH(length, code.dimension)
     assert theirs.d == code.distance and int(theirs.generator_poly) == code.generator
     for bits in rng.integers(0, 2, (20, code.dimension)):
@@ -88,15 +64,15 @@ def test_codewords_of_galois(length):
 
 @pytest.mark.parametrize("length, largest", [(127, 0.670), (255, 0.538), (511, 0.316)])
 def test_users_are_far_apart(length, largest):
-    code, rng = code_of(length), np.random.default_rng(0)
+    code, rng = verification.code_of(length), np.random.default_rng(0)
     users = np.stack([code.codeword(n, int(rng.integers(1 << code.secret_bits))) for n in range(200)])
     assert set(np.unique(users)) == {-1, 1} and users.dtype == np.float32
-    assert largest_correlation(users) <= code.correlation < largest
+    assert verification.largest_correlation(users) <= code.correlation < largest
     assert code.secret_bits >= 32
 
 
 def test_a_codeword_is_of_number_and_secret():
-    code = code_of(127)
+    code = verification.code_of(127)
     word = code.codeword(0xDEADBEEF, 0x12345678)
     assert as_int((word[:64] > 0).astype(int)) == 0xDEADBEEF12345678
 
@@ -104,27 +80,29 @@ def test_a_codeword_is_of_number_and_secret():
 @pytest.mark.parametrize("user", [(1 << 32, 0), (0, 1 << 32), (-1, 0), (0, -1)])
 def test_too_many_bits(user):
     with pytest.raises(DataError):
-        code_of(127).codeword(*user)
+        verification.code_of(127).codeword(*user)
 
 
 def test_secrets_differ():
-    code = code_of(255)
+    code = verification.code_of(255)
     assert len({code.draw_secret() for _ in range(20)}) == 20
 
 
 @pytest.mark.parametrize("design", [(127, 64, 23), (128, 64, 21), (255, 72, 59)])
 def test_no_such_code(design):
     with pytest.raises(DataError):
-        BCHCode(*design)
+        verification.BCHCode(*design)
     with pytest.raises(DataError):
-        code_of(63)
+        verification.code_of(63)
 
 
 def test_random_codewords():
-    again = [random_codeword(511, np.random.default_rng(3)) for _ in range(2)]
+    again = [verification.random_codeword(511, np.random.default_rng(3)) for _ in range(2)]
     assert np.array_equal(*again) and set(again[0]) == {-1, 1}
-    assert random_codeword(511).shape == (511,) and not np.array_equal(random_codeword(511), random_codeword(511))
-    assert signs(np.array([0, 1])).tolist() == [-1, 1]
+    assert verification.random_codeword(511).shape == (511,) and not np.array_equal(
+        verification.random_codeword(511), verification.random_codeword(511)
+    )
+    assert verification.signs(np.array([0, 1])).tolist() == [-1, 1]
 
 
 def energy(w: np.ndarray, near: np.ndarray) -> float:
@@ -133,7 +111,7 @@ def energy(w: np.ndarray, near: np.ndarray) -> float:
 
 
 def test_a_step_follows_the_gradient(rng):
-    w = unit(rng.standard_normal((6, 4)))
+    w = verification.unit(rng.standard_normal((6, 4)))
     distances = np.square(w[:, None] - w).sum(-1) + 10 * np.eye(6)
     near, rate, step = np.argsort(distances, axis=1)[:, :2], 1e-3, 1e-6
     gradient = np.zeros_like(w)
@@ -141,50 +119,52 @@ def test_a_step_follows_the_gradient(rng):
         moved = np.zeros_like(w)
         moved[place] = step
         gradient[place] = (energy(w + moved, near) - energy(w - moved, near)) / (2 * step)
-    np.testing.assert_allclose(spread(w, rate, nearest=2), unit(w - rate * gradient), atol=1e-6)
+    np.testing.assert_allclose(
+        verification.spread(w, rate, nearest=2), verification.unit(w - rate * gradient), atol=1e-6
+    )
 
 
 def test_spreading_moves_users_apart(rng):
-    w = unit(np.ones(32) + 0.1 * rng.standard_normal((12, 32)))
+    w = verification.unit(np.ones(32) + 0.1 * rng.standard_normal((12, 32)))
     assert (w @ w.T).min() > 0.9
     for _ in range(60):
-        w = spread(w, 0.002)
+        w = verification.spread(w, 0.002)
     assert np.allclose(np.linalg.norm(w, axis=1), 1, atol=1e-6) and (w @ w.T - np.eye(12)).max() < 0.3
 
 
 def test_users_that_meet_are_parted_from_the_nearest_alone():
     """A step away from all others only takes their mean off: with mean 0, two users who are nearly alike stay so."""
-    a, b = unit(np.array([[1.0, 0.2], [1.0, -0.2]]))
+    a, b = verification.unit(np.array([[1.0, 0.2], [1.0, -0.2]]))
     w = np.stack([a, -a, b, -b])
-    np.testing.assert_allclose(spread(w, 0.1, nearest=3), w, atol=1e-6)
-    apart = spread(w, 0.01, nearest=1)
+    np.testing.assert_allclose(verification.spread(w, 0.1, nearest=3), w, atol=1e-6)
+    apart = verification.spread(w, 0.01, nearest=1)
     assert apart[0] @ apart[2] < a @ b - 0.1 and np.allclose(apart[::2], -apart[1::2], atol=1e-6)
 
 
 def test_one_user_stays():
-    assert spread(np.array([[3.0, 4.0]]), 1.0).tolist() == [[np.float32(0.6), np.float32(0.8)]]
+    assert verification.spread(np.array([[3.0, 4.0]]), 1.0).tolist() == [[np.float32(0.6), np.float32(0.8)]]
 
 
 def test_spreading_needs_a_finite_matrix():
     for bad in (np.ones(3), np.full((2, 2), np.nan)):
         with pytest.raises(ShapeError):
-            spread(bad, 0.1)
+            verification.spread(bad, 0.1)
 
 
 def test_a_vector_turns_to_its_user(rng):
-    outputs, strategy = rng.standard_normal((9, 128)) + 0.5, PositivesAlone(vector_rate=0.5)
+    outputs, strategy = rng.standard_normal((9, 128)) + 0.5, verification.PositivesAlone(vector_rate=0.5)
     moved = w = strategy.vector(3, 0)
     for _ in range(5):
         moved = strategy.moved(moved, outputs)
-    assert verification.scores(outputs, moved).mean() > verification.scores(outputs, w).mean() + 0.05
+    assert fl.verification.scores(outputs, moved).mean() > fl.verification.scores(outputs, w).mean() + 0.05
     assert np.linalg.norm(moved) == pytest.approx(1, abs=1e-6)
     assert np.allclose(strategy.arranged(np.stack([w, moved])), np.stack([w, moved]), atol=1e-6)
-    assert not np.allclose(FedAwS(spread_rate=0.1).arranged(np.stack([w, moved])), np.stack([w, moved]))
+    assert not np.allclose(verification.FedAwS(spread_rate=0.1).arranged(np.stack([w, moved])), np.stack([w, moved]))
 
 
 @pytest.mark.parametrize("name", ("feduv", "random", "fedaws", "positives", "fixed", "softmax"))
 def test_vectors(name):
-    strategy = make_verification_strategy(name, size=255)
+    strategy = verification.make_verification_strategy(name, size=255)
     assert strategy.vector(2, 5).shape == (255,) and strategy.vector(2, 5).dtype == np.float32
     assert np.array_equal(strategy.vector(2, 5), strategy.vector(2, 5))
     assert not np.array_equal(strategy.vector(2, 5), strategy.vector(3, 5))
@@ -195,22 +175,24 @@ def test_vectors(name):
 
 def test_codewords_of_users_are_unlike():
     """Numbers that count up would share bits, and so would codewords."""
-    words = np.stack([FedUV().vector(user, 0) for user in range(50)])
+    words = np.stack([verification.FedUV().vector(user, 0) for user in range(50)])
     assert abs((words @ words.T / 127)[~np.eye(50, dtype=bool)].mean()) < 0.03
 
 
 def test_a_user_may_be_a_number_of_numpy():
-    assert np.array_equal(FedUV().vector(np.int64(7), 0), FedUV().vector(7, 0))
+    assert np.array_equal(verification.FedUV().vector(np.int64(7), 0), verification.FedUV().vector(7, 0))
 
 
 def test_unknown_strategys():
     with pytest.raises(PlanError):
-        make_verification_strategy("centre")
+        verification.make_verification_strategy("centre")
     with pytest.raises(DataError):
-        make_verification_strategy("feduv", size=128)
+        verification.make_verification_strategy("feduv", size=128)
     with pytest.raises(PlanError):
-        make_verification_strategy("feduv", spread_rate=0.1)
-    assert isinstance(make_verification_strategy("positives", size=64, rate=None), PositivesAlone)
+        verification.make_verification_strategy("feduv", spread_rate=0.1)
+    assert isinstance(
+        verification.make_verification_strategy("positives", size=64, rate=None), verification.PositivesAlone
+    )
 
 
 @pytest.mark.parametrize("rate, expected", [(0.9, 0.1), (1.0, 0.0), (0.5, 0.5), (0.05, 0.9)])
@@ -230,9 +212,9 @@ def recordings(rng, centre: np.ndarray, count: int, noise: float = 0.5) -> np.nd
 
 def test_a_user_is_accepted_and_others_are_not(rng, tmp_path):
     own, other = rng.standard_normal((2, 40))
-    user = User.enrol(recordings(rng, own, 8))
+    user = verification.User.enrol(recordings(rng, own, 8))
     user.save(tmp_path / "me.user")
-    loaded = User.load(tmp_path / "me.user")
+    loaded = verification.User.load(tmp_path / "me.user")
     assert np.array_equal(loaded.vector, user.vector) and loaded.threshold == user.threshold
     assert loaded.accepts(recordings(rng, own, 50)).mean() > 0.6
     assert not loaded.accepts(recordings(rng, other, 50)).any()
@@ -241,22 +223,22 @@ def test_a_user_is_accepted_and_others_are_not(rng, tmp_path):
 
 
 def test_enrolment_with_a_codeword(rng):
-    word = FedUV(127).vector(0, 0)
+    word = verification.FedUV(127).vector(0, 0)
     outputs = recordings(rng, word, 10)
-    user = User.enrol(outputs, word, 0.8)
+    user = verification.User.enrol(outputs, word, 0.8)
     assert np.array_equal(user.vector, word)
     assert user.accepts(outputs).sum() == 8
-    np.testing.assert_allclose(user.scores(outputs), verification.scores(outputs, word)[:, 0])
+    np.testing.assert_allclose(user.scores(outputs), fl.verification.scores(outputs, word)[:, 0])
 
 
 def test_too_few_recordings(rng):
     with pytest.raises(DataError):
-        User.enrol(rng.standard_normal((1, 4)))
+        verification.User.enrol(rng.standard_normal((1, 4)))
 
 
 def test_another_network(rng):
     with pytest.raises(FormatError):
-        User.enrol(rng.standard_normal((3, 4))).accepts(rng.standard_normal((2, 5)))
+        verification.User.enrol(rng.standard_normal((3, 4))).accepts(rng.standard_normal((2, 5)))
 
 
 @pytest.mark.parametrize(
@@ -273,7 +255,7 @@ def test_another_network(rng):
 def test_other_files(tmp_path, arrays):
     (tmp_path / "file").write_bytes(safetensors.to_bytes(arrays))
     with pytest.raises(FormatError):
-        User.load(tmp_path / "file")
+        verification.User.load(tmp_path / "file")
 
 
 def test_every_hidden_unit_learns():
@@ -281,9 +263,9 @@ def test_every_hidden_unit_learns():
     clips = embedded_words(2, 6, 2)
     x = load_features(clips, FRONT_END)[..., None]
     names, owners = np.unique(clips.speakers, return_inverse=True)
-    strategy = FedUV()
+    strategy = verification.FedUV()
     vectors = np.stack([strategy.vector(user, 0) for user in range(len(names))])[owners]
-    model = el.Model(speaker_network(x.shape[1:]), seed=0).compile(el.SGD(1.0), strategy.loss)
+    model = el.Model(verification.speaker_network(x.shape[1:]), seed=0).compile(el.SGD(1.0), strategy.loss)
     model.fit(x, vectors, epochs=1, batch_size=len(x))
     assert np.abs(model.weights["hidden/bias"]).min() > 1e-7
 
@@ -299,7 +281,7 @@ def network() -> el.Network:
     return network
 
 
-class Listening(LocalGrid):
+class Listening(fl.LocalGrid):
     """A grid that keeps the messages of all rounds."""
 
     def exchange(self, instructions, deadline, arrived):
@@ -313,26 +295,26 @@ def federate(name: str, rounds: int, masked: bool = False, fraction: float = 1.0
     rng = np.random.default_rng(0)
     centres = 2 * rng.standard_normal((USERS, 6))
     data = [np.float32(centre + 0.3 * rng.standard_normal((20, 6))) for centre in centres]
-    strategy = make_verification_strategy(name, size=SIZE, rate=0.01)
+    strategy = verification.make_verification_strategy(name, size=SIZE, rate=0.01)
     x, owners = np.concatenate(data), np.repeat(range(USERS), 20)
-    examples = Examples(x, owners, [np.flatnonzero(owners == user) for user in range(USERS)])
-    settings = ServerSettings(USERS, rounds, fraction, largest=None, validation_frequency=rounds, average=average)
+    examples = fl.Examples(x, owners, [np.flatnonzero(owners == user) for user in range(USERS)])
+    settings = fl.ServerSettings(USERS, rounds, fraction, largest=None, validation_frequency=rounds, average=average)
     masks = Masks(settings.drawn) if masked else None
     model = el.Model(network(), seed=0).compile(SGD(1.0), strategy.loss)
     with model.trainer(batch_size=6) as trainer:
-        users = Clients(trainer, dict(model.weights), examples, 1, 0, steps=1, masks=masks, strategy=strategy)
+        users = fl.Clients(trainer, dict(model.weights), examples, 1, 0, steps=1, masks=masks, strategy=strategy)
         grid = Listening(users)
         federation = VerificationServer(
             model, model.changing, settings, strategy, grid, (x, owners), masks, privacy=masks
         )  # fmt: skip
         federation.fit()
-    tables = [verification.scores(model.predict(each), federation.vectors) for each in data]
+    tables = [fl.verification.scores(model.predict(each), federation.vectors) for each in data]
     return SimpleNamespace(rounds=federation, data=data, messages=grid.messages, tables=tables)
 
 
 def guess(data: bytes, rounds) -> np.ndarray:
     """The codeword that the change of the last layer points to: hidden values are at least 0, behind a ReLU."""
-    arrays = NoCompression().decode(Reply.from_bytes(data).payload, rounds.shapes)
+    arrays = fl.NoCompression().decode(fl.Reply.from_bytes(data).payload, rounds.shapes)
     return np.sign(arrays[rounds.names.index("verification/kernel")].sum(0))
 
 
@@ -350,8 +332,8 @@ def test_users_are_verified(feduv):
 def payloads(messages):
     """The payloads of each round: (by user down, by user up)."""
     return [
-        ({u: Instruction.from_bytes(d).payload for u, d in sent.items()},
-         {u: Reply.from_bytes(d).payload for u, d in replies.items()})
+        ({u: fl.Instruction.from_bytes(d).payload for u, d in sent.items()},
+         {u: fl.Reply.from_bytes(d).payload for u, d in replies.items()})
         for sent, replies in messages
     ]  # fmt: skip
 
@@ -371,13 +353,13 @@ def test_fedaws_verifies_users():
 def test_embeddings_follow_the_weights_that_were_received(monkeypatch):
     """Both gradients are those at the received weights, as in the paper: after a step with a rate of 1 the network's
     outputs agree with the old embedding, which would then stay where it is."""
-    seen, moved = [], PositivesAlone.moved
+    seen, moved = [], verification.PositivesAlone.moved
 
     def listening(self, vector, outputs):
         seen.append(outputs)
         return moved(self, vector, outputs)
 
-    monkeypatch.setattr(PositivesAlone, "moved", listening)
+    monkeypatch.setattr(verification.PositivesAlone, "moved", listening)
     found = federate("positives", 1)
     received = el.Model(network(), seed=0).predict(np.concatenate(found.data))
     assert len(seen) == USERS
@@ -426,12 +408,13 @@ def test_messages_hold_shared_weights_alone(feduv):
 def test_no_message_holds_a_codeword_or_an_embedding(feduv):
     for user, (vector, x) in enumerate(zip(feduv.rounds.vectors, feduv.data, strict=True)):
         bits = (vector > 0).astype(np.uint8)
-        secret = np.packbits(bits[: code_of(SIZE).dimension]).tobytes()  # number and secret bits
+        secret = np.packbits(bits[: verification.code_of(SIZE).dimension]).tobytes()  # number and secret bits
         embedding = np.float32(x.mean(0))
         forbidden = [
             vector.tobytes(), np.float64(vector).tobytes(), np.int8(vector).tobytes(), bits.tobytes(),
             np.packbits(bits).tobytes(), secret, secret[4:], secret[::-1][:4],
-            user_number(user).to_bytes(4, "little") + secret[4:], embedding.tobytes(), *(row.tobytes() for row in x),
+            verification.user_number(user).to_bytes(4, "little") + secret[4:], embedding.tobytes(),
+            *(row.tobytes() for row in x),
         ]  # fmt: skip
         for sent, replies in feduv.messages:
             for data in (*sent.values(), *replies.values()):
@@ -450,7 +433,7 @@ def test_masks_hide_codewords(feduv):
     masked = federate("feduv", 60, masked=True)
     for user, vector in enumerate(masked.rounds.vectors):
         data = masked.messages[0][1][user]
-        bits = np.unpackbits(np.frombuffer(Reply.from_bytes(data).payload, np.uint8))
+        bits = np.unpackbits(np.frombuffer(fl.Reply.from_bytes(data).payload, np.uint8))
         assert abs(bits.mean() - 0.5) < 0.005
         with np.errstate(invalid="ignore", over="ignore"):
             assert abs(np.mean(guess(data, masked.rounds) == vector) - 0.5) < 0.25

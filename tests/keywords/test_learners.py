@@ -8,22 +8,7 @@ import pytest
 from edgelearn.data.features import LogMel
 from edgelearn.errors import DataError, ShapeError, UsageError
 from edgelearn.graph import Network
-from edgelearn.keywords.learners import (
-    Background,
-    BatchNormStatistics,
-    DummyGenerator,
-    DummyPrototypes,
-    Embedder,
-    EntropyMinimisation,
-    FineTune,
-    Head,
-    Learner,
-    NearestMean,
-    Neighbours,
-    Prototypes,
-    PseudoLabels,
-    supervised,
-)
+from edgelearn.keywords import learners
 from edgelearn.ops import BatchNormalization, Conv2D, GlobalAveragePooling2D, ReLU
 
 FRONT_END = LogMel(window=400, hop=800, fft=512, bands=12)
@@ -31,11 +16,11 @@ FRAMES, BANDS, CLASSES = 21, 12, 3
 
 
 @pytest.fixture(scope="module")
-def embedder() -> Embedder:
+def embedder() -> learners.Embedder:
     return tiny(bands_first=True)
 
 
-def tiny(bands_first: bool) -> Embedder:
+def tiny(bands_first: bool) -> learners.Embedder:
     network = Network("tiny", (BANDS, FRAMES, 1) if bands_first else (FRAMES, BANDS, 1))
     network.add("conv", Conv2D(20, 3, 2, use_bias=False))
     network.add("conv_bn", BatchNormalization())
@@ -45,7 +30,7 @@ def tiny(bands_first: bool) -> Embedder:
     network.add("tail_relu", ReLU())
     network.add("pool", GlobalAveragePooling2D())
     weights = network.initialize(1)
-    return Embedder(network, weights | {"tail_bn/gamma": 4 * weights["tail_bn/gamma"]}, FRONT_END)
+    return learners.Embedder(network, weights | {"tail_bn/gamma": 4 * weights["tail_bn/gamma"]}, FRONT_END)
 
 
 def words(count: int, seed: int, num_classes: int = CLASSES) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +45,7 @@ def words(count: int, seed: int, num_classes: int = CLASSES) -> tuple[np.ndarray
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 @pytest.mark.parametrize("bands_first", [True, False])
 def test_nearest_mean(bands_first, distance):
-    learned = NearestMean(distance).enrol(tiny(bands_first), *words(5, 0))
+    learned = learners.NearestMean(distance).enrol(tiny(bands_first), *words(5, 0))
     features, labels = words(20, 1)
     scores = learned.scores(features)
     assert scores.shape == (60, learned.num_classes) and scores.dtype == np.float32
@@ -71,17 +56,19 @@ def test_nearest_mean(bands_first, distance):
 
 def test_one_of_your_own(embedder):
     @dataclass(frozen=True)
-    class Median(Learner):
+    class Median(learners.Learner):
         name = "median"
 
         def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0):
-            return Prototypes(np.stack([np.median(embeddings[labels == k], 0) for k in range(num_classes)]))
+            return learners.Prototypes(np.stack([np.median(embeddings[labels == k], 0) for k in range(num_classes)]))
 
     try:
         features, labels = words(5, 0)
-        assert (Learner.named("median")().enrol(embedder, features, labels).scores(features).argmax(1) == labels).all()
+        assert (
+            learners.Learner.named("median")().enrol(embedder, features, labels).scores(features).argmax(1) == labels
+        ).all()
     finally:
-        del Learner.registry["median"]
+        del learners.Learner.registry["median"]
 
 
 @pytest.mark.parametrize(
@@ -90,14 +77,14 @@ def test_one_of_your_own(embedder):
 )
 def test_bad_labels(embedder, labels, message):
     with pytest.raises(DataError, match=message):
-        NearestMean().enrol(embedder, words(1, 0)[0], np.array(labels))
+        learners.NearestMean().enrol(embedder, words(1, 0)[0], np.array(labels))
 
 
 def test_features_of_other_settings(embedder):
     with pytest.raises(ShapeError, match=r"21, 12.*21, 13"):
         embedder.embed(np.zeros((2, FRAMES, BANDS + 1)))
     with pytest.raises(ShapeError, match="40 bands"):
-        Embedder(embedder.network, embedder.weights)
+        learners.Embedder(embedder.network, embedder.weights)
 
 
 def learned(learner, embedder, unlabelled=None) -> float:
@@ -110,7 +97,7 @@ def learned(learner, embedder, unlabelled=None) -> float:
 
 @pytest.mark.parametrize("part", ["head", "last-block", "batchnorm", "all"])
 def test_fine_tuning_changes_its_part(embedder, part):
-    spotter = FineTune(part, epochs=4).enrol(embedder, *words(5, 0))
+    spotter = learners.FineTune(part, epochs=4).enrol(embedder, *words(5, 0))
     changed = {name for name, w in embedder.weights.items() if not np.array_equal(w, spotter.embedder.weights[name])}
     expected = {
         "head": set(),
@@ -119,22 +106,24 @@ def test_fine_tuning_changes_its_part(embedder, part):
         "all": embedder.network.trainable,
     }[part]
     assert changed == expected
-    assert learned(FineTune(part, epochs=40, learning_rate=0.1), embedder) > 0.95
+    assert learned(learners.FineTune(part, epochs=40, learning_rate=0.1), embedder) > 0.95
 
 
 def test_fine_tuning_starts_as_nearest_mean(embedder):
-    spotter = FineTune("head", epochs=1, learning_rate=0.0).enrol(embedder, *words(1, 0))
+    spotter = learners.FineTune("head", epochs=1, learning_rate=0.0).enrol(embedder, *words(1, 0))
     features, _ = words(20, 1)
-    nearest = NearestMean("cosine").enrol(embedder, *words(1, 0))
+    nearest = learners.NearestMean("cosine").enrol(embedder, *words(1, 0))
     assert (spotter.scores(features).argmax(1) == nearest.scores(features).argmax(1)).all()
 
 
 def test_fine_tuning_starts_from_the_embedders_own_head(embedder):
     rng = np.random.default_rng(0)
-    head = Head(rng.normal(size=(embedder.size, 4)).astype(np.float32), np.zeros(4, np.float32))
+    head = learners.Head(rng.normal(size=(embedder.size, 4)).astype(np.float32), np.zeros(4, np.float32))
     known = embedder.with_weights(embedder.weights, head)
     features, labels = words(3, 0)
-    spotter = FineTune("head", epochs=1, learning_rate=0.0).enrol(known, features, labels)  # word 3 has no clip
+    spotter = learners.FineTune("head", epochs=1, learning_rate=0.0).enrol(
+        known, features, labels
+    )  # word 3 has no clip
     expected = embedder.embed(features) @ head.kernel
     assert np.allclose(spotter.scores(features) - expected, (spotter.scores(features) - expected)[:, :1], atol=1e-4)
 
@@ -142,7 +131,7 @@ def test_fine_tuning_starts_from_the_embedders_own_head(embedder):
 def test_pseudo_labels_are_learned_from(embedder):
     labelled, labels = words(1, 0)
     unlabelled, _ = words(10, 3)
-    learner = PseudoLabels(NearestMean("cosine"), bound=0.0)
+    learner = learners.PseudoLabels(learners.NearestMean("cosine"), bound=0.0)
     more = learner.enrol(embedder, labelled, labels, unlabelled)
     none = learner.enrol(embedder, labelled, labels)
     assert not np.array_equal(more.classifier.prototypes, none.classifier.prototypes)
@@ -156,7 +145,7 @@ def test_entropy_falls(embedder):
     unlabelled, _ = words(10, 3)
     entropies = []
     for weight in (0.0, 1.0):
-        spotter = EntropyMinimisation(FineTune("batchnorm", epochs=5), weight).enrol(
+        spotter = learners.EntropyMinimisation(learners.FineTune("batchnorm", epochs=5), weight).enrol(
             embedder, features, labels, unlabelled
         )
         log_p = spotter.scores(unlabelled)
@@ -166,22 +155,22 @@ def test_entropy_falls(embedder):
 
 def test_statistics_move_and_nothing_else(embedder):
     features, labels = words(5, 0)
-    spotter = BatchNormStatistics(steps=1).enrol(embedder, features, labels, words(5, 2)[0])
+    spotter = learners.BatchNormStatistics(steps=1).enrol(embedder, features, labels, words(5, 2)[0])
     changed = {name for name, w in embedder.weights.items() if not np.array_equal(w, spotter.embedder.weights[name])}
     assert changed == {name for name in embedder.weights if "/moving_" in name}
 
 
 def test_dummies_reject(embedder):
     with pytest.raises(DataError, match="dummy"):
-        DummyPrototypes().enrol(embedder, *words(2, 0))
+        learners.DummyPrototypes().enrol(embedder, *words(2, 0))
     d = embedder.size
     rng = np.random.default_rng(0)
-    generator = DummyGenerator(
+    generator = learners.DummyGenerator(
         *(rng.normal(0, 0.3, shape).astype(np.float32) for shape in ((d, d), (d,), (d, 2 * d), (2 * d,))), "euclidean"
     )
-    able = Embedder(embedder.network, embedder.weights, FRONT_END, dummies=generator)
+    able = learners.Embedder(embedder.network, embedder.weights, FRONT_END, dummies=generator)
     features, labels = words(3, 0)
-    spotter = DummyPrototypes().enrol(able, features, labels)
+    spotter = learners.DummyPrototypes().enrol(able, features, labels)
     x = able.embed(features)
     dummies = generator(x).reshape(CLASSES, 3, 2, d).mean(1).max(0)
     assert np.allclose(spotter.classifier.dummies, dummies, atol=1e-4)
@@ -194,17 +183,17 @@ def test_dummies_reject(embedder):
 
 
 def test_settings_and_names():
-    learner = PseudoLabels(FineTune("all", epochs=3), bound=0.5)
+    learner = learners.PseudoLabels(learners.FineTune("all", epochs=3), bound=0.5)
     settings = learner.to_dict()
     assert settings["learner"] == "pseudo-labels" and settings["bound"] == 0.5
     assert settings["base"]["learner"] == "fine-tune" and settings["base"]["epochs"] == 3
-    assert supervised(learner) == FineTune("all", epochs=3)
+    assert learners.supervised(learner) == learners.FineTune("all", epochs=3)
     with pytest.raises(UsageError, match="'oracle'"):
-        Learner.named("oracle")
+        learners.Learner.named("oracle")
     for invalid in ({"part": "tail"}, {"epochs": 0}, {"rehearsal": 1.0}):
         with pytest.raises(DataError, match=next(iter(invalid))):
-            FineTune(**invalid)
-    assert set(Learner.registry) == {
+            learners.FineTune(**invalid)
+    assert set(learners.Learner.registry) == {
         "nearest-mean", "dummy-prototypes", "fine-tune", "neighbours", "pseudo-labels", "entropy",
         "batchnorm-statistics",
     }  # fmt: skip
@@ -213,9 +202,9 @@ def test_settings_and_names():
 def test_neighbours_raise_the_words_that_sound_like_the_users(embedder):
     (background, others), (features, labels) = words(6, 3), words(2, 4)
     rng = np.random.default_rng(5)
-    head = Head(rng.normal(size=(embedder.size, CLASSES)).astype(np.float32), np.zeros(CLASSES, np.float32))
-    able = embedder.with_weights(embedder.weights, head).with_background(Background(background, others))
-    learner = Neighbours(8.0, 2.0, nearest=2)
+    head = learners.Head(rng.normal(size=(embedder.size, CLASSES)).astype(np.float32), np.zeros(CLASSES, np.float32))
+    able = embedder.with_weights(embedder.weights, head).with_background(learners.Background(background, others))
+    learner = learners.Neighbours(8.0, 2.0, nearest=2)
     tested, _ = words(4, 6)
     found = learner.enrol(able, features[2:], labels[2:]).scores(tested)  # none of word 0
 
@@ -238,4 +227,4 @@ def test_neighbours_raise_the_words_that_sound_like_the_users(embedder):
     with pytest.raises(DataError, match="neighbours"):
         learner.enrol(embedder, features, labels)
     with pytest.raises(DataError, match="nearest"):
-        Neighbours(nearest=0)
+        learners.Neighbours(nearest=0)
