@@ -1,7 +1,7 @@
 """Tiles of few sizes: one kernel serves layers of many shapes, and small ones compile sooner. For tests about networks,
 not about tiles; those of all sizes are tried in tests/ops."""
 
-from edgelearn.ops import tiles
+from edgelearn.ops import products
 
 SIZES = {
     "product_rows": lambda rows: 4 if rows >= 4 else 1,
@@ -12,9 +12,9 @@ SIZES = {
 
 
 def use(assign=setattr):
-    """Replace the functions of `tiles` that choose sizes, on CPUs alone; `assign` is setattr, or a MonkeyPatch's."""
+    """Replace the functions of `products` that choose sizes, on CPUs alone; `assign` is setattr, or a MonkeyPatch's."""
     for name, size in SIZES.items():
-        assign(tiles, name, _few(getattr(tiles, name), size))
+        assign(products, name, _few(getattr(products, name), size))
 
 
 def _few(chosen, size):

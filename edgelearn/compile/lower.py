@@ -25,6 +25,7 @@ from edgelearn.ops import (
     Add,
     BatchNormalization,
     Conv2D,
+    DepthwiseConv2D,
     Emitter,
     Epilogue,
     Flatten,
@@ -38,7 +39,6 @@ from edgelearn.ops import (
     batchnorm,
     finish,
     quantize,
-    quantized_convolution,
 )
 from edgelearn.ops.emit import Answers, Control, Pieces, Sum, emit_channel_sums
 from edgelearn.ops.finish import emit_finite_check, emit_unscaled
@@ -46,7 +46,7 @@ from edgelearn.ops.formats import KernelView, QuantizedTensor, Stored, emit_prep
 from edgelearn.ops.losses import emit_count, rows_of
 from edgelearn.ops.optimizers import AVERAGE, REFERENCE, Clipping, emit_average, emit_commit, emit_proximal
 from edgelearn.ops.quantize import WEIGHT_ROWS, Residual
-from edgelearn.ops.quantized import activation_of, family, supports
+from edgelearn.ops.quantized import adds_residuals
 from edgelearn.ops.target import emit_copy, emit_padded
 from edgelearn.ops.tensor import BLOCK, LINEAR, Shape, Tensor, pack
 
@@ -253,7 +253,7 @@ class Lowering:
         """True if integer kernels compute the stage once its input is integers."""
         op = stage.nodes[0].op
         formats = (self.held.stores(kind, stage.name) for kind in ("weights", "gradients"))
-        return isinstance(op, LinearOp) and supports(op) and all(formats)
+        return isinstance(op, LinearOp) and op.has_integer_kernels and all(formats)
 
     def dtype(self, stage: Stage) -> str:
         """The dtype that the stage's kernels read and write."""
@@ -359,7 +359,7 @@ class Lowering:
             y = replace(x, tensor=self.micro.tensor("encoded activations", self.shape(stage.output), dtype="int8"))
             stage.op.op.emit_forward(self.micro, [x.tensor], y.tensor)
             return y
-        activation = activation_of(stage.op.op, [x.shape for x in integers])
+        activation = stage.op.op.activation_of_integers([x.shape for x in integers])
         if activation is None or not self.held.stores("activations", stage.output.name):
             return None
 
@@ -426,7 +426,7 @@ class Lowering:
         op, kernel, held, after = linear(stage), self.kernel(stage), self.held, self._stages_after(stage, x)
 
         def emit(target: Target, epilogue: Epilogue, *added: Residual) -> None:
-            family(op).emit_forward(self.micro, op, x, kernel, target, epilogue, *added)
+            op.emit_linear(self.micro, x, kernel, target, epilogue, *added)
 
         if self.uses_batch(stage):
             epilogue = Epilogue(None, self.bias(stage))
@@ -443,8 +443,7 @@ class Lowering:
         without a backward pass: the next one if it adds another stored tensor, and the one after that if it is an
         activation. Nothing else reads what is between."""
         found: list[Stage] = []
-        convolves = family(linear(stage)) is quantized_convolution
-        if self.trains or not convolves or not quantized_convolution.adds_residuals(self.micro, x):
+        if self.trains or isinstance(linear(stage), DepthwiseConv2D) or not adds_residuals(self.micro, x):
             return found
         start = self.stages.index(stage) + 1
         for follows, after in zip((self._adds, self._activates), self.stages[start : start + 2], strict=False):
@@ -465,7 +464,7 @@ class Lowering:
 
     def _activates(self, before: Node, after: Stage) -> bool:
         """True if a stage is an activation of `before`."""
-        return after.inputs == (before.name,) and activation_of(after.nodes[0].op, [before.shape]) is not None
+        return after.inputs == (before.name,) and after.nodes[0].op.activation_of_integers([before.shape]) is not None
 
     def _knows_range(self, node: Node) -> bool:
         """True if a layer's output is stored as integers by a range that is known before it is computed."""
@@ -480,7 +479,7 @@ class Lowering:
         assert isinstance(other, QuantizedTensor)
         if len(after) == 1:
             return Residual(own, other)
-        activation = activation_of(after[1].nodes[0].op, [other.shape])
+        activation = after[1].nodes[0].op.activation_of_integers([other.shape])
         assert activation
         return Residual(own, other, self.held.known_range("activations", after[0].output.name), activation)
 
@@ -651,7 +650,7 @@ class Lowering:
         if stage.op is None or not isinstance(y, QuantizedTensor) or not is_integers(y):
             return False
         op, selects = stage.op.op, stage.op.op.selects_integers and is_integers(x)
-        function = activation_of(op, [y.shape])
+        function = op.activation_of_integers([y.shape])
         if not selects and (not function or function == LINEAR or (below and below.activation != LINEAR)):
             return False
         target = self._target(name, x, stage)
@@ -714,7 +713,7 @@ class Lowering:
         )
 
         def emit(target: Target) -> None:
-            family(op).emit_backward_data(self.micro, op, x.tensor, kernel, dy, target)
+            op.emit_backward_data(self.micro, x.tensor, kernel, dy, target)
 
         single = len(self.network.consumers(name)) == 1 and name not in self.gradients
         if single and below.name in self.integer and not self.uses_batch(below):  # which multiplies it as integers
@@ -782,13 +781,10 @@ class Lowering:
         """Add the products of x and dy to `kernel_total`, and dy to `dy_total`, where these are given; the sums that
         are to be completed."""
         op, micro, add = linear(stage), self.micro, not self.first
-        if isinstance(dy, QuantizedTensor):
-            if kernel_total:
-                return family(op).emit_backward_weights(micro, op, x, dy, kernel_total, dy_total, add)
-            return None, quantize.emit_integer_channel_sums(micro, dy, dy_total, add) if dy_total else None
         if kernel_total:
-            assert isinstance(x, Tensor)
             return op.emit_backward_weights(micro, x, dy, kernel_total, dy_total, add)
+        if isinstance(dy, QuantizedTensor):
+            return None, quantize.emit_integer_channel_sums(micro, dy, dy_total, add) if dy_total else None
         return None, emit_channel_sums(micro, dy, dy_total, add) if dy_total else None
 
     # -- update --------------------------------------------------------------------------------------------------

@@ -19,9 +19,8 @@ from .arithmetic import (
 )
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization, SubSpectralNormalization
-from .convolution import Conv2D, Conv2DTranspose
+from .convolution import Conv2D, Conv2DTranspose, DepthwiseConv2D
 from .dense import Dense, MatMul
-from .depthwise import DepthwiseConv2D
 from .elementwise import (
     ELU,
     GELU,

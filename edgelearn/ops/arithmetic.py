@@ -160,7 +160,7 @@ class Gradient:
         units = self.own.tensor.rows * self.own.tensor.blocks * members
         groups, _ = e.split_rows(ceil_div(total, members), units, least=64)
         sums, count = start_sum(e, target.tensor, total, groups, members)
-        access = sums.target.update if target.accumulate else sums.target.write
+        access = sums.access(target.accumulate)
         self._emit_sum(e, [access], {"accumulate": target.accumulate}, sums.groups, count)
         return sums
 

@@ -3,7 +3,7 @@ give, so that a wrong type is refused by name, not by Python in the middle of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from inspect import Signature, signature
@@ -16,9 +16,12 @@ import numpy as np
 from edgelearn.errors import EdgelearnError, PlanError, ShapeError
 from edgelearn.extensions import enter
 
+from . import linear
 from .emit import Emitter, Epilogue, Sum
-from .formats import KernelView
+from .formats import KernelView, Stored, is_integers, tensor_of
 from .initializers import INITIALIZERS
+from .products import Geometry
+from .quantize import Residual
 from .target import Target
 from .tensor import LINEAR, Function, Shape, Tensor
 
@@ -226,6 +229,11 @@ class Op:
         """The function if an epilogue can apply this op, else LINEAR."""
         return LINEAR
 
+    def activation_of_integers(self, shapes: Sequence[Shape]) -> Function | None:
+        """The activation by which `emit_integer_sum` computes this op from inputs of these shapes: that of an op which
+        only selects between its input and constants, or none of a sum of two. None if it can't."""
+        return None
+
     def fuses_after(self, before: Op) -> bool:
         """True if the kernels of `before` can apply this op as they write, if no other layer reads `before`."""
         return self.epilogue != LINEAR and before.has_epilogue
@@ -255,9 +263,27 @@ class LinearOp(Op):
 
     has_epilogue: ClassVar[bool] = True
 
-    def emit_linear(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
-        """Emit y = epilogue(x * kernel), where `kernel` is as `forward_view` says."""
+    def geometry(self, x: Tensor) -> Geometry:
+        """What it multiplies, for an input like `x`."""
         raise NotImplementedError
+
+    @property
+    def has_integer_kernels(self) -> bool:
+        """True if its launches also take 8-bit integers."""
+        return False
+
+    def _checked_geometry(self, x: Stored) -> Geometry:
+        if is_integers(x) and not self.has_integer_kernels:
+            raise PlanError(f"{type(self).__name__} has no integer kernels: keep it in fp32, or simulate the integers.")
+        return self.geometry(tensor_of(x))
+
+    def emit_linear(
+        self, e: Emitter, x: Stored, kernel: Stored, y: Tensor | Target, epilogue: Epilogue,
+        residual: Residual | None = None,
+    ) -> None:  # fmt: skip
+        """Emit y = epilogue(x * kernel), where `kernel` is as `forward_view` says; or, of integers, its sum with a
+        `residual` where `adds_residuals`."""
+        linear.emit_forward(e, self._checked_geometry(x), x, kernel, y, epilogue, residual)
 
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
         """The kernel as `emit_backward_data` reads it unless products read rows along the depth (`Compute`)."""
@@ -272,15 +298,15 @@ class LinearOp(Op):
         view = self.view(x, kernel, scale)
         return replace(view, taps=0) if e.compute.depth_rows else view
 
-    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Stored, dy: Stored, target: Target) -> None:
         """Emit the gradient of `x` from the prepared kernel."""
-        raise NotImplementedError
+        linear.emit_backward_data(e, self._checked_geometry(x), prepared, dy, target)
 
     def emit_backward_weights(
-        self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
+        self, e: Emitter, x: Stored, dy: Stored, gradient: Tensor, sums: Tensor | None, add: bool
     ) -> tuple[Sum, Sum | None]:
         """Emit the gradient of the kernel and, if `sums` is given, the sum of dy over its rows (the bias's gradient).
 
         `add`: add to what earlier micro-batches wrote. `finish` completes the sums returned.
         """
-        raise NotImplementedError
+        return linear.emit_backward_weights(e, self._checked_geometry(x), x, dy, gradient, sums, add)

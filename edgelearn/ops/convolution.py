@@ -1,21 +1,21 @@
-"""Conv2D, with any kernel, stride, padding, dilation and number of groups; and Conv2DTranspose, its gradient to the
-input as a layer."""
+"""Convolutions with any kernel, stride, padding, dilation and number of groups: Conv2D; DepthwiseConv2D, of each
+channel with its own kernel; and Conv2DTranspose, the gradient of a convolution to its input as a layer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from math import prod
+from typing import Any
 
 import numpy as np
 
 from edgelearn.errors import ShapeError
-from edgelearn.tuned.store import KernelConfig
 
-from . import convolution_local, convolution_units, grouped, pointwise, tiles, winograd
 from .base import Arrays, Gradients, LinearOp, Weight, is_count
 from .emit import LONGEST_SUM, Emitter, Epilogue, Sum, emit_channel_sums, start_sum
 from .formats import KernelView
+from .products import Geometry
+from .quantize import Residual
 from .target import Target, emit_copy
 from .tensor import Shape, Tensor, ceil_div
 from .window import Padding, Pair, Window, pair
@@ -98,131 +98,16 @@ class Conv2D(LinearOp):
             gradients["bias"] = dy.sum((0, 1, 2))
         return [window.crop(dx.reshape(*dx.shape[:3], -1))], gradients
 
-    def emit_linear(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
-        window = self.window(x.shape[1:])
-        if self.groups > 1:
-            grouped.emit_forward(e, window, self.groups, x, kernel, y, epilogue)
-        elif e.compute.uses_units:
-            convolution_units.emit_forward(e, window, x, kernel, y, epilogue, self.flops(x.shape[1:]) * x.images)
-        elif window.is_pointwise and x.block == 16:
-            pointwise.emit_forward(e, x, kernel, y, epilogue)
-        else:
-            flops = self.flops(x.shape[1:]) * x.images
-            candidates = _tiles(e, window, x, y, y.width)
-            with e.choose("convolution_forward", self._problem(window, x), candidates) as choice:
-                if "slices" in choice:
-                    convolution_local.emit_forward(e, choice, window, x, kernel, y, epilogue, flops)
-                    return
-                if "chunk" in choice:
-                    winograd.emit_forward(e, choice, window, x, kernel, y, epilogue)
-                    return
-                e.launch(
-                    "convolution.cl", "convolution_forward",
-                    (x.images * y.height * ceil_div(y.width, choice["tile"]), y.blocks // choice["panels"]),
-                    x.read, kernel.read, y.write, x.images, x.height, x.width, x.channels, y.height, y.width,
-                    *epilogue.arguments,
-                    flops=flops, in_block=x.block, depth=1, **choice, **window.macros, **epilogue.macros,
-                    **y.value_macros, **e.compute.macros,
-                )  # fmt: skip
+    def geometry(self, x: Tensor) -> Geometry:
+        kind = "grouped" if self.groups > 1 else "convolution"
+        return Geometry(kind, x.images, self.window(x.shape[1:]), self.groups)
+
+    @property
+    def has_integer_kernels(self) -> bool:
+        return self.groups == 1
 
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
         return KernelView(kernel, 0 if self.groups > 1 else self.window(x.shape[1:]).taps, scale)
-
-    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
-        window = self.window(x.shape[1:])
-        if self.groups > 1:
-            grouped.emit_backward_data(e, window, self.groups, x, prepared, dy, target)
-        elif e.compute.uses_units:
-            convolution_units.emit_backward_data(e, window, prepared, dy, target, self.flops(x.shape[1:]) * x.images)
-        elif window.is_pointwise:
-            pointwise.emit_backward_data(e, prepared, dy, target)
-        else:
-            stride, flops = window.strides[1], self.flops(x.shape[1:]) * x.images
-            candidates = _tiles(e, window, dy, x, ceil_div(x.width, stride), prod(window.strides))
-            with e.choose("convolution_backward_data", self._problem(window, x), candidates) as choice:
-                if "slices" in choice:
-                    convolution_local.emit_backward_data(e, choice, window, prepared, dy, target, flops)
-                    return
-                if "chunk" in choice:
-                    winograd.emit_backward_data(e, choice, window, prepared, dy, target)
-                    return
-                parts = x.images * x.height * stride * ceil_div(x.width, choice["tile"] * stride)
-                e.launch(
-                    "convolution.cl", "convolution_backward_data", (parts, x.blocks // choice["panels"]),
-                    dy.read, prepared.read, x.images, x.height, x.width, dy.channels, dy.height, dy.width,
-                    *target.arguments,
-                    flops=flops, in_block=16, depth=1, **choice, **window.macros, **target.macros, **e.compute.macros,
-                )  # fmt: skip
-
-    def emit_backward_weights(
-        self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
-    ) -> tuple[Sum, Sum | None]:
-        window = self.window(x.shape[1:])
-        if e.compute.uses_units and self.groups == 1:
-            flops = self.flops(x.shape[1:]) * x.images
-            return convolution_units.emit_backward_weights(e, window, x, dy, gradient, sums, add, flops)
-        if window.is_pointwise and self.groups == 1 and x.block == 16:
-            return pointwise.emit_backward_weights(e, x, dy, gradient, sums, add)
-        if self.groups > 1:
-            dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
-            return grouped.emit_backward_weights(e, window, self.groups, x, dy, gradient, add), dy_sum
-        candidates = _depths(e, window, x, dy)
-        with e.choose("convolution_backward_weights", self._problem(window, x), candidates) as choice:
-            if "slices" in choice:
-                flops = self.flops(x.shape[1:]) * x.images
-                return convolution_local.emit_backward_weights(e, choice, window, x, dy, gradient, sums, add, flops)
-            if "chunk" in choice:
-                kernel_sum = winograd.emit_backward_weights(e, choice, window, x, dy, gradient, add)
-            else:
-                kernel_sum = self._emit_backward_weights(e, window, x, dy, gradient, add, choice)
-        return kernel_sum, emit_channel_sums(e, dy, sums, add) if sums else None
-
-    def _emit_backward_weights(
-        self, e: Emitter, window: Window, x: Tensor, dy: Tensor, gradient: Tensor, add: bool, choice: KernelConfig
-    ) -> Sum:
-        depth, panels = choice["depth"], choice["panels"]
-        work = (window.taps * ceil_div(x.channels, depth), dy.blocks // panels)
-        least, members, image_rows = 1 if e.traits.gpu else 4, e.traits.members, x.images * dy.height
-        _, rows = e.split_rows(image_rows, work[0] * work[1], least, choice["items"])
-        groups = ceil_div(image_rows, members * min(rows, ceil_div(LONGEST_SUM, dy.width)))
-        kernel_sum, rows = start_sum(e, gradient, image_rows, groups, members)
-        e.launch(
-            "convolution.cl", "convolution_backward_weights", (work[0] * members, work[1], kernel_sum.groups),
-            x.read, dy.read,
-            kernel_sum.target.update if add else kernel_sum.target.write,
-            x.images, x.height, x.width, x.channels, dy.height, dy.width, rows,
-            dy.blocks, int(add),
-            flops=self.flops(x.shape[1:]) * x.images, in_block=x.block, tile=1, panels=panels,
-            depth=depth, **window.macros, **dy.value_macros, **e.compute.macros,
-        )  # fmt: skip
-        return kernel_sum
-
-    def _problem(self, window: Window, x: Tensor) -> tuple[int, ...]:
-        return *window.problem(x.images, x.channels), self.filters
-
-
-def _tiles(e: Emitter, window: Window, x: Tensor, y: Tensor, width: int, products: int = 1) -> list[KernelConfig]:
-    """Tile sizes for a convolution, or for its gradient to the input, that reads `x` and writes `y` in rows of `width`
-    neighbours, as a number of matrix `products`."""
-    plain = tiles.of_convolution(e.traits, width, y.blocks)
-    if winograd.applies(e, window, x):
-        return winograd.with_tiles(e.traits, window, x, y, plain)
-    if not e.traits.gpu or x.block < 16:
-        return plain
-    rows = ceil_div(y.rows, products)
-    return [*convolution_local.tiles(e.traits, rows, window.taps * x.channels, y.channels), plain[0]]
-
-
-def _depths(e: Emitter, window: Window, x: Tensor, dy: Tensor) -> list[KernelConfig]:
-    """Tile sizes for the weights' gradient: channels, blocks of filters, and work-items a compute unit."""
-    traits, depth = e.traits, min(x.block, 2 if e.traits.gpu else 8)
-    depth = depth if x.block % depth == 0 else x.block
-    best = {"depth": depth, "panels": tiles.panels(traits, dy.blocks), "items": 0}
-    if traits.gpu and x.block == 16:
-        return [*convolution_local.weight_tiles(traits, window.taps * x.channels, dy.rows, dy.channels), best]
-    depths, panels = tiles.dividing(tiles.DEPTHS, x.block), tiles.dividing(tiles.PANELS, dy.blocks)
-    plain = tiles.worth_trying(best, depth=depths, panels=panels, items=tiles.items(traits))
-    return winograd.with_weight_tiles(traits, window, x, dy, plain) if winograd.applies(e, window, x) else plain
 
 
 def _by_group(x: np.ndarray, groups: int) -> np.ndarray:
@@ -231,6 +116,87 @@ def _by_group(x: np.ndarray, groups: int) -> np.ndarray:
 
 def _kernel_by_group(kernel: np.ndarray, groups: int) -> np.ndarray:
     return kernel.reshape(kernel.shape[0], groups, -1)
+
+
+@dataclass(frozen=True)
+class DepthwiseConv2D(LinearOp):
+    """Depthwise 2-D convolution, as in Keras.
+
+    Arguments:
+    - `kernel_size`: (height, width), or one number for both.
+    - `strides`: (vertical, horizontal), or one number for both (default 1).
+    - `padding`: "valid" (default), "same" as in Keras, or ((top, bottom), (left, right)).
+    - `dilation_rate`: steps between the kernel's pixels (default 1).
+    - `use_bias`: add a bias for each channel (default True).
+    - `kernel_initializer`: one of edgelearn.ops.initializers.INITIALIZERS (default "glorot_uniform").
+    - `depth_multiplier`: outputs of each channel, which follow each other (default 1, by far the fastest).
+
+    Weights: kernel (height, width, channels, depth_multiplier), as in Keras; bias (channels x depth_multiplier).
+    """
+
+    kernel_size: int | Pair
+    strides: int | Pair = 1
+    padding: Padding = "valid"
+    dilation_rate: int | Pair = 1
+    use_bias: bool = True
+    kernel_initializer: str = "glorot_uniform"
+    depth_multiplier: int = 1
+
+    has_values = True
+    masks_sums = True
+
+    def window(self, shape: Shape) -> Window:
+        return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if not is_count(self.depth_multiplier):
+            raise ShapeError(f"depth_multiplier is 1 or more, not {self.depth_multiplier}.")
+        return (*self.window(shape).output, shape[-1] * self.depth_multiplier)
+
+    def weights(self, shape: Shape) -> dict[str, Weight]:
+        (ky, kx), filters = pair(self.kernel_size), shape[-1] * self.depth_multiplier
+        kernel = (ky, kx, shape[-1], self.depth_multiplier)
+        weights = {"kernel": Weight(kernel, self.kernel_initializer, decays=True, matrix=(ky * kx, filters))}
+        if self.use_bias:
+            weights["bias"] = Weight((filters,), "zeros")
+        return weights
+
+    def flops(self, shape: Shape) -> int:
+        height, width, channels = self.output_shape(shape)
+        return 2 * height * width * channels * self.window(shape).taps
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        (x,), kernel = inputs, weights["kernel"]
+        window = self.window(x.shape[1:])
+        padded = window.pad(x)
+        taps = (padded[region][..., None] * kernel[ky, kx] for ky, kx, region in window.slices())
+        y = reduce(np.add, taps).reshape(len(x), *self.output_shape(x.shape[1:]))
+        return y + weights["bias"] if self.use_bias else y
+
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        (x,), kernel = inputs, weights["kernel"]
+        window = self.window(x.shape[1:])
+        padded = window.pad(x)
+        dx, dkernel = np.zeros_like(padded), np.zeros_like(kernel)
+        by_channel = dy.reshape(*dy.shape[:-1], -1, self.depth_multiplier)
+        for ky, kx, region in window.slices():
+            dx[region] += (by_channel * kernel[ky, kx]).sum(-1)
+            dkernel[ky, kx] = (padded[region][..., None] * by_channel).sum((0, 1, 2))
+        gradients = {"kernel": dkernel}
+        if self.use_bias:
+            gradients["bias"] = dy.sum((0, 1, 2))
+        return [window.crop(dx)], gradients
+
+    def geometry(self, x: Tensor) -> Geometry:
+        kind = "grouped" if self.depth_multiplier > 1 else "depthwise"
+        return Geometry(kind, x.images, self.window(x.shape[1:]), x.channels)
+
+    @property
+    def has_integer_kernels(self) -> bool:
+        return self.depth_multiplier == 1
+
+    def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
+        return KernelView(kernel, 0, scale)
 
 
 DEPTH_CPU, DEPTH_GPU = 8, 2  # channels of a tile of the weights' gradient
@@ -356,7 +322,9 @@ class Conv2DTranspose(LinearOp):
         (top, _), (left, _) = window.padding
         return window.taps, window.kernel[1], *window.strides, *window.dilation, top, left
 
-    def emit_linear(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
+    def emit_linear(
+        self, e: Emitter, x: Any, kernel: Any, y: Any, epilogue: Epilogue, residual: Residual | None = None
+    ) -> None:
         if self.groups > 1:
             e.launch(
                 "convolution_transpose.cl", "transposed_groups_forward", (y.rows, y.blocks), x.read, kernel.read,
@@ -376,7 +344,7 @@ class Conv2DTranspose(LinearOp):
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
         return KernelView(kernel, 0 if self.groups > 1 else self.window(x.shape[1:]).taps, scale)
 
-    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
+    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Any, dy: Any, target: Target) -> None:
         if self.groups > 1:
             e.launch(
                 "convolution_transpose.cl", "transposed_groups_backward_data", (x.rows, x.blocks), dy.read,
@@ -391,7 +359,7 @@ class Conv2DTranspose(LinearOp):
             emit_copy(e, dx, target)
 
     def emit_backward_weights(
-        self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
+        self, e: Emitter, x: Any, dy: Any, gradient: Tensor, sums: Tensor | None, add: bool
     ) -> tuple[Sum, Sum | None]:
         if self.groups > 1:
             dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
@@ -405,7 +373,7 @@ class Conv2DTranspose(LinearOp):
         e.launch(
             "convolution_transpose.cl", "transposed_backward_weights",
             (work * members, dy.blocks, kernel_sum.groups), x.read, dy.read,
-            kernel_sum.target.update if add else kernel_sum.target.write,
+            kernel_sum.access(add),
             x.images, x.height, x.width, x.channels, dy.height, dy.width, *taps, rows, dy.blocks, int(add),
             flops=self.flops(x.shape[1:]) * x.images, depth=depth,
         )  # fmt: skip
@@ -417,7 +385,7 @@ class Conv2DTranspose(LinearOp):
         total, rows = start_sum(e, gradient, image_rows, parts)
         e.launch(
             "convolution_transpose.cl", "transposed_groups_backward_weights", (gradient.rows, dy.blocks, total.groups),
-            x.read, dy.read, total.target.update if add else total.target.write, *self._geometry(x, dy), rows, int(add),
+            x.read, dy.read, total.access(add), *self._geometry(x, dy), rows, int(add),
             flops=self.flops(x.shape[1:]) * x.images, depth=1,
         )  # fmt: skip
         return total

@@ -9,13 +9,15 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from . import pointwise
 from .base import Arrays, Gradients, LinearOp, Op, Targets, Weight, is_count
-from .emit import Emitter, Epilogue, Sum
+from .emit import Emitter
+from .families import has_few_rows
 from .formats import KernelView
+from .products import Geometry
 from .shapes import Axis, emit_gather
 from .target import Target
 from .tensor import Shape, Tensor, ceil_div
+from .window import Window
 
 
 @dataclass(frozen=True)
@@ -63,28 +65,21 @@ class Dense(LinearOp):
             gradients["bias"] = dy.sum(0)
         return [dy @ weights["kernel"].T], gradients
 
-    def emit_linear(self, e: Emitter, x: Tensor, kernel: Tensor, y: Tensor, epilogue: Epilogue) -> None:
-        pointwise.emit_forward(e, x, kernel, y, epilogue)
+    def geometry(self, x: Tensor) -> Geometry:
+        return Geometry("dense", 1, Window.pointwise(1, x.rows))
+
+    @property
+    def has_integer_kernels(self) -> bool:
+        return True
 
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
         return KernelView(kernel, 1, scale)
 
     def backward_view(self, e: Emitter, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
         transposes = e.compute.uses_units or e.compute.stores_halves
-        if scale is None and not transposes and pointwise.has_few_rows(e, x):
+        if scale is None and not transposes and has_few_rows(e, x):
             return KernelView(kernel)
         return super().backward_view(e, x, kernel, scale)
-
-    def emit_backward_data(self, e: Emitter, x: Tensor, prepared: Tensor, dy: Tensor, target: Target) -> None:
-        if len(prepared.shape) == 3 or e.compute.uses_units:  # else few rows of floats
-            pointwise.emit_backward_data(e, prepared, dy, target)
-        else:
-            pointwise.emit_few_rows_backward_data(e, prepared, dy, target)
-
-    def emit_backward_weights(
-        self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, sums: Tensor | None, add: bool
-    ) -> tuple[Sum, Sum | None]:
-        return pointwise.emit_backward_weights(e, x, dy, gradient, sums, add)
 
 
 TILE = 4  # as in kernels/matmul.cl

@@ -7,6 +7,7 @@ their input is stored."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from math import inf, pi, sqrt
 from typing import Any, ClassVar
@@ -54,6 +55,9 @@ class Activation(Op):
     def epilogue(self) -> Function:
         fuses = self.keeps_zero and not self.needs_input and self.source == Activation.source
         return self.function if fuses else LINEAR
+
+    def activation_of_integers(self, shapes: Sequence[Shape]) -> Function | None:
+        return self.epilogue if self.epilogue.two_slopes and not self.invertible else None
 
     def output_shape(self, shape: Shape) -> Shape:
         return shape

@@ -402,6 +402,10 @@ class Sum:
     def target(self) -> Tensor:
         return self.partials or self.total
 
+    def access(self, add: bool) -> Access:
+        """The kernel writes its part of the sum, or, with `add`, adds to those of earlier micro-batches."""
+        return self.target.update if add else self.target.write
+
 
 def start_sum(e: Emitter, total: Tensor, rows: int, groups: int, members: int = 1) -> tuple[Sum, int]:
     """(Sum, rows a member) for a kernel that adds up `rows` in `groups` of work-items with `members` each.
@@ -419,10 +423,9 @@ def emit_channel_sums(e: Emitter, x: Tensor, total: Tensor, add: bool) -> Sum:
     members = e.traits.members
     items, _ = e.split_rows(x.rows, x.blocks, least=16 if e.traits.gpu else 64)
     channel_sum, count = start_sum(e, total, x.rows, ceil_div(items, members), members)
-    target = channel_sum.target
     e.launch(
         "reduce.cl", "channel_sums", (channel_sum.groups * members, x.blocks), x.read,
-        target.update if add else target.write, x.rows, x.blocks, count, int(add),
+        channel_sum.access(add), x.rows, x.blocks, count, int(add),
         **x.value_macros,
     )  # fmt: skip
     return channel_sum

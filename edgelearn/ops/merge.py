@@ -6,6 +6,7 @@ discrete flows", arXiv 1905.07376). Gradients ignore the rounding."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
@@ -39,6 +40,9 @@ class Add(Op):
 
     def takes_halves(self, *shapes: Shape) -> bool:
         return len(set(shapes)) == 1
+
+    def activation_of_integers(self, shapes: Sequence[Shape]) -> Function | None:
+        return LINEAR if len(shapes) == 2 and len(set(shapes)) == 1 else None
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         rank = max(x.ndim for x in inputs)

@@ -143,7 +143,7 @@ class ExampleNormalization(Op):
         weight_sum, count = start_sum(e, total, repetitions, parts)
         e.launch(
             "normalization.cl", "weight_gradients", (total.rows, total.blocks, weight_sum.groups), x.read, dy.read,
-            statistics.read, weight_sum.target.update if target.accumulate else weight_sum.target.write,
+            statistics.read, weight_sum.access(target.accumulate),
             *self._arguments(x), count, int(scaled), int(target.accumulate),
         )  # fmt: skip
         return weight_sum

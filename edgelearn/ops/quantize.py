@@ -366,13 +366,13 @@ def emit_transposed_integers(e: Emitter, kernel: QuantizedTensor, taps: int) -> 
 
 
 def emit_integer_channel_sums(e: Emitter, x: QuantizedTensor, total: Tensor, add: bool) -> Sum:
-    """As reduce.emit_channel_sums."""
+    """As emit.emit_channel_sums."""
     rows, blocks = x.tensor.rows, x.tensor.blocks
     groups, _ = e.split_rows(rows, blocks)
     total_sum, count = start_sum(e, total, rows, max(groups, ceil_div(rows, LONGEST_SUM)))
     e.launch(
         "quantized_copy.cl", "integer_channel_sums", (blocks, total_sum.groups), *x.read,
-        total_sum.target.update if add else total_sum.target.write, rows, blocks, count, int(add),
+        total_sum.access(add), rows, blocks, count, int(add),
         whole=True,
     )  # fmt: skip
     return total_sum

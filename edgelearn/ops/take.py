@@ -104,7 +104,7 @@ class Embedding(Op):
             return []
         groups, _ = e.split_rows(dy.rows, self.input_dim * dy.blocks)
         sums, count = start_sum(e, dtable.tensor, dy.rows, groups)
-        share = sums.target.update if dtable.accumulate else sums.target.write
+        share = sums.access(dtable.accumulate)
         e.launch(
             "take.cl", "give_back_shared", (self.input_dim * sums.groups, dy.blocks), numbers.read, dy.read, share,
             self.input_dim, count, numbers.images, numbers.channels, sums.groups, accumulate=dtable.accumulate,

@@ -53,10 +53,10 @@ def test_integer_kernels_move_what_the_formula_says(dynamic):
     op, found = Conv2D(64, 3, padding="same"), RangeStatistics(e.tensor("found", (16, 16)))
     if dynamic:  # the range comes from what is found of the sums, which are then there as floats
         sums = e.tensor("sums", y.tensor.shape)
-        quantized.family(op).emit_forward(e, op, x, kernel, Target(sums, statistics=found), Epilogue())
+        op.emit_linear(e, x, kernel, Target(sums, statistics=found), Epilogue())
         quantized_copy.emit_to_integers(e, sums, y)
     else:
-        quantized.family(op).emit_forward(e, op, x, kernel, Target(y, statistics=found), Epilogue())
+        op.emit_linear(e, x, kernel, Target(y, statistics=found), Epilogue())
     moved = Traffic.of(e.launches).by("tensor")
     share_with = moved.pop("/range") + moved.pop("/found")
     cost = layer_traffic(resnet18(), "conv2_block1_1_conv")

@@ -83,11 +83,10 @@ def transposed(q: np.ndarray) -> np.ndarray:
 
 
 def check_integers(
-    op: LinearOp, family, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16,
+    op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16,
     formats: tuple[Format, Format, Format] = (PLAIN, WEIGHTS, PLAIN),
 ) -> None:  # fmt: skip
-    """Forward, backward to data and to weights by the launches of `family`, a module of edgelearn.ops. `formats` are
-    those of activations, weights and gradients."""
+    """Forward, backward to data and to weights. `formats` are those of activations, weights and gradients."""
     of_activations, of_weights, of_gradients = formats
     op = type(op)(**{**op.__dict__, "use_bias": False})
     weight = op.weights(shape)["kernel"]
@@ -101,11 +100,11 @@ def check_integers(
     ty, y_scale, y_zero = result_of(bench, y.shape, of_activations, y)
     found, found_floats = RangeStatistics(bench.empty((5, 16))), RangeStatistics(bench.empty((3, 16)))
     as_floats = bench.empty(y.shape)
-    family.emit_forward(
-        bench, op, x.ranged, kernel.ranged, Target(ty, statistics=found),
+    op.emit_linear(
+        bench, x.ranged, kernel.ranged, Target(ty, statistics=found),
         Epilogue(bench.put(scale), bench.put(shift), RELU6),
     )  # fmt: skip
-    family.emit_forward(bench, op, x.ranged, kernel.ranged, Target(as_floats, statistics=found_floats), Epilogue())
+    op.emit_linear(bench, x.ranged, kernel.ranged, Target(as_floats, statistics=found_floats), Epilogue())
     bench.run()
     exactly(bench.get(ty.tensor, y_zero), of_activations.encode(y, y_scale, y_zero))
     exactly(bench.get(as_floats), floats)
@@ -114,12 +113,12 @@ def check_integers(
 
     dy = Drawn(bench, rng, sums.shape, of_gradients)
     if block == 16:
-        check_backward_data(op, family, bench, rng, x, dy, weight, formats)
+        check_backward_data(op, bench, rng, x, dy, weight, formats)
     _, gradients = op.reference_backward([x.centred], {"kernel": kernel.q.reshape(weight.shape)}, dy.centred)
-    check_backward_weights(op, family, bench, x, dy, gradients["kernel"].reshape(weight.packed_shape))
+    check_backward_weights(op, bench, x, dy, gradients["kernel"].reshape(weight.packed_shape))
 
 
-def check_backward_data(op, family, bench: Workbench, rng, x: Drawn, dy: Drawn, weight, formats) -> None:
+def check_backward_data(op, bench: Workbench, rng, x: Drawn, dy: Drawn, weight, formats) -> None:
     """With prepared weights of their own: steps a channel are then those of channels of the input."""
     _, of_weights, of_gradients = formats
     if weight.matrix:  # depthwise: nothing is transposed
@@ -135,18 +134,18 @@ def check_backward_data(op, family, bench: Workbench, rng, x: Drawn, dy: Drawn, 
 
     tdx, scale, zero = result_of(bench, x.q.shape, of_gradients, masked)
     as_floats, found = bench.put(share), RangeStatistics(bench.empty((4, 16)))
-    family.emit_backward_data(
-        bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, Target(tdx, x.ranged, RELU6, statistics=found)
+    op.emit_backward_data(
+        bench, x.ranged.tensor, prepared.ranged, dy.ranged, Target(tdx, x.ranged, RELU6, statistics=found)
     )  # fmt: skip
     target = Target(as_floats, bench.put(x.values), RELU, accumulate=True)
-    family.emit_backward_data(bench, op, x.ranged.tensor, prepared.ranged, dy.ranged, target)
+    op.emit_backward_data(bench, x.ranged.tensor, prepared.ranged, dy.ranged, target)
     bench.run()
     exactly(bench.get(tdx.tensor, zero), of_gradients.encode(masked, scale, zero))
     check_found(bench.get(found.parts), masked, of_gradients, scale, zero)
     exactly(bench.get(as_floats), np.where(x.values > 0, values, F(0)) + share)
 
 
-def check_backward_weights(op, family, bench: Workbench, x: Drawn, dy: Drawn, sums: np.ndarray) -> None:
+def check_backward_weights(op, bench: Workbench, x: Drawn, dy: Drawn, sums: np.ndarray) -> None:
     """Steps of 1: then partial sums, and those of micro-batches, are whole numbers that floats hold exactly."""
     one, fields = F(1), np.zeros((1, 16), F)
     fields[0, :3] = one, one, x.zero
@@ -156,25 +155,25 @@ def check_backward_weights(op, family, bench: Workbench, x: Drawn, dy: Drawn, su
     gradient, total = bench.empty(sums.shape), bench.empty(dy.q.shape[-1:])
     assert 2 * np.abs(sums).max() < 1 << 24
     for turn in (1, 2):
-        for found in family.emit_backward_weights(bench, op, rx, rdy, gradient, total, add=turn > 1):
+        for found in op.emit_backward_weights(bench, rx, rdy, gradient, total, add=turn > 1):
             finish.emit_sum(bench, found)
         bench.run()
         exactly(bench.get(gradient), F(sums * turn))
         exactly(bench.get(total), F(dy.centred.sum(tuple(range(dy.q.ndim - 1))) * turn))
 
 
-def check_every_choice(op: LinearOp, family, bench: Workbench, rng: np.random.Generator, shape) -> dict:
+def check_every_choice(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape) -> dict:
     """`check_integers` with each candidate of each decision. Returns what was tried, by kernel."""
-    return every_choice(bench, lambda: check_integers(op, family, bench, rng, shape))
+    return every_choice(bench, lambda: check_integers(op, bench, rng, shape))
 
 
-def check_geometry(make, family, kernels: Kernels, shape, data) -> None:
+def check_geometry(make, kernels: Kernels, shape, data) -> None:
     """An op with a window that `data` draws."""
     op = draw_op(make, shape, data)
-    check_integers(op, family, Workbench(kernels.context, kernels), np.random.default_rng(0), shape)
+    check_integers(op, Workbench(kernels.context, kernels), np.random.default_rng(0), shape)
 
 
-def check_stochastic(op: LinearOp, family, bench: Workbench, rng: np.random.Generator, shape) -> None:
+def check_stochastic(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape) -> None:
     """Numbers are drawn by seed, tensor, step, example and place: the same in micro-batches of any size."""
     fmt, seed, step, n = Format(rounding="stochastic"), (7 << 32) + 5, 3, 3
     words = np.zeros(16, np.uint32)
@@ -190,7 +189,7 @@ def check_stochastic(op: LinearOp, family, bench: Workbench, rng: np.random.Gene
         tx = QuantizedTensor(bench.put(part, 16, "int8", int(x.zero)), x.ranged.record, PLAIN)
         record, scale, zero = record_of(bench, fmt, y.min(), y.max())
         ty = QuantizedTensor(bench.empty((count, *y.shape[1:]), dtype="int8"), record, fmt, "y")
-        family.emit_forward(bench, op, tx, kernel.ranged, Target(ty), Epilogue())
+        op.emit_linear(bench, tx, kernel.ranged, Target(ty), Epilogue())
         bench.run()
         drawn = slice(first, first + count)
         exactly(bench.get(ty.tensor, zero), fmt.encode(y[drawn], scale, zero, uniform[drawn]))

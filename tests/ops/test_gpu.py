@@ -30,8 +30,8 @@ from edgelearn.ops import (
     Traits,
     Transpose,
     ZeroPadding2D,
-    convolution_local,
 )
+from edgelearn.ops.families import LOCAL
 
 from . import (
     test_batchnorm,
@@ -88,7 +88,7 @@ def test_layers_without_weights(gpu, rng, name):
 
 
 def test_tiles_fit_small_gpus():
-    for tile in convolution_local.TILES:
+    for tile in LOCAL.tiles:
         rows, columns, item_rows, item_columns, slices = tile.values()
         team = rows * columns // (item_rows * item_columns)
         assert team * slices <= 256

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from edgelearn.errors import PlanError
 from edgelearn.launch import Role
 from edgelearn.ops import Conv2D, Dense, Epilogue, Target, Traits, finish
-from edgelearn.ops import quantized_convolution as family
 from edgelearn.ops.formats import QuantizedTensor, RangeStatistics
 
 from .integers import (
@@ -30,61 +29,61 @@ FEW = (1, 3, 32, 65)
 
 @pytest.mark.parametrize("channels", FEW)
 def test_channels_in(bench, rng, channels):
-    check_integers(Conv2D(17, 3, padding="same"), family, bench, rng, (5, 7, channels))
+    check_integers(Conv2D(17, 3, padding="same"), bench, rng, (5, 7, channels))
 
 
 @pytest.mark.parametrize("filters", FEW)
 def test_channels_out(bench, rng, filters):
-    check_integers(Conv2D(filters, 3, strides=2, padding="same"), family, bench, rng, (6, 9, 5))
+    check_integers(Conv2D(filters, 3, strides=2, padding="same"), bench, rng, (6, 9, 5))
 
 
 @pytest.mark.parametrize("rows", (1, 2, 33, 64, 1000))
 def test_pointwise_rows(bench, rng, rows):
-    check_integers(Conv2D(33, 1), family, bench, rng, (1, rows, 18), n=1)
+    check_integers(Conv2D(33, 1), bench, rng, (1, rows, 18), n=1)
 
 
 @pytest.mark.parametrize("n", (1, 7, 33))
 def test_dense(bench, rng, n):
-    check_integers(Dense(10), family, bench, rng, (65,), n=n)
+    check_integers(Dense(10), bench, rng, (65,), n=n)
 
 
 @pytest.mark.parametrize("channels", (1, 3))
 @pytest.mark.parametrize("dilation", (1, 2))
 def test_unpadded_input(bench, rng, channels, dilation):
     op = Conv2D(20, (3, 5), strides=3 - dilation, padding=((0, 1), (3, 1)), dilation_rate=dilation)
-    check_integers(op, family, bench, rng, (8, 11, channels), block=channels)
+    check_integers(op, bench, rng, (8, 11, channels), block=channels)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_formats(bench, rng, name):
-    check_integers(Conv2D(18, (1, 3), padding="same"), family, bench, rng, (3, 9, 20), formats=FORMATS[name])
+    check_integers(Conv2D(18, (1, 3), padding="same"), bench, rng, (3, 9, 20), formats=FORMATS[name])
 
 
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_geometry(kernels, data):
     shape = (data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12)), data.draw(st.integers(1, 20)))
-    check_geometry(lambda **window: Conv2D(data.draw(st.integers(1, 40)), **window), family, kernels, shape, data)
+    check_geometry(lambda **window: Conv2D(data.draw(st.integers(1, 40)), **window), kernels, shape, data)
 
 
 def test_stochastic_rounding(bench, rng):
-    check_stochastic(Conv2D(20, 3, strides=2, padding="same", use_bias=False), family, bench, rng, (5, 6, 17))
+    check_stochastic(Conv2D(20, 3, strides=2, padding="same", use_bias=False), bench, rng, (5, 6, 17))
 
 
 def test_stochastic_rounding_of_rows_that_are_no_images(bench, rng):
-    check_stochastic(Conv2D(20, 1, use_bias=False), family, bench, rng, (3, 5, 17))
+    check_stochastic(Conv2D(20, 1, use_bias=False), bench, rng, (3, 5, 17))
 
 
 @pytest.mark.parametrize("size", (1, 3))
 def test_as_gpus_do(bench, rng, size):
     """Members of a work-group put together what they find."""
     bench.traits = Traits(gpu=True, compute_units=1)
-    check_integers(Conv2D(33, size, padding="same"), family, bench, rng, (9, 10, 20))
+    check_integers(Conv2D(33, size, padding="same"), bench, rng, (9, 10, 20))
 
 
 def test_every_choice(bench, rng):
     bench.traits = replace(bench.traits, find_units=lambda: tuple(u for u in bench.context.device.units if u != "MMA"))
-    tried = check_every_choice(Conv2D(32, (1, 3), padding="same"), family, bench, rng, (2, 4, 4))
+    tried = check_every_choice(Conv2D(32, (1, 3), padding="same"), bench, rng, (2, 4, 4))
     assert len(tried["quantized_convolution_forward"]) > 10
 
 
@@ -94,7 +93,7 @@ def test_long_sums_of_the_largest_products(bench):
     fields = np.float32([[1, 1, -128, *[0] * 13]])
     x = QuantizedTensor(bench.put(np.full((3, 128, 128, 1), 127), 16, "int8", -128), bench.put(fields), PLAIN)
     gradient = bench.empty((1, 1, 1, 1))
-    found, _ = family.emit_backward_weights(bench, op, x, x, gradient, None, add=False)
+    found, _ = op.emit_backward_weights(bench, x, x, gradient, None, add=False)
     assert found.groups > 1
     finish.emit_sum(bench, found)
     bench.run()
@@ -105,13 +104,13 @@ def test_sums_too_long_for_an_accumulator(bench):
     x = QuantizedTensor(bench.empty((1, 70_000), dtype="int8"), bench.empty((1, 16)), PLAIN)
     kernel = QuantizedTensor(bench.empty((70_000, 2), dtype="int8"), bench.empty((1, 16)), WEIGHTS)
     with pytest.raises(PlanError, match=r"70,000 .*8 x 8 .*2,266,950,000"):
-        family.emit_forward(bench, Dense(2), x, kernel, Target(bench.empty((1, 2))), Epilogue())
+        Dense(2).emit_linear(bench, x, kernel, Target(bench.empty((1, 2))), Epilogue())
 
 
 def test_shares_of_a_gradient_are_floats(bench):
     x = QuantizedTensor(bench.empty((1, 4, 4, 6), dtype="int8"), bench.empty((1, 16)), PLAIN)
     with pytest.raises(PlanError):
-        family.emit_backward_data(bench, Conv2D(6, 1), x.tensor, x, x, Target(x, accumulate=True))
+        Conv2D(6, 1).emit_backward_data(bench, x.tensor, x, x, Target(x, accumulate=True))
 
 
 @pytest.mark.parametrize("scale", (1.0, np.inf))
@@ -120,7 +119,7 @@ def test_a_gradient_that_is_not_finite_is_flagged(bench, rng, scale):
         pytest.skip("GPUs split even small sums: the launch that adds the parts up checks them")
     fields = np.float32([[scale, 1, 0, *[0] * 13]])
     x = QuantizedTensor(bench.put(rng.integers(1, 9, (1, 4, 5, 6)), dtype="int8"), bench.put(fields), PLAIN)
-    found, _ = family.emit_backward_weights(bench, Conv2D(6, 1), x, x, bench.empty((1, 1, 6, 6)), None, add=False)
+    found, _ = Conv2D(6, 1).emit_backward_weights(bench, x, x, bench.empty((1, 1, 6, 6)), None, add=False)
     (flags,) = (buffer for buffer in bench.launches[-1].writes if buffer.role is Role.CHECK)
     bench.run()
     words = np.empty(flags.nbytes // 4, np.float32)
@@ -133,8 +132,8 @@ def test_a_nan_is_found(bench, rng):
     x, kernel = Drawn(bench, rng, shape, PLAIN), Drawn(bench, rng, (1, 1, 6, 6), WEIGHTS)
     found = RangeStatistics(bench.empty((2, 16)))
     shift = bench.put(np.float32([0, 0, np.nan, 0, 0, 0]))
-    family.emit_forward(
-        bench, Conv2D(6, 1), x.ranged, kernel.ranged, Target(bench.empty(shape), statistics=found),
+    Conv2D(6, 1).emit_linear(
+        bench, x.ranged, kernel.ranged, Target(bench.empty(shape), statistics=found),
         Epilogue(None, shift),
     )  # fmt: skip
     bench.run()
@@ -148,7 +147,7 @@ def test_another_unit_gives_the_same_integers(bench, rng, unit):
         pytest.skip("the device hasn't this unit")
     bench.traits = replace(bench.traits, find_units=lambda: (unit,))
     assert bench.traits.quads == ("" if unit == "none" else unit)
-    check_integers(Conv2D(33, 3, strides=2, padding=((0, 1), (1, 1))), family, bench, rng, (5, 9, 22))
+    check_integers(Conv2D(33, 3, strides=2, padding=((0, 1), (1, 1))), bench, rng, (5, 9, 22))
 
 
 def test_pointwise_gradients_take_rows_of_whole_quads(bench, rng):
@@ -156,7 +155,7 @@ def test_pointwise_gradients_take_rows_of_whole_quads(bench, rng):
     op, launches = Conv2D(16, 1, use_bias=False), bench.launches
     for height, width, row in ((4, 6, 12), (8, 7, 28), (7, 7, 49), (25, 25, 25), (4, 8, 8)):
         x, dy = (Drawn(bench, rng, (1, height, width, 16), PLAIN).ranged for _ in range(2))
-        family.emit_backward_weights(bench, op, x, dy, bench.empty((1, 1, 16, 16)), None, add=False)
+        op.emit_backward_weights(bench, x, dy, bench.empty((1, 1, 16, 16)), None, add=False)
         assert launches.pop().arguments[7] == row
 
 
@@ -182,9 +181,15 @@ def matrix_units(bench) -> bool:
 def test_matrix_units_give_the_same_integers(bench, rng, name):
     op, shape = MATRIX_SHAPES[name]
     if matrix_units(bench):
-        check_every_choice(op, family, bench, rng, shape)
+        check_every_choice(op, bench, rng, shape)
     elif name == "of stride 2":
-        check_integers(op, family, bench, rng, shape)
+        check_integers(op, bench, rng, shape)
     else:
         pytest.skip("no matrix units: emulating them takes long")
     assert not any("quantized_convolution" in kernel for kernel in bench.tried)
+
+
+def test_an_op_without_integer_kernels(bench, rng):
+    x = Drawn(bench, rng, (1, 2, 2, 16), PLAIN).ranged
+    with pytest.raises(PlanError, match="Conv2D has no integer kernels"):
+        Conv2D(16, 1, groups=2).emit_linear(bench, x, x, x.tensor, Epilogue())

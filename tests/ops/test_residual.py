@@ -5,10 +5,10 @@ import pytest
 
 from edgelearn.ops import Conv2D, Epilogue, Target, Traits
 from edgelearn.ops import quantize as copy
-from edgelearn.ops import quantized_convolution as convolution
 from edgelearn.ops.formats import QuantizedTensor
 from edgelearn.ops.observers import CurrentMinMax
 from edgelearn.ops.quantize import Quantizer, Residual
+from edgelearn.ops.quantized import adds_residuals
 from edgelearn.ops.tensor import LINEAR, RELU
 
 from .integers import PLAIN, WEIGHTS, Drawn, F, exactly, record_of
@@ -40,18 +40,18 @@ def test_sums_have_the_bits_of_launches_of_their_own(bench, rng, activated, gpu)
         bench.traits = Traits(gpu=True, compute_units=1)
     weight = OP.weights(SHAPE[1:])["kernel"]
     x, kernel = Drawn(bench, rng, SHAPE, PLAIN), Drawn(bench, rng, weight.packed_shape, WEIGHTS)
-    if not convolution.adds_residuals(bench, x.ranged):
+    if not adds_residuals(bench, x.ranged):
         pytest.skip("the kernels of matrix units add no residuals")
     other, shift = Drawn(bench, rng, SHAPE, PLAIN), F(rng.standard_normal(20))
     epilogue = Epilogue(None, bench.put(shift))
     own, added, end, fused = (Place(bench, limits) for limits in (*RANGES, END))
-    convolution.emit_forward(bench, OP, x.ranged, kernel.ranged, Target(own.ranged), epilogue)
+    OP.emit_linear(bench, x.ranged, kernel.ranged, Target(own.ranged), epilogue)
     operands = [own.ranged, other.ranged]
     copy.emit_integer_sum(bench, operands, Target((added if activated else end).ranged), LINEAR)
     if activated:
         copy.emit_integer_sum(bench, [added.ranged], Target(end.ranged), RELU)
     residual = Residual(own.quantizer, other.ranged, *((added.quantizer, RELU) if activated else ()))
-    convolution.emit_forward(bench, OP, x.ranged, kernel.ranged, Target(fused.ranged), epilogue, residual)
+    OP.emit_linear(bench, x.ranged, kernel.ranged, Target(fused.ranged), epilogue, residual)
     bench.run()
     found = bench.get(fused.ranged.tensor, fused.zero)
     exactly(found, bench.get(end.ranged.tensor, end.zero))

@@ -5,8 +5,7 @@ from math import prod
 import numpy as np
 
 from edgelearn.launch import Buffer, InOut, Role
-from edgelearn.ops import Emitter, Tensor, Traits, pack, unpack
-from edgelearn.ops.pointwise import emit_backward_weights
+from edgelearn.ops import Dense, Emitter, Tensor, Traits, pack, unpack
 
 
 def tensor(*shape: int, nbytes: int = 0) -> Tensor:
@@ -23,7 +22,7 @@ def test_of_a_larger_buffer_only_the_tensor():
 def test_chunks_of_rows_read_everything_once():
     e = Emitter(Traits(compute_units=1))
     x, dy, gradient = tensor(5000, 1024), tensor(5000, 512), tensor(1024, 512)
-    emit_backward_weights(e, x, dy, gradient, None, False)
+    Dense(512).emit_backward_weights(e, x, dy, gradient, None, False)
     assert len(e.launches) > 1
     assert sum(launch.flops for launch in e.launches) == 2 * 5000 * 1024 * 512
     read = [launch.accesses[0].nbytes + launch.accesses[1].nbytes for launch in e.launches]

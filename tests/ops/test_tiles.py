@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, Emitter, Traits, tiles
+from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, Emitter, Traits, products
 
 from .linear import check_every_choice, check_linear
 
@@ -57,11 +57,11 @@ def test_right_with_candidates(bench, rng, request, traits, name):
 @pytest.mark.parametrize("traits", KINDS, ids=("gpu", "many cores", "8 lanes"))
 def test_tiles_keep_the_kernels_conditions(traits):
     for size in range(1, 200):
-        assert 1 <= tiles.product_rows(traits, size) <= size, "a product tile is never taller than the matrix"
-        assert size % tiles.panels(traits, size) == 0, "panels divide the blocks of output channels"
-        assert tiles.row_tile(traits, size) >= 1
-        assert tiles.depthwise_tile(traits, size) >= 1
-    assert 16 % tiles.product_depth(traits) == 0
+        assert 1 <= products.product_rows(traits, size) <= size, "a product tile is never taller than the matrix"
+        assert size % products.panels(traits, size) == 0, "panels divide the blocks of output channels"
+        assert products.row_tile(traits, size) >= 1
+        assert products.depthwise_tile(traits, size) >= 1
+    assert 16 % products.product_depth(traits) == 0
     groups, count = np.array([Emitter(traits).split_rows(rows, 3, least=5) for rows in range(1, 500)]).T
     assert ((groups - 1) * count < np.arange(1, 500)).all(), "no group is empty"
     assert (groups * count >= np.arange(1, 500)).all(), "the groups cover all rows"
