@@ -1,17 +1,9 @@
 """Search the fastest kernel variants and tile sizes on a device.
 
-Work for tuning: whole steps of plans, so that caches and clocks are as in real use.
-
-A workload on a device, timed with any choice of kernels.
-
-A race between the candidates of a decision.
-
-Workloads with common decisions: the fastest for one may not be the fastest for another, so they run in turn.
-
-The search: every decision of a step gets one of its candidates, the step runs whole, and each decision is charged
-with its own launches' time. Then the candidates rotate; the slow ones drop out, as in successive halving (Jamieson and
-Talwalkar 2016, arXiv 1502.07943). Candidates of a decision that several workloads have run in all of them, and their
-times are added.
+Whole steps of plans run, so that caches and clocks are as in real use: every decision of a step gets one of its
+candidates, and each decision is charged with its own launches' time. Then the candidates rotate; the slow ones drop
+out, as in successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943). Candidates of a decision that several
+workloads have run in all of them, and their times are added.
 """
 
 from __future__ import annotations
@@ -33,15 +25,15 @@ import numpy as np
 
 from edgelearn import tuned
 from edgelearn.compile import Kind, Plan, Request, make_plan
-from edgelearn.compile.plan import Program
 from edgelearn.device import Device, DeviceKind
 from edgelearn.errors import EdgelearnError
 from edgelearn.graph import split_frozen
+from edgelearn.lab.runs.tables import render, table
 from edgelearn.launch import Buffer, Decision, Launch, Role
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD, Traits
 from edgelearn.runtime import Context, Kernels, Session, choose_device
-from edgelearn.runtime.session import Examples, Targets, random_batch
+from edgelearn.runtime.session import random_batch
 from edgelearn.statistics import quartiles
 from edgelearn.tuned.store import KernelConfig
 
@@ -53,6 +45,18 @@ CPU = ("train:1", "train:16", "cached:163", "cached:163/15", "flowers-sample", "
 INTEGERS = ("resnet18/train_bn:1", "resnet18/train_bn:8", "train_bn:1", "mobilenet_v2/train_bn:1")
 UNITS_GPU = ("resnet18/train_bn:32", "train_bn:32", "mobilenet_v2/train_bn:32")
 GPU = ("train:1", "train:32", "cached:163", "forward:1", "forward:32")
+GUESSED_CPU, GUESSED_GPU = 1e11, 1e13  # FLOP/s
+LEAST_STEPS, MOST_STEPS, LEAST_SECONDS = 2, 9, 0.1  # of a turn
+WARM_UP = 1  # step: compiles kernels, or loads them again if others have displaced them from the driver's cache
+EQUAL = 0.02  # candidates whose times differ by less are as good
+FEWEST = 3  # samples of a candidate that may win
+COMPARISONS = 5  # turns before and after tuning
+KERNEL_SECONDS, TURN_SECONDS = 0.15, 0.2  # estimates: compiling a kernel, and a turn without its steps
+# Candidates that stay besides the safe one (at first all), turns of each, and the part of a workload's time by which
+# the stage ends: candidates without a turn by then drop out.
+STAGES = ((None, 1, 0.6), (5, 2, 0.8), (2, 4, 1.0))
+
+Progress = Callable[[float, str], None]
 
 
 def defaults(gpu: bool, compute: str) -> tuple[str, ...]:
@@ -92,7 +96,7 @@ class Work:
         workload = Workload.parse(parts["workload"] if parts else text, compute=compute)
         micro = parts["micro"] if parts else ""
         if parts and not (micro.isascii() and micro.isdigit() and 0 < int(micro) <= workload.batch):
-            raise EdgelearnError(f"Workload '{text}': behind the slash comes the micro-batch, 1 to {workload.batch}.")
+            raise EdgelearnError(f"Workload '{text}': after the slash comes the micro-batch, 1 to {workload.batch}.")
         micro_batch = int(micro) if parts else workload.micro_batch
         name = text if compute == "fp32" else f"{text}, {compute}"
         return cls(name, replace(make_request(workload, micro_batch), batch_size=micro_batch))
@@ -107,11 +111,6 @@ def works_of(plans: Iterable[Plan]) -> list[Work]:
         for n in dict.fromkeys(plan.micro_batches(r.batch_size)):
             works.append(Work(f"{verb} {r.network.name}:{n}", replace(r, batch_size=n, micro_batch=n)))
     return works
-
-
-GUESSED_CPU, GUESSED_GPU = 1e11, 1e13  # FLOP/s
-LEAST_STEPS, MOST_STEPS, LEAST_SECONDS = 2, 9, 0.1  # of a turn
-WARM_UP = 1  # step: compiles kernels, or loads them again if others have displaced them from the driver's cache
 
 
 @dataclass(frozen=True)
@@ -134,38 +133,39 @@ class Rig:
         device = self.context.device
         return make_plan(self.work.request, device, traits=replace(Traits.of(device), tuned=choices))
 
-    def program(self, plan: Plan) -> Program:
-        return plan.program(Kind.TRAIN if self.work.trains else Kind.PREDICT)
+    @cached_property
+    def launches(self) -> Sequence[Launch]:
+        """The launches of the step as it is without tuning."""
+        return self.plan({}).program(Kind.TRAIN if self.work.trains else Kind.PREDICT).launches
 
     @cached_property
     def decisions(self) -> dict[str, Decision]:
         """The decisions of the step, by name."""
-        launches = self.program(self.plan({})).launches
-        return {launch.decision.name: launch.decision for launch in launches if launch.decision}
+        return {launch.decision.name: launch.decision for launch in self.launches if launch.decision}
 
     def seconds(self) -> float:
         """A rough estimate of the time of a step."""
-        launches = self.program(self.plan({})).launches
-        return sum(launch.flops / (GUESSED_GPU if self.context.device.is_gpu else GUESSED_CPU) for launch in launches)
+        speed = GUESSED_GPU if self.context.device.is_gpu else GUESSED_CPU
+        return sum(launch.flops for launch in self.launches) / speed
 
     def run(self, choices: Mapping[str, KernelConfig]) -> list[TunedStep]:
         """Time steps computed with `choices`, more of them where they are short."""
-        plan = self.plan(choices)
+        plan, size, steps = self.plan(choices), self.work.request.micro_batch, []
         with closing(Session(plan, self.context, self.kernels)) as session:
             session.load(self.weights)
-            x, targets = random_batch(plan, self.work.request.micro_batch, np.random.default_rng(0))
-            steps = [self._step(session, x, targets) for _ in range(WARM_UP + self.steps)][WARM_UP:]
+            x, targets = random_batch(plan, size, np.random.default_rng(0))
+            for _ in range(WARM_UP + self.steps):
+                self.context.take_times()
+                start = time.perf_counter()
+                if self.work.trains:
+                    session.train([(x, targets)], size, rate=0.0, step=1)
+                else:
+                    session.predict_packed(x, size)
+                seconds = time.perf_counter() - start
+                steps.append(TunedStep(seconds, shares(self.context.take_times())))
+        del steps[:WARM_UP]
         self.steps = int(np.clip(LEAST_SECONDS / median(s.seconds for s in steps), LEAST_STEPS, MOST_STEPS))
         return steps
-
-    def _step(self, session: Session, x: Examples, targets: Targets) -> TunedStep:
-        self.context.take_times()
-        start = time.perf_counter()
-        if self.work.trains:
-            session.train([(x, targets)], self.work.request.micro_batch, rate=0.0, step=1)
-        else:
-            session.predict_packed(x, self.work.request.micro_batch)
-        return TunedStep(time.perf_counter() - start, shares(self.context.take_times()))
 
 
 def shares(times: Iterable[tuple[Launch, int, int]]) -> dict[str, float]:
@@ -182,10 +182,6 @@ def shares(times: Iterable[tuple[Launch, int, int]]) -> dict[str, float]:
             for buffer in left:
                 spent[left_by[buffer]] += (end - start) * buffer.nbytes / whole
     return dict(spent)
-
-
-EQUAL = 0.02  # candidates whose times differ by less are as good
-FEWEST = 3  # samples of a candidate that may win
 
 
 @dataclass
@@ -212,12 +208,7 @@ class Race:
 
     def time(self, number: int) -> float:
         """Median of the samples; infinite where there are none."""
-        return median(self.samples.get(number, [float("inf")]))
-
-    def spread(self, number: int) -> float:
-        """Uncertainty of `time`: half of the distance between the quartiles."""
-        low, _, high = quartiles(self.samples[number])
-        return (high - low) / 2
+        return median(self.samples.get(number, [inf]))
 
     def winners(self) -> list[int]:
         """Candidates as good as the fastest, that one first; the safe one alone if it is among them, if the fastest
@@ -226,9 +217,9 @@ class Race:
         as_good = sorted((n for n in self.running if self.time(n) <= self.time(fastest) * (1 + EQUAL)), key=self.time)
         if 0 in as_good or any(len(self.samples.get(n, [])) < FEWEST for n in (0, fastest)):
             return [0]
-        if self.time(fastest) + self.spread(fastest) >= self.time(0) - self.spread(0):
-            return [0]
-        return as_good
+        quarters = (quartiles(self.samples[n]) for n in (0, fastest))
+        uncertain = sum((high - low) / 2 for low, _, high in quarters)
+        return [0] if self.time(fastest) + uncertain >= self.time(0) else as_good
 
 
 def settle(races: Iterable[Race]) -> dict[str, KernelConfig]:
@@ -244,10 +235,6 @@ def settle(races: Iterable[Race]) -> dict[str, KernelConfig]:
         used[key[best]] += race.time(best)
         settled[name] = candidates[best]
     return settled
-
-
-COMPARISONS = 5  # turns before and after tuning
-KERNEL_SECONDS, TURN_SECONDS = 0.15, 0.2  # estimates: compiling a kernel, and a turn without its steps
 
 
 class Group:
@@ -280,12 +267,17 @@ class Group:
     def compare(self, choices: Mapping[str, KernelConfig]) -> dict[str, tuple[float, float]]:
         """(seconds with the safe choices, seconds with these) of each workload's step, in turn: the median over turns
         of the fastest step."""
-        config, cores = RoundsConfig(COMPARISONS, 0.0, attempts=1), usable_cores()
-        seconds = {}
+
+        def fastest(rig: Rig, choices: Mapping[str, KernelConfig]) -> Sample:
+            cpu = time.process_time()
+            steps = rig.run(choices)
+            return Sample([min(step.seconds for step in steps)], time.process_time() - cpu)
+
+        config, seconds = RoundsConfig(COMPARISONS, 0.0, attempts=1), {}
         for rig in self.rigs:
-            samplers = {"safe": partial(_fastest, rig, self.safe), "tuned": partial(_fastest, rig, choices)}
-            blocks = measure_in_turn(samplers, cores, config)
-            safe, tuned = (quartiles([block.seconds for block in blocks[name]])[1] for name in samplers)
+            samplers = {number: partial(fastest, rig, each) for number, each in enumerate((self.safe, choices))}
+            blocks = measure_in_turn(samplers, usable_cores(), config)
+            safe, tuned = (median(block.seconds for block in blocks[number]) for number in samplers)
             seconds[rig.work.name] = safe, tuned
         return seconds
 
@@ -308,20 +300,6 @@ def groups_of(rigs: Iterable[Rig], settled: Set[str]) -> list[Group]:
     return [Group(members, names) for names, members in found]
 
 
-def _fastest(rig: Rig, choices: Mapping[str, KernelConfig]) -> Sample:
-    """The fastest of some steps."""
-    cpu = time.process_time()
-    steps: Sequence[TunedStep] = rig.run(choices)
-    return Sample([min(step.seconds for step in steps)], time.process_time() - cpu)
-
-
-# Candidates that stay besides the safe one (at first all), turns of each, and the part of a workload's time by which
-# the stage ends: candidates without a turn by then drop out.
-STAGES = ((None, 1, 0.6), (5, 2, 0.8), (2, 4, 1.0))
-
-Progress = Callable[[float, str], None]
-
-
 @dataclass
 class TuningReport:
     """Result of a search.
@@ -337,12 +315,13 @@ class TuningReport:
     names: list[str]
 
     def __str__(self) -> str:
-        lines = [f"{'step of':<24}{'before':>12}{'after':>12}{'decisions':>12}{'changed':>10}"]
-        for name in self.names:
-            w = self.results.workloads[name]
-            before, after = (f"{w[when] * 1e3:.2f} ms" for when in ("before", "after"))
-            lines.append(f"{name:<24}{before:>12}{after:>12}{w['decisions']:>12}{w['changed']:>10}")
-        return "\n".join([*lines, f"Kept in {self.path}"])
+        works = [(name, self.results.workloads[name]) for name in self.names]
+        rows = [
+            (name, *(f"{w[when] * 1e3:.2f} ms" for when in ("before", "after")), w["decisions"], w["changed"])
+            for name, w in works
+        ]
+        found = table(None, ("step of", "before", "after", "decisions", "changed"), rows, right=True)
+        return f"{render([found], 80)}Kept in {self.path}"
 
 
 class Tuner:
