@@ -1,6 +1,7 @@
-"""A network that is compiled fast."""
+"""Networks that are compiled fast."""
 
 from edgelearn.graph import Network
+from edgelearn.models import resnet18_cifar
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
 
 
@@ -12,3 +13,8 @@ def small() -> Network:
     net.add("pool", GlobalAveragePooling2D())
     net.add("dense", Dense(10))
     return net
+
+
+def narrow() -> Network:
+    """With residual blocks."""
+    return resnet18_cifar((16, 16, 3), alpha=0.25)

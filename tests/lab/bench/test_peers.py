@@ -18,12 +18,8 @@ from edgelearn.runtime import choose_device
 
 ONCE = BenchConfig(rounds=1, block_seconds=0.0, attempts=1, patience=120, memory_reserve=0.05)
 PLAIN = {
-    "edgelearn": "edgelearn*",
-    "torch": "torch channels_last",
-    "keras": "keras function",
-    "tinygrad": "tinygrad jit",
-}
-
+    "edgelearn": "edgelearn*", "torch": "torch channels_last", "keras": "keras function", "tinygrad": "tinygrad jit",
+}  # fmt: skip
 # The first three losses, or the first four logits three times over, from PyTorch 2.13 and TensorFlow 2.21.
 EXPECTED = {
     "forward": [-0.044141, 0.251036, -0.209990, 0.412042] * 3,
@@ -34,7 +30,6 @@ EXPECTED = {
 }
 VARIANTS = {"accumulate": 1}  # of edgelearn; else 2
 BATCH = {"forward": 1, "train": 2, "accumulate": 2, "train_bn": 2, "cached": 8}
-
 
 # tinygrad compiles its kernels for minutes when it trains the whole network.
 CASES = [(name, kind) for name in PLAIN for kind in BATCH if name != "tinygrad" or kind in ("forward", "cached")]
@@ -76,7 +71,7 @@ def test_contenders_agree_on_a_network_with_residual_blocks():
     names = [entry.name for entry in CONTENDERS if entry.available() and entry.name != "tinygrad"]
     if len(names) < 2:
         pytest.skip("no other framework is installed")
-    workload = Workload("train_bn", 2, network=f"{Path(__file__).with_name('residual.py')}:narrow")
+    workload = Workload("train_bn", 2, network=f"{Path(__file__).with_name('bench_networks.py')}:narrow")
     report = run([workload], names, ["edgelearn", "torch eager", "keras function"], config=ONCE)
     assert [variant.error for variant in report.variants] == [None] * len(names)
     assert disagreeing(report.variants) == []

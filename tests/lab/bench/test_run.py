@@ -1,5 +1,7 @@
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from edgelearn.device import Device
 from edgelearn.errors import EdgelearnError
 from edgelearn.lab.bench import run as run_module
-from edgelearn.lab.bench.contenders import CONTENDERS, Entry, fitting
+from edgelearn.lab.bench.contenders import CONTENDERS, Entry, choose, fitting
 from edgelearn.lab.bench.report import BenchReport, as_markdown, as_text
 from edgelearn.lab.bench.run import BenchConfig, run
 from edgelearn.lab.bench.workloads import Workload
@@ -66,16 +68,11 @@ def test_failures_are_reported_and_stop_nobody_else(report):
     assert 1 <= len(variant_of(report, "troubled dies later").blocks) < QUICK.rounds
 
 
-def test_what_is_not_installed_is_listed(report):
+def test_what_is_not_installed_or_computes_something_else_is_told(report):
     assert report.not_installed == {"ghost": ["ghost-package"]}
-    assert "ghost: not installed (needs ghost-package)." in as_text(report)
-
-
-def test_a_contender_that_computes_something_else_gets_no_ratio(report):
-    liar = variant_of(report, "liar")
+    liar, text = variant_of(report, "liar"), as_text(report)
     assert not report.agrees(liar) and report.comparison(liar) is None
-    assert report.fastest_peer("forward:2").label == "steady"
-    assert "computes other numbers" in as_text(report)
+    assert "ghost: not installed (needs ghost-package)." in text and "computes other numbers" in text
 
 
 def test_the_ratio_of_a_slow_one(report):
@@ -93,9 +90,6 @@ def test_the_table_shows_every_contender_and_the_json_is_whole(report, tmp_path)
     slow = next(variant for variant in kept["variants"] if variant["label"] == "sleeper slow")
     assert slow["comparison"]["ratio"] == report.comparison(variant_of(report, "sleeper slow")).ratio
     assert len(slow["blocks"]) == QUICK.rounds and kept["config"]["rounds"] == QUICK.rounds
-
-
-def test_a_report_that_cannot_be_written_says_where(report, tmp_path):
     with pytest.raises(EdgelearnError, match=r"bench\.json"):
         report.write(tmp_path / "nowhere" / "bench.json")
 
@@ -112,9 +106,16 @@ def test_environments_are_measured_apart_and_memory_counts_what_the_steps_took()
     assert narrowed.variants[0].probe[0] == 3.001
 
 
-def test_a_pattern_that_fits_no_variant_is_refused():
-    with pytest.raises(EdgelearnError, match="steadfast"):
-        run([Workload("train", 1)], only=["steadfast*"], config=QUICK, registry=[fake("steady")])
+@pytest.mark.parametrize(
+    ("match", "options"),
+    [
+        ("steadfast", {"only": ["steadfast*"]}), ("10000", {"cores": 10_000}), ("0", {"config": BenchConfig(rounds=0)}),
+        ("fp8", {"compute": ["fp8"]}), ("abacus", {"device": "abacus"}),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_measured_is_an_error(match, options):
+    with pytest.raises(EdgelearnError, match=match):
+        run([Workload("train", 1)], **{"config": QUICK, "registry": [fake("steady")], **options})
 
 
 def test_a_contender_that_cannot_be_imported_is_reported():
@@ -128,13 +129,6 @@ def test_no_worker_is_started_without_memory_for_it():
     config = BenchConfig(**(vars(QUICK) | {"memory_reserve": 1.0}))
     found = run([Workload("train", 1)], config=config, registry=[fake("steady")])
     assert "GiB of memory are free" in found.variants[0].error
-
-
-def test_cores_beyond_those_there_are_an_error():
-    with pytest.raises(EdgelearnError, match="10000"):
-        run(cores=10_000, registry=[])
-    with pytest.raises(EdgelearnError, match="0"):
-        run(config=BenchConfig(rounds=0), registry=[])
 
 
 def test_on_a_gpu_those_that_compute_on_processor_cores_stay_out(monkeypatch):
@@ -178,11 +172,22 @@ def test_on_nvidia_pytorch_takes_part_once():
     assert all(list(entry.environments) == [""] for entry in fitting(CONTENDERS, gpu))
 
 
-def test_an_unknown_type_is_an_error():
-    with pytest.raises(EdgelearnError, match="fp8"):
-        run([Workload("train", 1)], compute=["fp8"], registry=[fake("steady")])
+def test_contenders_by_name():
+    assert [entry.name for entry in choose(["tinygrad", "torch"])] == ["torch", "tinygrad"]
+    assert choose(None) == list(CONTENDERS)
+    with pytest.raises(EdgelearnError, match="jax"):
+        choose(["torch", "jax"])
+    entry = Entry("ghost", "nowhere:Ghost", {"numpy": "numpy", "no_such_module": "no-such-package"})
+    assert not entry.available() and entry.missing() == ["no-such-package"]
+    assert Entry("numpy", "numpy:ndarray", {"numpy": "numpy"}).available()
 
 
-def test_an_unknown_device_is_an_error_before_anything_starts():
-    with pytest.raises(EdgelearnError, match="abacus"):
-        run(device="abacus", registry=[fake("steady")])
+def test_asking_for_contenders_imports_none_of_them():
+    code = """
+import sys
+from edgelearn.lab.bench import contenders, run
+[entry.available() for entry in contenders.CONTENDERS]
+print({"torch", "keras", "tensorflow", "tinygrad", "rich", "pyopencl"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
