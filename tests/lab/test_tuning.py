@@ -1,4 +1,4 @@
-"""The search on a small network, on every OpenCL device."""
+"""The search for kernels, on a small network on every OpenCL device, and races with times as given."""
 
 from dataclasses import replace
 
@@ -13,10 +13,71 @@ from edgelearn.device import DeviceKind
 from edgelearn.errors import EdgelearnError, FormatError
 from edgelearn.graph import Network
 from edgelearn.lab import tuning
-from edgelearn.lab.tuning import COMPARISONS, CPU, GPU, Rig, TunedStep, Tuner, Work, groups_of, shares, works_of
+from edgelearn.lab.tuning import CPU, GPU, Race, Rig, TunedStep, Tuner, Work, groups_of, settle, shares, works_of
 from edgelearn.launch import Buffer, Decision, In, Launch, Out, Role
 from edgelearn.ops import SGD, Compute, Traits
 from edgelearn.runtime import Context, Kernels, Session, list_devices
+
+RNG = np.random.default_rng(0)
+
+
+def race(name: str = "pointwise_forward 1x2x3", *times: list[float], rows: tuple[int, ...] = (14, 12, 8, 7)) -> Race:
+    """A race in which candidate i took times[i]."""
+    candidates = tuple({"rows": r} for r in rows)
+    race = Race(Decision(name, candidates, candidates[0]))
+    for number, samples in enumerate(times):
+        for sample in samples:
+            race.add(number, sample)
+    return race
+
+
+def test_every_candidate_comes_up():
+    race_ = race()
+    race_.cut(None, RNG)
+    assert sorted(race_.entrant(turn) for turn in range(4)) == [0, 1, 2, 3]
+    assert [race_.entrant(turn) for turn in range(4)] == [race_.entrant(turn) for turn in range(4, 8)]
+
+
+def test_the_slow_drop_out_and_the_safe_one_stays():
+    race_ = race("a", [9.0], [3.0], [5.0], [4.0])
+    race_.cut(2, RNG)
+    assert sorted(race_.running) == [0, 1, 3]
+    race_.cut(1, RNG)
+    assert sorted(race_.running) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("times", "winners"),
+    [
+        (([100, 100, 100], [80, 80, 80], [81, 81, 81]), [1, 2]),
+        (([100, 100, 100], [81, 81, 81], [80, 80, 80]), [2, 1]),
+        (([100, 100, 100], [98.5, 98.5, 98.5]), [0]),  # not worth another kernel
+        (([80, 100, 120], [70, 90, 110]), [0]),  # within the spread
+        (([100, 100, 100], [80, 80]), [0]), (([100, 100], [80, 80, 80]), [0]),  # measured too seldom
+        (([100, 100, 100],), [0]), (([], [80, 80, 80]), [0]),
+    ],
+)  # fmt: skip
+def test_winners(times, winners):
+    assert race("a", *times).winners() == winners
+
+
+def test_equals_share_a_kernel():
+    """The larger of two decisions takes its fastest candidate, and the other one the same where it is as good."""
+    large = race("pointwise_forward 9x9x9", [100] * 3, [90] * 3, [80] * 3)
+    small = race("pointwise_forward 3x3x3", [10] * 3, [8.0] * 3, [8.1] * 3)
+    other = race("pointwise_backward_data 3x3x3", [10] * 3, [8.0] * 3, [8.1] * 3)
+    far = race("pointwise_forward 2x2x2", [10] * 3, [5.0] * 3, [8.1] * 3)
+    assert settle([small, other, far, large]) == {
+        "pointwise_forward 9x9x9": {"rows": 8},
+        "pointwise_forward 3x3x3": {"rows": 8},
+        "pointwise_backward_data 3x3x3": {"rows": 12},
+        "pointwise_forward 2x2x2": {"rows": 12},
+    }
+
+
+def test_a_race_that_never_ran_settles_nothing():
+    assert settle([race("a")]) == {}
+
 
 DEVICES = list_devices()
 MINUTES = 0.03  # enough for a turn or two of each stage
@@ -66,37 +127,25 @@ def test_finds_what_plans_then_use(device, folder):
         assert decision.chosen == choices[name]
 
 
-def test_the_search_prefers_what_is_faster(device, folder, monkeypatch):
-    """With clocks that say which candidate of each decision is fastest, that one is chosen."""
+@pytest.mark.parametrize("slower", [False, True])
+def test_the_search_prefers_what_is_faster(device, folder, monkeypatch, slower):
+    """With clocks that say which candidate of each decision is fastest, that one is chosen; unless the whole is
+    `slower` with it."""
     tuner = Tuner(device, folder)
     decisions = Rig(work(), tuner.context, tuner.kernels).decisions
-    fastest = {name: decision.candidates[-1] for name, decision in decisions.items()}
+    safe, fastest = ({name: d.candidates[place] for name, d in decisions.items()} for place in (0, -1))
 
     def run(rig, choices):
         times = {name: 1.0 if choices[name] == fastest[name] else 2.0 for name in decisions}
-        return [TunedStep(sum(times.values()), times)] * 3
+        return [TunedStep(1.0 + (choices != safe) if slower else sum(times.values()), times)] * 3
 
     monkeypatch.setattr(Rig, "run", run)
     results = tuner.tune([work()]).results
-    assert results.choices == fastest
-    measured = results.workloads["small:2"]
-    assert measured["after"] * 2 == measured["before"] == 2 * len(decisions)
-    assert measured["changed"] == measured["decisions"] == len(decisions)
-
-
-def test_no_change_where_the_whole_is_slower(device, folder, monkeypatch):
-    tuner = Tuner(device, folder)
-    decisions = Rig(work(), tuner.context, tuner.kernels).decisions
-    safe = {name: decision.candidates[0] for name, decision in decisions.items()}
-
-    def run(rig, choices):
-        times = {name: 2.0 if choices[name] == safe[name] else 1.0 for name in decisions}
-        return [TunedStep(1.0 if choices == safe else 1.1, times)] * 3
-
-    monkeypatch.setattr(Rig, "run", run)
-    results = tuner.tune([work()]).results
-    assert results.choices == safe
-    assert results.workloads["small:2"] == {"before": 1.0, "after": 1.0, "decisions": len(safe), "changed": 0}
+    assert results.choices == (safe if slower else fastest)
+    count = len(decisions)
+    before, after, changed = (1.0, 1.0, 0) if slower else (2.0 * count, 1.0 * count, count)
+    expected = {"before": before, "after": after, "decisions": count, "changed": changed}
+    assert results.workloads["small:2"] == expected
 
 
 def test_an_interrupt_keeps_what_was_found_and_the_next_run_goes_on(device, folder, monkeypatch):
@@ -163,7 +212,7 @@ def test_little_time_is_shared_out(device, folder, monkeypatch):
     monkeypatch.setattr(Rig, "run", run)
     monkeypatch.setattr(tuning.time, "monotonic", lambda: clock[0])
     results = Tuner(device, folder).tune([work(2), work(3)], minutes=2).results
-    compared = 2 * COMPARISONS
+    compared = 2 * tuning.COMPARISONS
     assert 6 <= ran.count("small:2") - compared <= 9 and 6 <= ran.count("small:3") - compared <= 9
     assert len(results.choices) == sum(w["decisions"] for w in results.workloads.values())
 
@@ -282,15 +331,12 @@ def test_works_by_name():
     assert Work.parse("flowers-sample").request.network.output.shape == (5,)
 
 
-@pytest.mark.parametrize("text", ["backward:1", "train:0", "train:2/3", "train:2/0", "train:2/", "train:2/x"])
+BAD = ("backward:1", "train:0", "train:2/3", "train:2/0", "train:2/", "train:2/x", "train/conv1", "forward/dense:8/2")
+
+
+@pytest.mark.parametrize("text", BAD)  # the last are ops by themselves
 def test_works_that_are_none(text):
-    with pytest.raises(EdgelearnError, match=r"Workload|workload"):
-        Work.parse(text)
-
-
-@pytest.mark.parametrize("text", ["train/conv1", "train/conv1:2", "forward/dense:8/2"])
-def test_ops_by_themselves_are_not_tuned(text):
-    with pytest.raises(EdgelearnError, match=text.split("/")[1].split(":")[0]):
+    with pytest.raises(EdgelearnError, match=r"[Ww]orkload"):
         Work.parse(text)
 
 
