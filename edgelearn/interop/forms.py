@@ -127,9 +127,9 @@ class Form:
     - `meaning`: a function of a builder and the arguments, or the class of an op that computes each value by itself.
     - `inputs`: the argument that each input is, in the file's order; "kernel:OHWI" is a kernel with its axes in this
       order, "*values" all inputs that are left; "*" alone are any number of inputs, which are joined two by two.
-    - `names`: for other arguments, the attribute's name ("alpha"; "alpha=0.01" with what stands for one that is left
-      out; "stride_h stride_w" for a pair), a function of the operator and of the operand x, or a value. An attribute
-      itself may be restricted by an `Only`.
+    - `names`: for other arguments, the attribute's name (default: the argument's), such as "alpha", "alpha=0.01" with
+      what stands for one that is left out, or "stride_h stride_w" for a pair; a function of the operator and of the
+      operand x; or a value. An attribute itself may be restricted by an `Only`.
     - `after`: a function of the builder, the operator and its result, such as for the activation in which it ends.
     """
 
@@ -175,11 +175,10 @@ class Form:
     def apply(self, b: Builder, op: Operator, given: dict[str, Any]) -> Any:
         """What the operator computes. `given`: inputs by argument; the other arguments are attributes."""
         image = given.get("x")
-        for name in self.parameters:
-            if name not in given and name in self.names and not isinstance(self.names[name], Only):
-                value = attribute(op, self.names[name], image)
-                if value is not None:
-                    given[name] = value
+        for name in self.parameters.keys() - given.keys():
+            spec = self.names.get(name, name)
+            if not isinstance(spec, Only) and (value := attribute(op, spec, image)) is not None:
+                given[name] = value
         for name, value in given.items():
             if value is not None and (read := READ.get(self.parameters.get(name, ""))):
                 given[name] = read(value, name, op, image)
@@ -198,8 +197,8 @@ class Form:
 
 
 def forms(
-    table: Mapping[str, Any], *, after: Callable[[Builder, Operator, Any], Any] | None = None, form: type[Form] = Form,
-    **names: Any,
+    table: Mapping[str, Any], *, same: str = "", after: Callable[[Builder, Operator, Any], Any] | None = None,
+    form: type[Form] = Form, **names: Any,
 ) -> dict[str, Form]:  # fmt: skip
     """Make a format's handlers, by its names of operators.
 
@@ -207,19 +206,25 @@ def forms(
     - `table`: by name, what the operator means: the name of a function of `operators` or `shapes`, or of an op's class,
       with the operands in the file's order if that is another ("split axis x"). A tuple of that and a dictionary has
       other names of settings; a function, a text of operands and a dictionary are an operator of the format alone.
+    - `same`: operators that the format calls as they are called here, but for capitals and underscores (default none).
     - `after`: as of Form, for all operators (default none).
     - `form`: class of the handlers (default Form).
     - `names`: as of Form, for all operators that have such an argument.
     """
+    meanings: dict[str, Any] = {**Op.registry, **vars(shapes), **vars(operators)}
+    known = {_plain(name): name for name in meanings}
     made = {}
-    for kind, entry in table.items():
+    for kind, entry in {**{kind: known[_plain(kind)] for kind in same.split()}, **table}.items():
         meaning, *rest = entry if isinstance(entry, tuple) else (entry,)
         own = rest.pop() if rest and isinstance(rest[-1], dict) else {}
         name, *inputs = meaning.split() if isinstance(meaning, str) else [meaning.__name__, *"".join(rest).split()]
-        if isinstance(meaning, str):
-            meaning = vars(operators).get(name) or vars(shapes).get(name) or Op.registry[name]
+        meaning = meanings[name] if isinstance(meaning, str) else meaning
         made[kind] = form(name, meaning, tuple(inputs or _operands(meaning)), {**names, **own}, after)
     return made
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def _operands(meaning: Callable[..., Any]) -> list[str]:

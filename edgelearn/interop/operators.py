@@ -139,7 +139,7 @@ def scale(b: Builder, x: Operand, factor: float, shift: float = 0.0) -> Any:
     return b.apply(Rescaling(factor, shift), x)
 
 
-def negative(b: Builder, x: Operand) -> Operand:
+def neg(b: Builder, x: Operand) -> Operand:
     """-x"""
     return scale(b, x, -1.0)
 
@@ -150,15 +150,15 @@ def add(b: Builder, x: Operand, y: Operand) -> Operand:
     return _with_constant(b, x, y, is_shift=True) if found is None else found
 
 
-def subtract(b: Builder, x: Operand, y: Operand) -> Operand:
+def sub(b: Builder, x: Operand, y: Operand) -> Operand:
     """x - y"""
     found = _both(b, Subtract(), np.subtract, x, y)
     if found is None:
-        return add(b, x, -y) if isinstance(y, np.ndarray) else add(b, negative(b, y), x)
+        return add(b, x, -y) if isinstance(y, np.ndarray) else add(b, neg(b, y), x)
     return found
 
 
-def multiply(b: Builder, x: Operand, y: Operand) -> Operand:
+def mul(b: Builder, x: Operand, y: Operand) -> Operand:
     """x * y; a gate that is a function of the other factor makes one layer of both: SiLU, hard-swish."""
     if isinstance(x, Value) and isinstance(y, Value) and (gated := _gated(b, x, y) or _gated(b, y, x)):
         return gated
@@ -166,7 +166,7 @@ def multiply(b: Builder, x: Operand, y: Operand) -> Operand:
     return _with_constant(b, x, y, is_shift=False) if found is None else found
 
 
-def divide(b: Builder, x: Operand, y: Operand) -> Operand:
+def div(b: Builder, x: Operand, y: Operand) -> Operand:
     """x / y; of whole numbers the largest whole number below."""
     whole = all(isinstance(n, np.ndarray) and np.issubdtype(n.dtype, np.integer) for n in (x, y))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -174,10 +174,10 @@ def divide(b: Builder, x: Operand, y: Operand) -> Operand:
     if found is not None:
         return found
     if isinstance(y, Value):
-        return multiply(b, activation(b, y, Reciprocal()), x)
+        return mul(b, activation(b, y, Reciprocal()), x)
     if not np.all(y):
         raise FormatError(f"{b.operator.kind} '{b.operator.name}' divides by 0: the file is damaged.")
-    return multiply(b, x, np.asarray(1 / y.astype(np.float64)))
+    return mul(b, x, np.asarray(1 / y.astype(np.float64)))
 
 
 def maximum(b: Builder, x: Operand, y: Operand) -> Operand:
@@ -197,7 +197,7 @@ def average(b: Builder, values: Sequence[Operand]) -> Operand:
 
 def squared_difference(b: Builder, x: Operand, y: Operand) -> Operand:
     """(x - y) squared."""
-    return power(b, subtract(b, x, y), 2.0)
+    return power(b, sub(b, x, y), 2.0)
 
 
 def compare(b: Builder, x: Operand, y: Operand, *, kind: str) -> Operand:

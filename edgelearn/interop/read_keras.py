@@ -39,10 +39,12 @@ ACTIVATIONS = {
 
 def _activated(b: Builder, op: Operator, x: Operand) -> Operand:
     """The activation in which a layer ends: a name, or the record of a function or a layer."""
-    setting, config = op.attributes.get("activation"), {}
-    if isinstance(setting, dict) and isinstance(setting.get("config"), str | dict):
-        record = setting["config"]
-        setting, config = (record, {}) if isinstance(record, str) else (str(setting["class_name"]), record)
+    setting: Any = op.attributes.get("activation")
+    config: Any = setting.get("config") if isinstance(setting, dict) else {}
+    if isinstance(config, str):
+        setting, config = config, {}
+    elif isinstance(setting, dict) and isinstance(config, dict):
+        setting = str(setting["class_name"])
     if setting in (None, "linear"):
         return x
     if op.kind == "Activation":
@@ -147,15 +149,15 @@ def normalization(
     scale = np.maximum(np.sqrt(np.asarray(variance, np.float64)), 1e-7).reshape(-1)
     shift = np.asarray(mean, np.float64).reshape(-1)
     if inverted:
-        return operators.add(b, operators.multiply(b, x, scale), shift)
-    return operators.multiply(b, operators.subtract(b, x, shift), 1 / scale)
+        return operators.add(b, operators.mul(b, x, scale), shift)
+    return operators.mul(b, operators.sub(b, x, shift), 1 / scale)
 
 
 def rescaling(b: Builder, x: Operand, *, scale: Any = 1.0, offset: Any = 0.0) -> Operand:
     factor, shift = np.asarray(scale, np.float64), np.asarray(offset, np.float64)
     if factor.size == shift.size == 1:
         return operators.scale(b, x, float(factor.reshape(())), float(shift.reshape(())))
-    return operators.add(b, operators.multiply(b, x, factor), shift)
+    return operators.add(b, operators.mul(b, x, factor), shift)
 
 
 def relu(
@@ -211,48 +213,44 @@ _LAYERS = forms(
         **{f"{kind}{axes}D": entry for kind, entry in _POOLS.items() for axes in (1, 2)},
         "Activation": "identity",
         "Add": "add *",
-        "Average": "average",
         "BatchNormalization": _BATCHNORM,
         "BatchNormalizationV1": _BATCHNORM,
-        "Concatenate": "concatenate",
         "Conv2DTranspose": "transposed_conv x kernel:HWOI bias",
         "Dense": "dense x kernel:IO bias",
         "Dropout": ("dropout", {"channels": None}),
         "ELU": ("ELU", {"alpha": "alpha=1.0"}),
         "Embedding": ("gather indices x", {"axis": 0, "mask_zero": Only(False, "mask_zero=False.")}),
         "Flatten": flatten,
-        "Identity": "identity",
         "GroupNormalization": (
             f"group_normalization {_NORM}", {"groups": "groups=32", "channels": "axis"}
         ),
         "LayerNormalization": (f"layer_normalization {_NORM}", {"axes": "axis=-1"}),
-        "LayerScale": "multiply",
-        "LeakyReLU": ("LeakyReLU",
+        "LayerScale": "mul",
+        "LeakyReLU": (
+            "LeakyReLU",
             {"negative_slope": lambda op, x: op.attributes.get("negative_slope", op.attributes.get("alpha", 0.3))},
         ),
         "Maximum": "maximum *",
         "Minimum": "minimum *",
-        "Multiply": "multiply *",
-        "Normalization": (normalization, "x *arrays", {"mean": "mean", "variance": "variance", "axis": "axis"}),
-        "PReLU": "prelu",
+        "Multiply": "mul *",
+        "Normalization": (normalization, "x *arrays"),
         "Permute": ("transpose x", {"order": lambda op, x: (0, *op.attributes["dims"])}),
-        "ReLU": (relu, {"highest": "max_value", "slope": "negative_slope", "threshold": "threshold"}),
-        "Rescaling": (rescaling, {"scale": "scale", "offset": "offset"}),
+        "ReLU": (relu, {"highest": "max_value", "slope": "negative_slope"}),
+        "Rescaling": rescaling,
         "Reshape": ("reshape x", {"shape": lambda op, x: (x.shape[0], *op.attributes["target_shape"])}),
-        "Resizing": ("resize x",
-            {"size": "height width", "mode": lambda op, x: op.attributes.get("interpolation", "bilinear"),
+        "Resizing": (
+            "resize x",
+            {"size": "height width", "mode": "interpolation='bilinear'",
              "crop_to_aspect_ratio": Only(False, _WHOLE), "pad_to_aspect_ratio": Only(False, _WHOLE)},
         ),
         "Softmax": ("softmax", {"axis": _axis}),
-        "Subtract": "subtract *",
+        "Subtract": "sub *",
         "UnitNormalization": ("unit_length", {"axis": _axis}),
-        "UpSampling2D": ("resize x",
-            {"size": _upsampled, "mode": lambda op, x: op.attributes.get("interpolation", "nearest")},
-        ),
+        "UpSampling2D": ("resize x", {"size": _upsampled, "mode": "interpolation='nearest'"}),
         "training only": "identity",
     },
-    form=_Layer, after=_activated, channels=_channels, strides="strides", dilation="dilation_rate", padding="padding",
-    size="pool_size=2", output_padding="output_padding", axis="axis", keepdims="keepdims", rate="rate",
+    same="Average Concatenate Identity PReLU",
+    form=_Layer, after=_activated, channels=_channels, dilation="dilation_rate", size="pool_size=2",
     epsilon="epsilon=1e-3", momentum="momentum=0.99", inverted="invert",
 )  # fmt: skip
 
@@ -288,37 +286,35 @@ def split(b: Builder, x: Operand, parts: Any, axis: int = 0) -> tuple[Operand, .
     return shapes.split(b, x, sizes, axis=axis)
 
 
-_SOFTMAX, _LOG_SOFTMAX = "softmax x axis", "log_softmax x axis"
-_FUNCTIONS = {
-    "Absolute": "Abs", "Add": "add", "BroadcastTo": broadcast_to, "Clip": "clip",
-    "Concatenate": concatenate, "Divide": "divide", "Elu": "ELU", "Exp": "Exp", "ExpandDims": "unsqueeze",
-    "Gelu": ("GELU x approximate", {"approximate": "approximate=True"}), "HardSigmoid": "hard_sigmoid",
-    "HardSilu": "HardSwish", "LeakyRelu": ("LeakyReLU x negative_slope", {"negative_slope": "negative_slope=0.2"}),
-    "Log": "Log", "LogSoftmax": _LOG_SOFTMAX, "Matmul": "matmul", "Max": (reduction, {"kind": Max}),
-    "Maximum": "maximum", "Mean": (reduction, {"kind": Mean}), "Minimum": "minimum",
-    "Multiply": "multiply", "Negative": "negative", "Pad": "pad x sides mode value",
-    "Power": "power", "Relu": "ReLU", "Relu6": "relu6", "Reshape": reshape,
-    "Rsqrt": "Rsqrt", "Selu": "SELU", "Sigmoid": "Sigmoid", "Silu": "SiLU", "Softmax": _SOFTMAX, "Softplus": "Softplus",
-    "Split": split, "Sqrt": "Sqrt", "Square": "Square", "Squeeze": "squeeze", "Subtract": "subtract",
-    "Sum": (reduction, {"kind": Sum}), "Tanh": "Tanh", "Transpose": "transpose", "TrueDivide": "divide",
-    "Where": "where",
-    "Equal": "equal", "Greater": "greater", "GreaterEqual": "greater_equal", "Less": "less", "LessEqual": "less_equal",
-}  # fmt: skip
-_TENSORFLOW = {
-    "__operators__.add": "add", "math.add": "add", "math.multiply": "multiply",
-    "math.subtract": "subtract", "math.truediv": "divide", "math.divide": "divide",
-    "nn.relu": "ReLU", "nn.relu6": "relu6", "nn.silu": "SiLU", "nn.softmax": _SOFTMAX,
-    "math.sigmoid": "Sigmoid", "math.tanh": "Tanh", "concat": concatenate,
-}  # fmt: skip
-HANDLERS: dict[str, Form] = {
+_FUNCTIONS = forms(
+    {
+        "Absolute": "Abs", "BroadcastTo": broadcast_to, "Concatenate": concatenate, "Divide": "div",
+        "ExpandDims": "unsqueeze", "Gelu": ("GELU x approximate", {"approximate": "approximate=True"}),
+        "HardSilu": "HardSwish", "LeakyRelu": ("LeakyReLU x negative_slope", {"negative_slope": "negative_slope=0.2"}),
+        "LogSoftmax": "log_softmax x axis", "Max": (reduction, {"kind": Max}), "Mean": (reduction, {"kind": Mean}),
+        "Multiply": "mul", "Negative": "neg", "Pad": "pad x sides mode value", "Reshape": reshape,
+        "Softmax": "softmax x axis", "Split": split, "Subtract": "sub", "Sum": (reduction, {"kind": Sum}),
+        "TrueDivide": "div",
+    },
+    same="Add Clip Elu Equal Exp Greater GreaterEqual HardSigmoid Less LessEqual Log Matmul Maximum Minimum Power Relu "
+         "Relu6 Rsqrt Selu Sigmoid Silu Softplus Sqrt Square Squeeze Tanh Transpose Where",
+    form=_Function, x="x1", y="x2", exponent="x2", axes="axis", order="axes", shape="newshape", low="x_min",
+    high="x_max", parts="indices_or_sections", values="xs", sides="pad_width", value="constant_values",
+)  # fmt: skip
+_TENSORFLOW = forms(
+    {
+        "__operators__.add": "add", "concat": concatenate, "math.add": "add", "math.divide": "div",
+        "math.multiply": "mul", "math.sigmoid": "Sigmoid", "math.subtract": "sub", "math.tanh": "Tanh",
+        "math.truediv": "div", "nn.relu": "ReLU", "nn.relu6": "relu6", "nn.silu": "SiLU",
+        "nn.softmax": "softmax x axis",
+    },
+    form=_Function,
+)  # fmt: skip
+HANDLERS = {
     **_LAYERS,
-    **forms(
-        {f"ops.{name}": entry for name, entry in _FUNCTIONS.items()}, form=_Function, x="x1", y="x2", exponent="x2",
-        axes="axis", order="axes", shape="newshape", low="x_min", high="x_max", parts="indices_or_sections",
-        values="xs", sides="pad_width", value="constant_values",
-    ),
-    **forms({f"tf.{name}": entry for name, entry in _TENSORFLOW.items()}, form=_Function),
-}  # fmt: skip
+    **{f"ops.{name}": form for name, form in _FUNCTIONS.items()},
+    **{f"tf.{name}": form for name, form in _TENSORFLOW.items()},
+}
 
 _CODE = "layers of Keras, or an export to TFLite or ONNX: Python code is not in the file, or not run"
 NEAREST = {

@@ -101,8 +101,8 @@ def reduced(
 def smallest(
     b: Builder, x: Operand, axes: Sequence[int] | None = None, *, keepdims: bool, kept: bool = False
 ) -> Operand:
-    x = reduced(b, operators.negative(b, x), axes, kind=Max, keepdims=keepdims, kept=kept)
-    return operators.negative(b, x)
+    x = reduced(b, operators.neg(b, x), axes, kind=Max, keepdims=keepdims, kept=kept)
+    return operators.neg(b, x)
 
 
 def resize(
@@ -230,16 +230,12 @@ class _Form(Form):
 
 HANDLERS = forms(
     {
-        "Abs": "Abs",
-        "Add": "add",
-        "And": "multiply",
-        "AveragePool": "average_pool",
+        "And": "mul",
         "BatchNormalization": ("batchnorm",
             {"training_mode": Only(0, "An export for inference; edgelearn trains it all the same."),
              "spatial": Only(1, "Statistics of channels.", "Statistics of each pixel (spatial=0).")},
         ),
         "Cast": "as_type",
-        "Ceil": "ceil",
         "Clip": ("clip", {"low": "min", "high": "max"}),
         "Concat": ("concatenate", {"axis": "axis=1"}),
         "Constant": constant,
@@ -254,54 +250,35 @@ HANDLERS = forms(
         "DepthToSpace": ("depth_to_space", {"pixels_first": lambda op, x: op.attributes.get("mode", "DCR") == "DCR"}
         ),
         "DequantizeLinear": dequantize,
-        "Div": "divide",
         "Dropout": "identity",
         "Elu": ("ELU", {"alpha": "alpha=1.0"}),
-        "Equal": "equal",
-        "Exp": "Exp",
-        "Expand": "expand",
         "Flatten": ("reshape x", {"shape": _flattened}),
-        "Floor": "floor",
-        "Gather": "gather",
         "Gelu": ("GELU", {"approximate": lambda op, x: op.attributes.get("approximate") == "tanh"}),
-        "Gemm": (gemm, {"alpha": "alpha", "beta": "beta"}),
-        "GlobalAveragePool": "global_average_pool",
-        "GlobalMaxPool": "global_max_pool",
+        "Gemm": gemm,
         "GroupNormalization": (group_normalization, {"groups": "num_groups"}),
-        "Greater": "greater",
         "GreaterOrEqual": "greater_equal",
         "HardSigmoid": ("hard_sigmoid", {"slope": "alpha=0.2", "shift": "beta=0.5"}),
-        "HardSwish": "HardSwish",
-        "Identity": "identity",
-        "ImageScaler": (image_scaler, {"scale": "scale", "bias": "bias"}),
+        "ImageScaler": image_scaler,
         "InstanceNormalization": "group_normalization",
         "LayerNormalization": ("layer_normalization",
             {"axes": lambda op, x: range(x.axis(op.attributes.get("axis", -1)), x.rank)},
         ),
-        "LRN": ("local_response",
+        "LRN": (
+            "local_response",
             {"size": "size", "alpha": "alpha=1e-4", "beta": "beta=0.75", "bias": "bias=1.0", "average": True},
         ),
-        "Less": "less",
         "LessOrEqual": "less_equal",
         "LeakyRelu": ("LeakyReLU", {"negative_slope": "alpha=0.01"}),
-        "Log": "Log",
         "LogSoftmax": (softmax, {"op": LogSoftmax()}),
         "LpNormalization": ("unit_length", {"p": Only(2, "p=2.")}),
-        "MatMul": "matmul",
         "Max": "maximum *",
-        "MaxPool": "max_pool",
         "Min": "minimum *",
-        "Mish": "Mish",
-        "Mul": "multiply",
         "Not": logical_not,
-        "Neg": "negative",
         "Or": "maximum",
-        "PRelu": "prelu",
-        "Pad": (pad, {"mode": "mode"}),
+        "Pad": pad,
         "Pow": "power",
         "QuantizeLinear": quantize,
         "Range": "arange",
-        "Reciprocal": "Reciprocal",
         "ReduceL1": (reduced, {"kind": Sum, "before": Abs()}),
         "ReduceL2": (reduced, {"kind": Sum, "before": Square(), "after": Sqrt()}),
         "ReduceMax": (reduced, {"kind": Max}),
@@ -309,35 +286,27 @@ HANDLERS = forms(
         "ReduceMin": smallest,
         "ReduceSum": (reduced, {"kind": Sum}),
         "ReduceSumSquare": (reduced, {"kind": Sum, "before": Square()}),
-        "Relu": "ReLU",
-        "Reshape": (reshape, {"shape": "shape"}),
+        "Reshape": reshape,
         "Resize": resize,
         "Selu": (
             "SELU", {"alpha": Only(1.6732632, "The default numbers."), "gamma": Only(1.0507010, "The default numbers.")}
         ),
         "Shape": shape_of,
-        "Sigmoid": "Sigmoid",
         "Slice": slices,
         "Softmax": (softmax, {"op": Softmax()}),
-        "Softplus": "Softplus",
-        "Softsign": "Softsign",
-        "SpaceToDepth": "space_to_depth",
         "Split": ("split x sizes", {"sizes": _parts}),
-        "Sqrt": "Sqrt",
-        "Squeeze": "squeeze",
-        "Sub": "subtract",
         "Sum": "add *",
         "Swish": ("SiLU", {"alpha": Only(1, "x * sigmoid(x).")}),
-        "Tanh": "Tanh",
         "Transpose": ("transpose", {"order": "perm"}),
-        "Unsqueeze": "unsqueeze",
         "Upsample": resize,
-        "Where": "where",
     },
-    form=_Form, channels=1, strides="strides=1", dilation="dilations", padding=_padding, size=_window, axis="axis",
-    axes="axes", keepdims="keepdims=1", kept="noop_with_empty_axes", epsilon="epsilon=1e-5", momentum="momentum=0.9",
-    ceil="ceil_mode", counts_padding="count_include_pad", block="blocksize", dtype=_dtype, starts="starts", ends="ends",
-    start="start", end="end", with_zeros="allowzero", turn_x="transA", turn_y="transB", value="value", mode="mode",
+    same="Abs Add AveragePool Ceil Div Equal Exp Expand Floor Gather GlobalAveragePool GlobalMaxPool Greater "
+         "HardSwish Identity Less Log MatMul MaxPool Mish Mul Neg PRelu Reciprocal Relu Sigmoid Softplus Softsign "
+         "SpaceToDepth Sqrt Squeeze Sub Tanh Unsqueeze Where",
+    form=_Form, channels=1, strides="strides=1", dilation="dilations", padding=_padding, size=_window,
+    keepdims="keepdims=1", kept="noop_with_empty_axes", epsilon="epsilon=1e-5", momentum="momentum=0.9",
+    ceil="ceil_mode", counts_padding="count_include_pad", block="blocksize", dtype=_dtype,
+    with_zeros="allowzero", turn_x="transA", turn_y="transB",
     coordinates="coordinate_transformation_mode", rounding="nearest_mode",
     pads=lambda op, x: op.attributes.get("pads", op.attributes.get("paddings")),
 )  # fmt: skip
@@ -372,8 +341,10 @@ def fuse_gelu(graph: ForeignGraph) -> ForeignGraph:
         found: Any = graph.constants.get(name)
         if found is None and maker is not None and maker.kind == "Constant":
             found = maker.attributes.get("value", maker.attributes.get("value_float"))
-        if name == x or found is not None:
-            return _SAMPLES if name == x else np.ravel(found)[0] if np.size(found) == 1 else None
+        if name == x:
+            return _SAMPLES
+        if found is not None:
+            return np.ravel(found)[0] if np.size(found) == 1 else None
         if maker is None or maker.kind not in _FUNCTIONS or not depth:
             return None
         operands = [values(read, x, depth - 1) for read in maker.inputs]

@@ -66,7 +66,7 @@ def normalization(
 
 def scaled(b: Builder, x: Operand, y: Operand, *, alpha: Any = 1) -> Operand:
     """x plus or minus alpha * y"""
-    function = operators.add if b.operator.kind == "add" else operators.subtract
+    function = operators.add if b.operator.kind == "add" else operators.sub
     return function(b, x, y if alpha == 1 else operators.scale(b, y, alpha))
 
 
@@ -135,12 +135,9 @@ def _factors(op: Operator, x: Any) -> tuple[float, ...]:
 
 
 _CLIP = ("clip", {"low": "min", "high": "max"})
-_CONV = ("conv x kernel:OIHW bias", {"groups": "groups"})
+_CONV = "conv x kernel:OIHW bias"
 HANDLERS = forms(
     {
-        "_log_softmax": "log_softmax",
-        "_softmax": "softmax",
-        "abs": "Abs",
         "adaptive_avg_pool1d": "adaptive_average_pool",
         "adaptive_avg_pool2d": "adaptive_average_pool",
         "add": scaled,
@@ -161,14 +158,13 @@ HANDLERS = forms(
         "contiguous": "identity",
         "conv1d": _CONV,
         "conv2d": _CONV,
-        "conv_transpose2d": ("transposed_conv x kernel:IOHW bias", {"groups": "groups"}),
+        "conv_transpose2d": "transposed_conv x kernel:IOHW bias",
         "detach": "identity",
-        "div": ("divide", {"rounding_mode": Only(None, "", "Division that rounds.")}),
+        "div": ("div", {"rounding_mode": Only(None, "", "Division that rounds.")}),
         "dropout": ("dropout", {"channels": None}),
         "elu": elu,
         "embedding": ("gather", {"axis": 0}),
         "eq": "equal",
-        "exp": "Exp",
         "expand": ("expand x", {"shape": _expanded}),
         "expand_as": expand_as,
         "feature_dropout": ("dropout", {"channels": 1}),
@@ -177,40 +173,25 @@ HANDLERS = forms(
         "gelu": ("GELU", {"approximate": lambda op, x: op.attributes["approximate"] == "tanh"}),
         "group_norm": ("group_normalization", {"groups": "num_groups"}),
         "gt": "greater",
-        "hardsigmoid": "hard_sigmoid",
-        "hardswish": "HardSwish",
         "hardtanh": ("clip", {"low": "min_val", "high": "max_val"}),
-        "instance_norm": (normalization, {"own": "use_input_stats"}),
+        "instance_norm": (normalization, {"own": "use_input_stats", "momentum": None}),
         "layer_norm": ("layer_normalization", {"axes": lambda op, x: range(-len(op.attributes["normalized_shape"]), 0)}
         ),
         "le": "less_equal",
-        "leaky_relu": "LeakyReLU",
         "index_select": "gather",
         "linalg_vector_norm": (vector_norm, {"ord": Only(2, "The root of the sum of squares.")}),
         "linear": "dense x kernel:OI bias",
-        "log": "Log",
-        "log_softmax": "log_softmax",
         "lt": "less",
-        "matmul": "matmul",
         "max_pool1d": "max_pool",
         "max_pool2d": "max_pool",
-        "mean": "mean",
-        "mish": "Mish",
         "mm": "matmul",
-        "mul": "multiply",
         "narrow": ("slice_axis x", {"end": lambda op, x: op.attributes["start"] + op.attributes["length"]}),
         "ne": "not_equal",
-        "neg": "negative",
         "pad": pad,
         "permute": ("transpose", {"order": "dims"}),
         "pixel_shuffle": ("depth_to_space", {"pixels_first": False}),
         "pow": "power",
         "prelu": prelu,
-        "reciprocal": "Reciprocal",
-        "relu": "ReLU",
-        "relu6": "relu6",
-        "reshape": "reshape",
-        "rsqrt": "Rsqrt",
         "reflection_pad1d": pad,
         "reflection_pad2d": pad,
         "replication_pad1d": pad,
@@ -222,34 +203,27 @@ HANDLERS = forms(
              "enable_gqa": Only(False, "Attention of all to all.", "Attention of groups.")},
         ),
         "select": ("gather x", {"indices": lambda op, x: np.asarray(op.attributes["index"])}),
-        "sigmoid": "Sigmoid",
-        "silu": "SiLU",
         "slice": "slice_axis x",
-        "softmax": "softmax",
-        "softplus": "Softplus",
         "split": (split, {"sizes": "split_size"}),
         "split_with_sizes": ("split x", {"sizes": "split_sizes"}),
-        "sqrt": "Sqrt",
-        "square": "Square",
         "squeeze": ("squeeze x", {"axes": _squeezed}),
         "sub": scaled,
         "sum": "total",
         "t": "transpose x",
-        "tanh": "Tanh",
         "transpose": ("transpose x", {"order": _swapped}),
         "unflatten": ("reshape x", {"shape": _unflattened}),
-        "unsqueeze": "unsqueeze",
         "upsample_bilinear2d": (upsample, {"size": "output_size"}),
         "upsample_nearest2d": (upsample, {"size": "output_size"}),
         "view": "reshape",
-        "where": "where",
     },
-    channels=1, strides=lambda op, x: op.attributes["stride"] or None, dilation="dilation", padding=_padding,
-    size=_window, output_padding="output_padding", ceil="ceil_mode", counts_padding="count_include_pad", axis="dim",
+    same="_log_softmax _softmax abs exp hardsigmoid hardswish leaky_relu log log_softmax matmul mean mish mul neg "
+         "reciprocal relu relu6 reshape rsqrt sigmoid silu softmax softplus sqrt square tanh unsqueeze where",
+    channels=1, strides=lambda op, x: op.attributes["stride"] or None, padding=_padding,
+    size=_window, ceil="ceil_mode", counts_padding="count_include_pad", axis="dim",
     axes=lambda op, x: None if op.attributes.get("dim") == () else op.attributes.get("dim"), keepdims="keepdim",
-    epsilon="eps", rate="p", y="other", alpha="alpha", scale="scale", input_scale="input_scale", exponent="exponent",
-    negative_slope="negative_slope", start="start", end="end", step="step",
-    align_corners="align_corners", factors=_factors, block="upscale_factor", value="value", mode="mode",
+    epsilon="eps", rate="p", y="other",
+
+    factors=_factors, block="upscale_factor",
     pads=lambda op, x: op.attributes.get("pad", op.attributes.get("padding")),
     shape=lambda op, x: op.attributes.get("size") or op.attributes.get("shape"),
 )  # fmt: skip

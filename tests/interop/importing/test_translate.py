@@ -15,7 +15,7 @@ HANDLERS = forms(
         "relu": "ReLU",
         "relu6": "relu6",
         "add": "add",
-        "multiply": "multiply *",
+        "multiply": "mul *",
         "sigmoid": "Sigmoid",
         "leaky": ("LeakyReLU", {"negative_slope": "alpha=0.3"}),
         "pad": ("pad x", {"sides": "sides"}),
