@@ -9,7 +9,7 @@ and its inputs, and returns the layer's output. Writers of formats translate a g
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from math import inf, prod
 from typing import Any
@@ -255,7 +255,16 @@ class Layer:
     op: Any
     shape: Shape
     shapes: list[Shape]
-    weights: dict[str, np.ndarray]
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @staticmethod
+    def of(network: Network, node: Node) -> Layer:
+        """The layer without its weights."""
+        return Layer(node.name, node.op, node.shape, network.input_shapes(node.inputs))
+
+    @property
+    def window(self) -> Window:
+        return self.op.window(*self.shapes)
 
 
 def _operator(kind: str, swapped: bool = False) -> Callable[[Expression, Any], Expression]:
@@ -370,8 +379,7 @@ def _reduced(kind: str) -> Callable[..., Value]:
 
 def _pooled(kind: str) -> Callable[..., Value]:
     def handle(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-        window = layer.op.window(layer.shapes[0])
-        return graph.add(kind, [x], (1, *window.output, x.shape[-1]), window=window)
+        return graph.add(kind, [x], (1, *layer.window.output, x.shape[-1]), window=layer.window)
 
     return handle
 
@@ -388,8 +396,7 @@ def _slice(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
 
 def _transposed_conv(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     """One group without dilation, which all formats have: kernels get the zeros that stand for them."""
-    op, kernel, channels = layer.op, layer.weights["kernel"], x.shape[-1]
-    window = op.window(layer.shapes[0])
+    op, window, kernel, channels = layer.op, layer.window, layer.weights["kernel"], x.shape[-1]
     reach = [(n - 1) * dilation + 1 for n, dilation in zip(window.kernel, window.dilation, strict=True)]
     whole = np.zeros((*reach, channels, op.filters), np.float32)
     inputs, filters = channels // op.groups, op.filters // op.groups
@@ -641,6 +648,21 @@ def _levels(record: np.ndarray | None) -> int | None:
     return min(round(float(max(-record[_LOW], record[_HIGH])) / float(record[_SCALE])), 127) or None
 
 
+# Ops that move or reduce values: their handlers call methods of the graph that other libraries' tensors have, too.
+MOVING = {op: HANDLERS[op] for op in (Flatten, GlobalMaxPooling2D, Max, Mean, Pad, Reshape, Slice, SpaceToDepth, Sum,
+                                      Transpose)}  # fmt: skip
+
+
+def handler(
+    op: Op, handlers: Mapping[type[Op], Callable[..., Any]], formula: Callable[..., Any], library: str
+) -> Callable[..., Any]:
+    """What computes an op in another library: its entry of `handlers`, or `formula` if it has one. Raises FormatError
+    for any other."""
+    if type(op) not in handlers and formula_of(op) is None:
+        raise FormatError(f"{library}'s version of a network has no {type(op).__name__}: leave {library} out for it.")
+    return handlers.get(type(op), formula)
+
+
 LINEAR = (Conv2D, DepthwiseConv2D, Dense)
 
 
@@ -724,7 +746,7 @@ class _Writer:
         prefix = f"{node.name}/"
         names = [name for name in self.network.parameters if name.startswith(prefix)]
         own = {name.removeprefix(prefix): self.weights[name].astype(np.float64) for name in names}
-        return Layer(node.name, node.op, node.shape, self.network.input_shapes(node.inputs), own)
+        return replace(Layer.of(self.network, node), weights=own)
 
     def _linear(self, layer: Layer, others: Sequence[Node], x: Value) -> Value:
         """A linear op with the BatchNormalization and the rectifier after it."""
@@ -740,10 +762,10 @@ class _Writer:
             kernel = kernel.reshape(*kernel.shape[:2], 1, -1)
         w = self.kernel(layer.name, kernel, scale, bias, x)
         b = None if bias is None else self.graph.constant(np.float32(bias), "bias")
-        kind, shape, more = "dense", (*x.shape[:-1], kernel.shape[-1]), {}
+        kind, shape, more = "dense", (*x.shape[:-1], kernel.shape[-1]), dict[str, Any]()
         if not isinstance(op, Dense):
-            window = op.window(layer.shapes[0])
-            kind, shape, more = "depthwise", (1, *window.output, kernel.shape[-1]), {"window": window}
+            kind, shape = "depthwise", (1, *layer.window.output, kernel.shape[-1])
+            more["window"] = layer.window
         if isinstance(op, Conv2D):
             kind, more["groups"] = "conv", op.groups
         return self.graph.add(kind, [x, w, b], shape, **more, activation=activation)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import add
 from typing import Any, Literal
 
 import numpy as np
 from tinygrad import Tensor
 
 from edgelearn.errors import FormatError
-from edgelearn.graph import Network, Node
+from edgelearn.graph import Network
 from edgelearn.ops import (
     Add,
     AveragePooling2D,
@@ -28,7 +30,9 @@ from edgelearn.ops import (
     Softmax,
     ZeroPadding2D,
 )
+from edgelearn.ops.elementwise import Activation
 
+from .exporting import Layer
 from .weights import without_softmax
 
 
@@ -56,8 +60,10 @@ class TinygradNetwork:
         self.nodes, ends = without_softmax(network) if logits else (list(network.nodes.values()), network.outputs)
         self._end = next(iter(ends))
         (self._input,) = network.inputs
-        if missing := [type(node.op).__name__ for node in self.nodes if type(node.op) not in HANDLERS]:
-            raise FormatError(f"tinygrad's version of a network has no {missing[0]}.")
+        self._layers = {node.name: Layer.of(network, node) for node in self.nodes}
+        for node in self.nodes:  # others than activations have weights, or operands of several shapes
+            if type(node.op) not in HANDLERS and not isinstance(node.op, Activation):
+                raise FormatError(f"tinygrad's version of a network has no {type(node.op).__name__}.")
         weights = network.initialize(0) if weights is None else weights
         arrays = {name: array.transpose(_order(network, name)) for name, array in weights.items()}
         self.tensors = {name: Tensor(np.ascontiguousarray(array)).realize() for name, array in arrays.items()}
@@ -79,12 +85,13 @@ class TinygradNetwork:
     def __call__(self, x: Tensor) -> Tensor:
         values = {self._input: x}
         for node in self.nodes:
-            values[node.name] = HANDLERS[type(node.op)](self, node, *(values[name] for name in node.inputs))
+            inputs = (values[name] for name in node.inputs)
+            values[node.name] = HANDLERS.get(type(node.op), _formula)(self, self._layers[node.name], *inputs)
         return values[self._end]
 
-    def role(self, node: Node, role: str) -> Tensor | None:
+    def role(self, layer: Layer, role: str) -> Any:
         """A weight of a layer, None where the layer has none of this role."""
-        return self.tensors.get(f"{node.name}/{role}")
+        return self.tensors.get(f"{layer.name}/{role}")
 
 
 def encode(x: np.ndarray) -> Tensor:
@@ -106,79 +113,79 @@ def _order(network: Network, name: str) -> tuple[int, ...]:
     return (2, 3, 0, 1) if isinstance(network.nodes[parameter.layer].op, DepthwiseConv2D) else (3, 2, 0, 1)
 
 
-def _convolution(net: TinygradNetwork, node: Node, x: Tensor) -> Tensor:
-    op = node.op
-    assert isinstance(op, Conv2D | DepthwiseConv2D)
-    window = op.window(*net.network.input_shapes(node.inputs))
+def _convolution(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
+    op, window = layer.op, layer.window
     groups = x.shape[1] if isinstance(op, DepthwiseConv2D) else op.groups
-    kernel, bias = net.role(node, "kernel"), net.role(node, "bias")
-    assert kernel is not None
+    kernel, bias = net.role(layer, "kernel"), net.role(layer, "bias")
     if isinstance(op, DepthwiseConv2D):
         kernel = kernel.reshape(-1, 1, *window.kernel)
     vertical, horizontal = window.padding
     return x.conv2d(kernel, bias, groups, window.strides, window.dilation, (*horizontal, *vertical))
 
 
-def _batchnorm(net: TinygradNetwork, node: Node, x: Tensor) -> Tensor:
-    assert isinstance(node.op, BatchNormalization)
+def _batchnorm(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
     gamma, beta, mean, variance = (
-        net.tensors[f"{node.name}/{role}"] for role in ("gamma", "beta", "moving_mean", "moving_variance")
+        net.tensors[f"{layer.name}/{role}"] for role in ("gamma", "beta", "moving_mean", "moving_variance")
     )
-    if net.batchnorm == "batch" and f"{node.name}/gamma" in net.network.trainable:
+    if net.batchnorm == "batch" and f"{layer.name}/gamma" in net.network.trainable:
         axes, shape = tuple(a for a in range(x.ndim) if a != 1), (1, -1, *(1,) * (x.ndim - 2))
-        moving, momentum = (mean, variance), node.op.momentum
+        moving, momentum = (mean, variance), layer.op.momentum
         mean = x.mean(axes)
         variance = (x - mean.reshape(*shape)).square().mean(axes)
         for old, new in zip(moving, (mean, variance), strict=True):
             old.assign(momentum * old + (1 - momentum) * new.detach())
-    return x.batchnorm(gamma, beta, mean, (variance + node.op.epsilon).rsqrt())
+    return x.batchnorm(gamma, beta, mean, (variance + layer.op.epsilon).rsqrt())
 
 
-def _dense(net: TinygradNetwork, node: Node, x: Tensor) -> Tensor:
-    kernel, bias = net.role(node, "kernel"), net.role(node, "bias")
-    assert kernel is not None
+def _dense(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
+    kernel, bias = net.role(layer, "kernel"), net.role(layer, "bias")
     return x @ kernel if bias is None else x @ kernel + bias
 
 
-def _pooling(net: TinygradNetwork, node: Node, x: Tensor) -> Tensor:
+def _pooling(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
     """Padding never counts."""
-    assert isinstance(node.op, MaxPooling2D | AveragePooling2D)
-    window = node.op.window(*net.network.input_shapes(node.inputs))
+    window = layer.window
     (top, bottom), (left, right) = window.padding
     settings: dict[str, Any] = {"stride": window.strides, "padding": (left, right, top, bottom)}
-    if isinstance(node.op, MaxPooling2D):
-        pooled = x.max_pool2d(window.kernel, **settings)
-        assert isinstance(pooled, Tensor)
-        return pooled
+    if isinstance(layer.op, MaxPooling2D):
+        return x.max_pool2d(window.kernel, **settings)  # type: ignore[return-value]  without indices
     return x.avg_pool2d(window.kernel, **settings, count_include_pad=False)
 
 
-def _add(net: TinygradNetwork, node: Node, x: Tensor, *others: Tensor) -> Tensor:
-    for other in others:
-        x = x + other
-    return x
+class _Functions:
+    """The functions of formulas (see edgelearn.ops.formula)."""
+
+    where = staticmethod(lambda condition, a, b: condition.where(a, b))
+    expm1 = staticmethod(lambda x: x.exp() - 1)
+    log1p = staticmethod(lambda x: (x + 1).log())
+
+    def __getattr__(self, name: str) -> Callable[..., Tensor]:
+        return getattr(Tensor, name)
 
 
-def _zero_padding(net: TinygradNetwork, node: Node, x: Tensor) -> Tensor:
-    assert isinstance(node.op, ZeroPadding2D)
-    vertical, horizontal = node.op.sides
+def _formula(net: TinygradNetwork, layer: Layer, *x: Tensor) -> Tensor:
+    return layer.op.formula(_Functions(), *x)
+
+
+def _zero_padding(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
+    vertical, horizontal = layer.op.sides
     return x.pad((*horizontal, *vertical))
 
 
 HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
-    Add: _add,
+    Add: lambda net, layer, *x: reduce(add, x),
     AveragePooling2D: _pooling,
     BatchNormalization: _batchnorm,
-    Concatenate: lambda net, node, x, *others: x.cat(*others, dim=1),
+    Concatenate: lambda net, layer, x, *others: x.cat(*others, dim=1),
     Conv2D: _convolution,
     Dense: _dense,
     DepthwiseConv2D: _convolution,
-    Flatten: lambda net, node, x: (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).flatten(1),
-    GlobalAveragePooling2D: lambda net, node, x: x.mean((2, 3)),
+    Flatten: lambda net, layer, x: (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).flatten(1),
+    GlobalAveragePooling2D: lambda net, layer, x: x.mean((2, 3)),
     MaxPooling2D: _pooling,
-    ReLU: lambda net, node, x: x.relu() if node.op.max_value is None else x.relu().minimum(node.op.max_value),
-    SiLU: lambda net, node, x: x.silu(),
-    LogSoftmax: lambda net, node, x: x.log_softmax(),
-    Softmax: lambda net, node, x: x.softmax(),
+    ReLU: lambda net, layer, x: x.relu() if layer.op.max_value is None else x.relu().minimum(layer.op.max_value),
+    SiLU: lambda net, layer, x: x.silu(),
+    LogSoftmax: lambda net, layer, x: x.log_softmax(),
+    Softmax: lambda net, layer, x: x.softmax(),
     ZeroPadding2D: _zero_padding,
 }

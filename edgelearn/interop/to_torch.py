@@ -20,7 +20,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from edgelearn import atomic
-from edgelearn.errors import FormatError
 from edgelearn.graph import Network, Node
 from edgelearn.ops import (
     AdaptiveAveragePooling2D,
@@ -36,237 +35,41 @@ from edgelearn.ops import (
     DepthwiseConv2D,
     Dropout,
     Embedding,
-    Flatten,
     GlobalAveragePooling2D,
-    GlobalMaxPooling2D,
     GroupNormalization,
     LayerNormalization,
     LocalResponseNormalization,
     LogSoftmax,
     MatMul,
-    Max,
     MaxPooling2D,
-    Mean,
     Multiply,
     Op,
-    Pad,
     PadChannels,
     ReLU,
-    Reshape,
     Resize,
     SiLU,
-    Slice,
     SliceChannels,
     Softmax,
-    SpaceToDepth,
     SpatialDropout2D,
     Stream,
     SubSpectralNormalization,
-    Sum,
     Take,
-    Transpose,
     UpSampling2D,
     ZeroPadding2D,
 )
 from edgelearn.ops.arithmetic import WithWeight
-from edgelearn.ops.pooling import Reduction
-from edgelearn.ops.resize import LinearMap
-from edgelearn.ops.shapes import positions
+from edgelearn.ops.elementwise import Activation
 from edgelearn.ops.window import Pair, Window
 
-from .pointwise import ACTIVATIONS, ARITHMETIC
+from .exporting import MOVING, Layer, handler
 from .safetensors import ModelFile
 from .state_dict import to_torch_layout, torch_name
 from .weights import only_or_all, without_softmax
 
-
-def _activation(function: Callable[..., torch.Tensor], net: Any, node: Node, x: torch.Tensor) -> torch.Tensor:
-    return function(torch, node.op, x)
-
-
-def _arithmetic(function: Callable[..., torch.Tensor], net: Any, node: Node, *x: torch.Tensor) -> torch.Tensor:
-    """Computed with the network's order of axes, where operands have different ones."""
-    operands = list(x)
-    if isinstance(node.op, WithWeight):
-        operands.append(_weight_in_order(net.role(node, node.op.role)))
-    elif all(a.shape == x[0].shape for a in x):
-        return function(torch, node.op, *x)
-    rank = len(node.shape) + 1
-    y = function(
-        torch, node.op, *(_with_rank(_channels_last(a), rank) for a in operands[: len(x)]), *operands[len(x) :]
-    )
-    return y.permute(0, 3, 1, 2) if y.ndim == 4 else y
-
-
-def _weight_in_order(weight: torch.Tensor) -> torch.Tensor:
-    """A weight with the network's order of axes."""
-    return weight.permute(2, 3, 1, 0) if weight.ndim == 4 else weight.permute(*reversed(range(weight.ndim)))
-
-
-def _channels_last(x: torch.Tensor) -> torch.Tensor:
-    return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
-
-
-def _with_rank(x: torch.Tensor, rank: int) -> torch.Tensor:
-    """With sizes of 1 between the batch and an example's axes."""
-    return x.reshape(len(x), *(1,) * (rank - x.ndim), *x.shape[1:])
-
-
-def _relu(net: Any, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, ReLU)
-    if node.op.max_value not in (None, 6):
-        return F.hardtanh(x, 0.0, node.op.max_value)
-    return (F.relu if node.op.max_value is None else F.relu6)(x, inplace=net.overwrites(node))
-
-
-POINTWISE: dict[type[Op], Callable[..., torch.Tensor]] = {
-    **{op: partial(_activation, function) for op, function in ACTIVATIONS.items()},
-    **{op: partial(_arithmetic, function) for op, function in ARITHMETIC.items()},
-    Add: partial(_arithmetic, lambda m, op, *x: reduce(add, x)),
-    ReLU: _relu,
-    SiLU: lambda net, node, x: F.silu(x),
-}
-
-
-def _flat(x: torch.Tensor) -> torch.Tensor:
-    """Values of an example in the network's order, channels last."""
-    return channels_last(x).flatten(1)
-
-
-def channels_last(x: torch.Tensor) -> torch.Tensor:
-    """The network's order of axes."""
-    return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
-
-
-def channels_first(x: torch.Tensor) -> torch.Tensor:
-    """The opposite of `channels_last`."""
-    return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
-
-
-def _reshape(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
-    return channels_first(_flat(x).reshape(len(x), *node.shape))
-
-
-def _transpose(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, Transpose)
-    x = channels_last(x)
-    order = positions(node.op.axes, tuple(x.shape[1:]))
-    return channels_first(x.permute(0, *(axis + 1 for axis in order)))
-
-
-def _slice(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, Slice)
-    x = channels_last(x)
-    for axis, r in enumerate(node.op.ranges(tuple(x.shape[1:])), start=1):
-        x = x.index_select(axis, r.begin + r.stride * torch.arange(r.size, device=x.device))
-    return channels_first(x)
-
-
-def _pad(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, Pad)
-    x = channels_last(x)
-    if node.op.mode == "constant":
-        sides = [side for sides in reversed(node.op.padding) for side in sides]
-        return channels_first(F.pad(x, sides, value=node.op.value))
-    for axis, sides in enumerate(node.op.padding, start=1):
-        places = np.pad(np.arange(x.shape[axis]), sides, node.op.mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
-        x = x.index_select(axis, torch.from_numpy(places).to(x.device))
-    return channels_first(x)
-
-
-def _reduction(function: Callable[..., torch.Tensor]) -> Callable[[nn.Module, Node, torch.Tensor], torch.Tensor]:
-    def build(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
-        assert isinstance(node.op, Reduction)
-        x = channels_last(x)
-        axes = [axis + 1 for axis in node.op.reduced(tuple(x.shape[1:]))]
-        return channels_first(function(x, axes, keepdim=node.op.keepdims))
-
-    return build
-
-
-def _slice_channels(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, SliceChannels)
-    return x[:, node.op.start : node.op.start + node.op.size]
-
-
-def _pad_channels(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, PadChannels)
-    return F.pad(x, (0, 0) * (x.ndim - 2) + (node.op.before, node.op.after))
-
-
-def _space_to_depth(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, SpaceToDepth)
-    n, channels, height, width = x.shape
-    size = node.op.size
-    squares = x.reshape(n, channels, height // size, size, width // size, size).permute(0, 3, 5, 1, 2, 4)
-    return squares.reshape(n, -1, height // size, width // size)
-
-
-def _zero_padding(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, ZeroPadding2D)
-    vertical, horizontal = node.op.sides
-    return F.pad(x, (*horizontal, *vertical))
-
-
-def _resize(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
-    """PyTorch's own function where it has the same convention, else products with matrices."""
-    op = node.op._resize((*x.shape[2:], x.shape[1])) if isinstance(node.op, UpSampling2D) else node.op
-    assert isinstance(op, Resize)
-    mode = TORCH_MODES.get((op.interpolation, op.coordinates, op.rounding if op.selects else ""))
-    if mode is None or op.scale is not None:
-        return _linear_map(net, node, x)
-    return F.interpolate(x, node.shape[:2], **mode)  # type: ignore[arg-type]
-
-
-def _linear_map(net: nn.Module, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, LinearMap)
-    rows, columns = (torch.from_numpy(m).to(x) for m in node.op.matrices((*x.shape[2:], x.shape[1])))
-    return torch.einsum("yh,nchw,xw->ncyx", rows, x, columns)
-
-
-def _matmul(net: nn.Module, node: Node, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return channels_first(channels_last(a) @ channels_last(b))
-
-
-def _take(net: nn.Module, node: Node, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    x = channels_last(x)
-    examples = torch.arange(len(x), device=x.device)[:, None]
-    return channels_first(x[examples, numbers.round().long()])
-
-
-TORCH_MODES = {
-    ("bilinear", "half_pixel", ""): {"mode": "bilinear", "align_corners": False},
-    ("bilinear", "align_corners", ""): {"mode": "bilinear", "align_corners": True},
-    ("nearest", "asymmetric", "floor"): {"mode": "nearest"},
-    ("nearest", "half_pixel", "round_prefer_ceil"): {"mode": "nearest-exact"},
-}
-
-SHAPES: dict[type[Op], Callable[..., torch.Tensor]] = {
-    AdaptiveAveragePooling2D: lambda net, node, x: F.adaptive_avg_pool2d(x, node.shape[:2]),
-    Flatten: lambda net, node, x: _flat(x),
-    GlobalMaxPooling2D: _reduction(torch.amax),
-    MatMul: _matmul,
-    Max: _reduction(torch.amax),
-    Mean: _reduction(torch.mean),
-    Pad: _pad,
-    PadChannels: _pad_channels,
-    Reshape: _reshape,
-    Resize: _resize,
-    Slice: _slice,
-    SliceChannels: _slice_channels,
-    SpaceToDepth: _space_to_depth,
-    Sum: _reduction(torch.sum),
-    Take: _take,
-    Transpose: _transpose,
-    UpSampling2D: _resize,
-    ZeroPadding2D: _zero_padding,
-}
-
-
-# Ops that compute mirrored images if their input is mirrored.
+# Ops that compute mirrored images if their input is mirrored, besides activations.
 MIRRORABLE = (
     Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D, Dropout, GlobalAveragePooling2D, LogSoftmax, Multiply,
-    ReLU, Softmax, *ACTIVATIONS,
+    Softmax,
 )  # fmt: skip
 # Ops whose backward pass doesn't read their output: the activation behind them may overwrite it.
 OVERWRITABLE = (Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D)
@@ -300,11 +103,9 @@ class TorchNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.network, self.batchnorm, self.matrix_products = network, batchnorm, matrix_products
-        self.nodes, self._ends = (
-            without_softmax(network) if logits else (list(network.nodes.values()), network.outputs)
-        )  # fmt: skip
-        for node in self.nodes:
-            _handler(node.op)
+        self.nodes, self._ends = without_softmax(network) if logits else ([*network.nodes.values()], network.outputs)
+        self._layers = {node.name: Layer.of(network, node) for node in self.nodes}
+        self._handlers = {node.name: handler(node.op, HANDLERS, _formula, "PyTorch") for node in self.nodes}
         self.mirrored = mirrored and _mirroring_helps(network)
         self._attributes: dict[str, str] = {}
         weights = network.initialize(0) if weights is None else weights
@@ -345,7 +146,8 @@ class TorchNetwork(nn.Module):
 
     def _compute(self, nodes: Sequence[Node], values: dict[str, torch.Tensor]) -> None:
         for node in nodes:
-            values[node.name] = _handler(node.op)(self, node, *(values[name] for name in node.inputs))
+            inputs = (values[name] for name in node.inputs)
+            values[node.name] = self._handlers[node.name](self, self._layers[node.name], *inputs)
 
     def weights(self) -> dict[str, np.ndarray]:
         """All weights by name, in the network's layouts."""
@@ -361,13 +163,14 @@ class TorchNetwork(nn.Module):
         """A weight by its name in the network."""
         return getattr(self, self._attributes[name])
 
-    def role(self, node: Node, role: str) -> torch.Tensor | None:
+    def role(self, layer: Layer, role: str) -> Any:
         """A weight of a layer, None where the layer has none of this role."""
-        name = f"{node.name}/{role}"
+        name = f"{layer.name}/{role}"
         return self.tensor(name) if name in self._attributes else None
 
-    def overwrites(self, node: Node) -> bool:
+    def overwrites(self, layer: Layer) -> bool:
         """True where an activation may overwrite its input."""
+        node = self.network.nodes[layer.name]
         before = self.network.nodes.get(node.inputs[0])
         if before is None or type(before.op) not in OVERWRITABLE or before.shape != node.shape:
             return False
@@ -403,13 +206,10 @@ def to_torch(network: Network, weights: Mapping[str, np.ndarray] | None = None, 
 
 def _mirroring_helps(network: Network) -> bool:
     """True where a mirrored image needs fewer padding passes, and every op can be mirrored."""
-    if any(type(node.op) not in MIRRORABLE for node in network.nodes.values()):
+    if not all(isinstance(node.op, Activation) or type(node.op) in MIRRORABLE for node in network.nodes.values()):
         return False
-    windows = [
-        node.op.window(*network.input_shapes(node.inputs))
-        for node in network.nodes.values()
-        if isinstance(node.op, Conv2D | DepthwiseConv2D)
-    ]
+    nodes = [node for node in network.nodes.values() if isinstance(node.op, Conv2D | DepthwiseConv2D)]
+    windows = [Layer.of(network, node).window for node in nodes]
     pads = [_mirror(window) for window in windows]
     if any(pad is None for pad in pads):
         return False
@@ -448,143 +248,231 @@ def _padded(x: torch.Tensor, window: Window, padding: tuple[Pair, Pair], value: 
     return F.pad(x, (*padding[1], *padding[0]), value=value), [0, 0]
 
 
-def _convolution(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
-    op = node.op
-    assert isinstance(op, Conv2D | DepthwiseConv2D)
-    kernel, bias = net.role(node, "kernel"), net.role(node, "bias")
-    assert kernel is not None
-    groups = x.shape[1] if isinstance(op, DepthwiseConv2D) else op.groups
-    if isinstance(op, DepthwiseConv2D):
-        kernel = kernel.flatten(0, 1)[:, None]
-    window = op.window(*net.network.input_shapes(node.inputs))
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    """The network's order of axes."""
+    return x.permute(0, 2, 3, 1) if x.ndim == 4 else x
+
+
+def channels_first(x: torch.Tensor) -> torch.Tensor:
+    """The opposite of `channels_last`."""
+    return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
+
+
+def _weight(net: TorchNetwork, layer: Layer, role: str) -> torch.Tensor:
+    """A weight with the network's order of axes."""
+    weight = net.role(layer, role)
+    return weight.permute(2, 3, 1, 0) if weight.ndim == 4 else weight.permute(*reversed(range(weight.ndim)))
+
+
+def _formula(net: TorchNetwork, layer: Layer, *x: torch.Tensor) -> torch.Tensor:
+    """Computed with the network's order of axes, where operands have different ones."""
+    if isinstance(layer.op, Activation):
+        return layer.op.formula(torch, *x)
+    return _arithmetic(layer.op.formula, net, layer, *x)
+
+
+def _arithmetic(
+    function: Callable[..., torch.Tensor], net: TorchNetwork, layer: Layer, *x: torch.Tensor
+) -> torch.Tensor:
+    weights = [_weight(net, layer, layer.op.role)] if isinstance(layer.op, WithWeight) else []
+    combine = function if isinstance(layer.op, Add) else partial(function, torch)
+    if len(x) > 1 and all(a.shape == x[0].shape for a in x):
+        return combine(*x)
+    ordered = (channels_last(a) for a in x)  # with sizes of 1 between the batch and an example's axes
+    aligned = (a.reshape(len(a), *(1,) * (len(layer.shape) + 1 - a.ndim), *a.shape[1:]) for a in ordered)
+    return channels_first(combine(*aligned, *weights))
+
+
+class _Moves:
+    """The methods of an InferenceGraph that its handlers of ops that move or reduce values call."""
+
+    def reshape(self, x: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+        return channels_first(channels_last(x).flatten(1).reshape(len(x), *shape))
+
+    def transpose(self, x: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+        return channels_first(channels_last(x).permute(*order))
+
+    def slice(self, x: torch.Tensor, *ranges: Sequence[int]) -> torch.Tensor:
+        x = channels_last(x)
+        for axis, (start, size, step) in enumerate(zip(*ranges, strict=True), start=1):
+            x = x.index_select(axis, start + step * torch.arange(size, device=x.device))
+        return channels_first(x)
+
+    def pad(self, x: torch.Tensor, sides: Sequence[Pair], value: float, mode: str) -> torch.Tensor:
+        x = channels_last(x)
+        if mode == "constant":
+            return channels_first(F.pad(x, [n for pair in reversed(sides[1:]) for n in pair], value=value))
+        for axis, pair in enumerate(sides[1:], start=1):
+            places = np.pad(np.arange(x.shape[axis]), pair, mode)  # type: ignore[call-overload]
+            x = x.index_select(axis, torch.from_numpy(places).to(x.device))
+        return channels_first(x)
+
+    def reduce(self, kind: str, x: torch.Tensor, axes: Sequence[int], keep: bool) -> torch.Tensor:
+        function = {"mean": torch.mean, "sum": torch.sum, "max": torch.amax}[kind]
+        return channels_first(function(channels_last(x), axes, keepdim=keep))
+
+
+MOVES = _Moves()
+
+
+def _convolution(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+    window, kernel, bias = layer.window, net.role(layer, "kernel"), net.role(layer, "bias")
+    depthwise = isinstance(layer.op, DepthwiseConv2D)
+    groups = x.shape[1] if depthwise else layer.op.groups
+    kernel = kernel.flatten(0, 1)[:, None] if depthwise else kernel
     if net.matrix_products and window.is_pointwise and groups == 1:
         return F.linear(x.permute(0, 2, 3, 1), kernel.flatten(1), bias).permute(0, 3, 1, 2)
-    padding = (_mirror(window) or window.padding) if net.mirrored else window.padding
-    x, sides = _padded(x, window, padding)
+    x, sides = _padded(x, window, (_mirror(window) or window.padding) if net.mirrored else window.padding)
     return F.conv2d(x, kernel, bias, window.strides, sides, window.dilation, groups)
 
 
-def _transposed_convolution(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+def _transposed_convolution(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
     """In full, and cut to size."""
-    op = node.op
-    assert isinstance(op, Conv2DTranspose)
-    kernel, bias = net.role(node, "kernel"), net.role(node, "bias")
-    assert kernel is not None
-    window = op.window(*net.network.input_shapes(node.inputs))
+    window, groups, kernel = layer.window, layer.op.groups, net.role(layer, "kernel")
     (top, _), (left, _) = window.padding
     reach = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilation, strict=True)]
-    if op.groups > 1:  # filters of a group beside its channels
-        filters = kernel.shape[1] // op.groups
-        kernel = kernel.unflatten(1, (op.groups, filters)).movedim(1, 0).flatten(0, 1)
+    if groups > 1:  # filters of a group beside its channels
+        kernel = kernel.unflatten(1, (groups, kernel.shape[1] // groups)).movedim(1, 0).flatten(0, 1)
     full = [(n - 1) * s + r for n, s, r in zip(x.shape[2:], window.strides, reach, strict=True)]
     more = [max(0, start + n - m) for start, n, m in zip((top, left), (window.height, window.width), full, strict=True)]
-    y = F.conv_transpose2d(x, kernel, bias, window.strides, 0, more, op.groups, window.dilation)
+    y = F.conv_transpose2d(x, kernel, net.role(layer, "bias"), window.strides, 0, more, groups, window.dilation)
     return y[:, :, top : top + window.height, left : left + window.width]
 
 
-def _batchnorm(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
-    op, shape = node.op, x.shape
-    assert isinstance(op, BatchNormalization)
+def _batchnorm(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+    op, shape = layer.op, x.shape
     if isinstance(op, SubSpectralNormalization):  # a sub-band of a channel is a channel of its own
         x = x.reshape(len(x), -1, shape[2] // op.sub_bands, shape[3])
     gamma, beta, mean, variance = (
-        net.tensor(f"{node.name}/{role}").view(-1) for role in ("gamma", "beta", "moving_mean", "moving_variance")
+        net.role(layer, role).view(-1) for role in ("gamma", "beta", "moving_mean", "moving_variance")
     )
-    trained = any(f"{node.name}/{role}" in net.network.trainable for role in ("gamma", "beta"))
+    trained = any(f"{layer.name}/{role}" in net.network.trainable for role in ("gamma", "beta"))
     batch = net.batchnorm == "batch" and net.training and trained
     return F.batch_norm(x, mean, variance, gamma, beta, batch, 1 - op.momentum, op.epsilon).reshape(shape)
 
 
-def _example_normalization(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
-    op = node.op
-    assert isinstance(op, LayerNormalization | GroupNormalization)
-    shape = op.weight_shape(node.shape)
+def _example_normalization(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+    op = layer.op
+    shape = op.weight_shape(layer.shape)
     gamma, beta = (
-        x.new_full(shape, start) if weight is None else weight.permute(*reversed(range(weight.ndim)))
-        for weight, start in ((net.role(node, "gamma"), 1.0), (net.role(node, "beta"), 0.0))
+        x.new_full(shape, start) if net.role(layer, role) is None else _weight(net, layer, role)
+        for role, start in (("gamma", 1.0), ("beta", 0.0))
     )
     if isinstance(op, LayerNormalization):
         return channels_first(F.layer_norm(channels_last(x), shape, gamma, beta, op.epsilon))
     first = x if x.ndim == 4 else x.movedim(-1, 1)
-    y = F.group_norm(first, op.sets(node.shape)[1], gamma, beta, op.epsilon)
+    y = F.group_norm(first, op.sets(layer.shape)[1], gamma, beta, op.epsilon)
     return y if x.ndim == 4 else y.movedim(1, -1)
 
 
-def _local_response(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+def _local_response(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
     """PyTorch's own function for images and odd sizes, where definitions agree."""
-    op = node.op
-    assert isinstance(op, LocalResponseNormalization)
+    op = layer.op
     if x.ndim == 4 and op.size % 2:
         return F.local_response_norm(x, op.size, op.factor * op.size, op.beta, op.bias)
     x = channels_last(x)
-    windows = torch.from_numpy(op.windows(node.shape[-1])).to(x)
+    windows = torch.from_numpy(op.windows(layer.shape[-1])).to(x)
     return channels_first(x * (op.bias + op.factor * x**2 @ windows.T) ** -op.beta)
 
 
-def _constant(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
-    value = net.role(node, "value")
-    assert value is not None
-    value = value.permute(*reversed(range(value.ndim))) if value.ndim != 4 else value.permute(2, 3, 1, 0)
+def _constant(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+    value = _weight(net, layer, "value")
     return channels_first(value.expand(len(x), *value.shape))
-
-
-def _coupling(net: TorchNetwork, node: Node, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, Coupling)
-    return x + (_rounded(f, node.op.step) if node.op.step else f)
 
 
 def _rounded(x: torch.Tensor, step: float) -> torch.Tensor:
     """Multiples of `step`; gradients pass through."""
-    return x + (torch.round(x / step) * step - x).detach()
+    return x + (torch.round(x / step) * step - x).detach() if step else x
 
 
-def _max_pooling(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
-    assert isinstance(node.op, MaxPooling2D)
-    window = node.op.window(*net.network.input_shapes(node.inputs))
+def _max_pooling(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+    window = layer.window
     x, sides = _padded(x, window, window.padding, -torch.inf)
     return F.max_pool2d(x, window.kernel, window.strides, sides)
 
 
-def _average_pooling(net: TorchNetwork, node: Node, x: torch.Tensor) -> torch.Tensor:
+def _average_pooling(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
     """Padding counts neither in the sum nor in the number of pixels."""
-    assert isinstance(node.op, AveragePooling2D)
-    window = node.op.window(*net.network.input_shapes(node.inputs))
-    vertical, horizontal = window.padding
+    kernel, strides, (vertical, horizontal) = layer.window.kernel, layer.window.strides, layer.window.padding
     x, inside = (F.pad(a, (*horizontal, *vertical)) for a in (x, torch.ones_like(x[:1, :1])))
-    return F.avg_pool2d(x, window.kernel, window.strides) / F.avg_pool2d(inside, window.kernel, window.strides)
+    return F.avg_pool2d(x, kernel, strides) / F.avg_pool2d(inside, kernel, strides)
 
 
-HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
-    **POINTWISE,
-    **SHAPES,
-    AveragePooling2D: _average_pooling,
-    BatchNormalization: _batchnorm,
-    Concatenate: lambda net, node, *x: torch.cat(x, 1),
-    Constant: _constant,
-    Conv2D: _convolution,
-    Conv2DTranspose: _transposed_convolution,
-    Coupling: _coupling,
-    Dense: lambda net, node, x: F.linear(x, net.role(node, "kernel"), net.role(node, "bias")),
-    DepthwiseConv2D: _convolution,
-    Embedding: lambda net, node, x: F.embedding(x.round().long(), net.role(node, "embeddings").T),
-    Dropout: lambda net, node, x: F.dropout(x, node.op.rate, net.training),
-    GroupNormalization: _example_normalization,
-    LayerNormalization: _example_normalization,
-    LocalResponseNormalization: _local_response,
-    GlobalAveragePooling2D: lambda net, node, x: x.mean((2, 3)),
-    MaxPooling2D: _max_pooling,
-    LogSoftmax: lambda net, node, x: F.log_softmax(x, 1 if x.ndim == 4 else -1),
-    Softmax: lambda net, node, x: F.softmax(x, 1 if x.ndim == 4 else -1),
-    SpatialDropout2D: lambda net, node, x: F.dropout2d(x, node.op.rate, net.training),
-    Stream: lambda net, node, x: _rounded(x, node.op.step),
-    SubSpectralNormalization: _batchnorm,
+def _relu(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+    most = layer.op.max_value
+    if most not in (None, 6):
+        return F.hardtanh(x, 0.0, most)
+    return (F.relu if most is None else F.relu6)(x, inplace=net.overwrites(layer))
+
+
+TORCH_MODES = {
+    ("bilinear", "half_pixel", ""): {"mode": "bilinear", "align_corners": False},
+    ("bilinear", "align_corners", ""): {"mode": "bilinear", "align_corners": True},
+    ("nearest", "asymmetric", "floor"): {"mode": "nearest"},
+    ("nearest", "half_pixel", "round_prefer_ceil"): {"mode": "nearest-exact"},
 }
 
 
-def _handler(op: Op) -> Callable[..., torch.Tensor]:
-    if type(op) not in HANDLERS:
-        raise FormatError(f"PyTorch's version of a network has no {type(op).__name__}: leave PyTorch out for this one.")
-    return HANDLERS[type(op)]
+def _resize(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+    """PyTorch's own function where it has the same convention, else products with matrices."""
+    op = layer.op.as_resize(layer.shapes[0]) if isinstance(layer.op, UpSampling2D) else layer.op
+    mode = TORCH_MODES.get((op.interpolation, op.coordinates, op.rounding if op.selects else ""))
+    if mode is not None and op.scale is None:
+        return F.interpolate(x, layer.shape[:2], **mode)  # type: ignore[arg-type]
+    rows, columns = (torch.from_numpy(matrix).to(x) for matrix in layer.op.matrices(layer.shapes[0]))
+    return torch.einsum("yh,nchw,xw->ncyx", rows, x, columns)
+
+
+def _zero_padding(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+    vertical, horizontal = layer.op.sides
+    return F.pad(x, (*horizontal, *vertical))
+
+
+def _take(net: TorchNetwork, layer: Layer, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    x, examples = channels_last(x), torch.arange(len(x), device=x.device)[:, None]
+    return channels_first(x[examples, numbers.round().long()])
+
+
+def _axis(x: torch.Tensor) -> int:
+    return 1 if x.ndim == 4 else -1
+
+
+# What a layer computes, by its op; ops that have a formula need no entry.
+HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
+    **{op: partial(lambda handle, net, layer, x: handle(MOVES, layer, x), MOVING[op]) for op in MOVING},
+    Add: partial(_arithmetic, lambda *x: reduce(add, x)),
+    AdaptiveAveragePooling2D: lambda net, layer, x: F.adaptive_avg_pool2d(x, layer.shape[:2]),
+    AveragePooling2D: _average_pooling,
+    BatchNormalization: _batchnorm,
+    Concatenate: lambda net, layer, *x: torch.cat(x, 1),
+    Constant: _constant,
+    Conv2D: _convolution,
+    Conv2DTranspose: _transposed_convolution,
+    Coupling: lambda net, layer, x, f: x + _rounded(f, layer.op.step),
+    Dense: lambda net, layer, x: F.linear(x, net.role(layer, "kernel"), net.role(layer, "bias")),
+    DepthwiseConv2D: _convolution,
+    Dropout: lambda net, layer, x: F.dropout(x, layer.op.rate, net.training),
+    Embedding: lambda net, layer, x: F.embedding(x.round().long(), net.role(layer, "embeddings").T),
+    GlobalAveragePooling2D: lambda net, layer, x: x.mean((2, 3)),
+    GroupNormalization: _example_normalization,
+    LayerNormalization: _example_normalization,
+    LocalResponseNormalization: _local_response,
+    LogSoftmax: lambda net, layer, x: F.log_softmax(x, _axis(x)),
+    MatMul: lambda net, layer, a, b: channels_first(channels_last(a) @ channels_last(b)),
+    MaxPooling2D: _max_pooling,
+    PadChannels: lambda net, layer, x: F.pad(x, (0, 0) * (x.ndim - 2) + (layer.op.before, layer.op.after)),
+    ReLU: _relu,
+    Resize: _resize,
+    SiLU: lambda net, layer, x: F.silu(x),
+    SliceChannels: lambda net, layer, x: x[:, layer.op.start : layer.op.start + layer.op.size],
+    Softmax: lambda net, layer, x: F.softmax(x, _axis(x)),
+    SpatialDropout2D: lambda net, layer, x: F.dropout2d(x, layer.op.rate, net.training),
+    Stream: lambda net, layer, x: _rounded(x, layer.op.step),
+    SubSpectralNormalization: _batchnorm,
+    Take: _take,
+    UpSampling2D: _resize,
+    ZeroPadding2D: _zero_padding,
+}
 
 
 def write_state_dict(path: str | Path, file: ModelFile) -> None:
