@@ -41,6 +41,7 @@ torture: $(VENV)/.test
 
 # The manual, in build/site; a broken link or reference is an error.
 docs: $(VENV)/.docs
+	cp edgelearn/graph/network.schema.json docs
 	$(BIN)/zensical build --strict --clean
 
 notebooks: $(VENV)/.notebooks

@@ -1,13 +1,10 @@
-"""Write the JSON Schema of the graph model to the package and to the manual: python tools/graph_schema.py"""
+"""Write the JSON Schema of the graph model to the package: python tools/graph_schema.py"""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from edgelearn.graph.schema import FILE, network_schema
-
-FILES = (FILE, Path(__file__).parents[1] / "docs" / FILE.name)
 
 
 def text() -> str:
@@ -15,5 +12,4 @@ def text() -> str:
 
 
 if __name__ == "__main__":
-    for path in FILES:
-        path.write_text(text())
+    FILE.write_text(text())

@@ -1,6 +1,6 @@
 """The JSON Schema of the graph model, the text form of networks; made from the settings of all ops.
 
-`python tools/graph_schema.py` writes it to network.schema.json, beside this file and in docs/.
+`python tools/graph_schema.py` writes it to network.schema.json, beside this file; `make docs` copies it to docs/.
 """
 
 from __future__ import annotations
