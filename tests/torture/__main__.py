@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from . import command_lines, damaged_files, disks, kills, many_models
-from .done import Done
+from .attacks import Done
 from .formats import FORMATS
 
 SHARES = {"files": 0.3, "kills": 0.35, "disks": 0.15, "commands": 0.05, "models": 0.15}  # of the time
@@ -58,7 +58,7 @@ def _files(options: argparse.Namespace, seconds: float, done: Done):
         # One that is done early leaves its time to the others.
         name = f"damaged {each.name}"
         found = damaged_files.run(
-            each, options.seed, options.files, time.monotonic() + 4 * share, done.of(name, damaged_files.Outcome)
+            each, options.seed, options.files, time.monotonic() + 4 * share, done.of(name, damaged_files.Damaged)
         )
         done.keep(name, found)
         what = (
@@ -71,16 +71,16 @@ def _kills(options: argparse.Namespace, seconds: float, done: Done):
     end = time.monotonic() + seconds
     for number, job in enumerate(options.jobs):
         share, name = (end - time.monotonic()) / (len(options.jobs) - number), f"kills: {job}"
-        most, earlier = options.kills // len(options.jobs), done.of(name, kills.Outcome)
+        most, earlier = options.kills // len(options.jobs), done.of(name, kills.Killed)
         found = kills.run(job, options.seed, most, time.monotonic() + share, earlier)
         done.keep(name, found)
         what = f"{found.in_writes} in writes and renames; {found.finished} trainings ended, with the same bits"
-        yield _said(name, found.kills, what, found.failures)
+        yield _said(name, found.attacks, what, found.failures)
 
 
 def _disks(options: argparse.Namespace, seconds: float, done: Done):
     end = time.monotonic() + seconds
-    found = disks.run_homes(end, done.of(disks.HOME, disks.Outcome))
+    found = disks.run_homes(end, done.of(disks.HOME, disks.Ended))
     done.keep(disks.HOME, found)
     yield _said(
         found.name, found.attacks, f"{found.done} went well, {found.explained} with errors that explain", found.failures
@@ -90,7 +90,7 @@ def _disks(options: argparse.Namespace, seconds: float, done: Done):
         return
     for number, name in enumerate(disks.JOBS):
         share = (end - time.monotonic()) / (len(disks.JOBS) - number)
-        found = disks.run(name, time.monotonic() + share, outcome=done.of(f"full disk: {name}", disks.Outcome))
+        found = disks.run(name, time.monotonic() + share, outcome=done.of(f"full disk: {name}", disks.Ended))
         done.keep(found.name, found)
         what = f"{found.done} went well, {found.explained} with errors that explain"
         yield _said(found.name, found.attacks, what, found.failures)
@@ -100,7 +100,7 @@ def _commands(options: argparse.Namespace, seconds: float, done: Done):
     end = time.monotonic() + seconds
     for number, name in enumerate(command_lines.LINES):
         share, what = (end - time.monotonic()) / (len(command_lines.LINES) - number), f"command lines: {name}"
-        earlier = done.of(what, command_lines.Outcome)
+        earlier = done.of(what, command_lines.Lines)
         found = command_lines.run(name, options.seed, options.lines, time.monotonic() + share, earlier)
         done.keep(what, found)
         ends = ", ".join(f"{count} with status {status}" for status, count in sorted(found.statuses.items()))
@@ -111,7 +111,7 @@ def _models(options: argparse.Namespace, seconds: float, done: Done):
     if not many_models.countable():
         yield _said("models", 0, "left out: memory is counted by glibc's mallinfo2 and Linux's /proc", [])
         return
-    found = done.of("models", many_models.Outcome)
+    found = done.of("models", many_models.Made)
     if found is None or found.attacks < options.models:
         found = many_models.run(options.models, time.monotonic() + seconds)
         done.keep("models", found)

@@ -27,6 +27,8 @@ from edgelearn.cli.parser import make_parser
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense
 
+from .attacks import Outcome
+
 LONGEST = 10.0  # seconds of computing of a command
 PATIENCE = 60.0  # seconds of a command that waits
 CLOCKS = ((signal.SIGPROF, signal.ITIMER_PROF, LONGEST), (signal.SIGALRM, signal.ITIMER_REAL, PATIENCE))
@@ -35,6 +37,8 @@ ESCAPE = "\x1b[31m"
 NETWORK = """
 import edgelearn as el
 from edgelearn.ops import Dense
+
+from .attacks import Outcome
 
 def net():
     network = el.Network("tiny", (4,))
@@ -91,20 +95,17 @@ class TooLong(BaseException):
 
 
 @dataclass
-class Outcome:
-    """Counts of the hostile lines of one command: all, those of each exit status, and failures."""
+class Lines(Outcome):
+    """Hostile lines of one command: their number by exit status, and the seconds of the slowest."""
 
-    name: str
-    attacks: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
     slowest: float = 0.0
-    failures: list[str] = field(default_factory=list)
 
 
-def run(name: str, seed: int, count: int, deadline: float, outcome: Outcome | None = None) -> Outcome:
+def run(name: str, seed: int, count: int, deadline: float, outcome: Lines | None = None) -> Lines:
     """Attack the command `name` of LINES with `count` lines, or until `time.monotonic()` reaches `deadline`. `outcome`:
     what an earlier run came to; this one adds to it."""
-    outcome = outcome or Outcome(f"command lines: {name}")
+    outcome = outcome or Lines(f"command lines: {name}")
     rng = Random(f"{name} {seed} {outcome.attacks}")
     with tempfile.TemporaryDirectory() as folder:
         places = _places(Path(folder))

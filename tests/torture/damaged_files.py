@@ -11,24 +11,23 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 
+from edgelearn.child import Child
 from edgelearn.errors import EdgelearnError
 
-from .formats import FORMATS, FileFormat
+from .attacks import FileFormat, Outcome, environment
+from .formats import FORMATS
 from .mutations import damage_bytes
-from .processes import ROOT, environment
 
 LONGEST = 20.0  # seconds of an attack
 START = 180.0  # seconds until a process has started
@@ -38,14 +37,11 @@ COMMAND = ("-m", "tests.torture.damaged_files")
 
 
 @dataclass
-class Outcome:
-    """What attacks on one format came to: their number, those that were read and refused, and the failures."""
+class Damaged(Outcome):
+    """Of these were `read` and `refused`; seconds of the `slowest`, and bytes of the `largest`."""
 
-    name: str
-    attacks: int = 0
     read: int = 0
     refused: int = 0
-    failures: list[str] = field(default_factory=list)
     slowest: float = 0.0
     largest: int = 0
 
@@ -71,11 +67,11 @@ def attack(file_format: FileFormat, folder: Path, seed: int, first: int, last: i
 
 
 def run(
-    file_format: FileFormat, seed: int, attacks: int, deadline: float = float("inf"), outcome: Outcome | None = None
-) -> Outcome:
+    file_format: FileFormat, seed: int, attacks: int, deadline: float = float("inf"), outcome: Damaged | None = None
+) -> Damaged:
     """Attack a format `attacks` times, or until the clock `time.monotonic()` reaches `deadline`. `outcome`: what an
     earlier run came to; this one goes on behind it."""
-    outcome = outcome or Outcome(file_format.name)
+    outcome = outcome or Damaged(file_format.name)
     while outcome.attacks < attacks and time.monotonic() < deadline:
         before = outcome.attacks
         _one_process(file_format, seed, attacks, deadline, outcome)
@@ -89,38 +85,25 @@ def missing(file_format: FileFormat) -> list[str]:
     return [name for name in file_format.needs if find_spec(name) is None]
 
 
-def _one_process(file_format: FileFormat, seed: int, attacks: int, deadline: float, outcome: Outcome) -> None:
-    first = outcome.attacks
-    command = [sys.executable, *COMMAND, file_format.name, str(seed), str(first), str(attacks)]
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, cwd=ROOT, env=environment())
-        assert process.stdout is not None
-        lines, patience = _Lines(process.stdout.fileno()), START
-        try:
-            while time.monotonic() < deadline:
-                line = lines.next(patience)
-                if line is None:
-                    outcome.attacks += 1
-                    outcome.failures.append(f"attack {outcome.attacks - 1}: no answer for {patience:.0f} s")
-                    return
-                if not line:
-                    break
-                patience = LONGEST
-                count(outcome, json.loads(line))
-            else:
-                return
-            if process.wait() and outcome.attacks < attacks:
-                log.seek(0)
-                why = log.read().decode(errors="replace").strip().splitlines()[-1:] or [""]
-                outcome.failures.append(f"attack {outcome.attacks}: exit status {process.returncode}: {why[0][:200]}")
-                outcome.attacks += 1
-        finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
+def _one_process(file_format: FileFormat, seed: int, attacks: int, deadline: float, outcome: Damaged) -> None:
+    numbers = (str(seed), str(outcome.attacks), str(attacks))
+    with Child(*COMMAND, file_format.name, *numbers, environment=environment(EDGELEARN_DATA="")) as child:
+        patience = START
+        while time.monotonic() < deadline:
+            with child.limited(clock=patience):
+                line = child.answers.readline()
+            if not line:
+                break
+            patience = LONGEST
+            count(outcome, json.loads(line))
+        else:
+            return
+        if (failure := child.failure()) and outcome.attacks < attacks:
+            outcome.failures.append(f"attack {outcome.attacks}: {failure[:200]}")
+            outcome.attacks += 1
 
 
-def count(outcome: Outcome, report: dict) -> None:
+def count(outcome: Damaged, report: dict) -> None:
     """Add what an attack reported to the outcome."""
     outcome.attacks = report["number"] + 1
     outcome.slowest, outcome.largest = max(outcome.slowest, report["seconds"]), max(outcome.largest, report["bytes"])
@@ -132,27 +115,6 @@ def count(outcome: Outcome, report: dict) -> None:
     if report["bytes"] > MOST:
         problems.append(f"took {report['bytes'] / 1e9:.1f} GB of memory")
     outcome.failures += [f"attack {report['number']}: {problem}" for problem in problems]
-
-
-class _Lines:
-    """Lines from a pipe, with patience."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._rest = descriptor, b""
-
-    def next(self, seconds: float) -> bytes | None:
-        """The next line; empty at the end, None if there is none in time."""
-        deadline = time.monotonic() + seconds
-        while b"\n" not in self._rest:
-            ready, _, _ = select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                return None
-            piece = os.read(self._descriptor, 1 << 16)
-            if not piece:
-                return b""
-            self._rest += piece
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line
 
 
 def _result(file_format: FileFormat, path: Path) -> str:

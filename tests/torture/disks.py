@@ -22,7 +22,7 @@ from pathlib import Path
 from edgelearn.lab.runs import RunStore
 
 from . import kills
-from .processes import ROOT, environment
+from .attacks import ROOT, Outcome, environment
 
 LEVELS = (4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 48 << 20, 96 << 20)  # bytes
 ROUNDS = tuple(size << 10 for size in (96, 160, 224, 288, 352, 416, 512, 640))  # a federation's run has 590 kB
@@ -75,14 +75,11 @@ HOMES = {"a file": "{}/file", "no folder": "/nonexistent/home", "of the kernel":
 
 
 @dataclass
-class Outcome:
-    """What the attacks on one place came to: how many ended well, how many with an explained error, and failures."""
+class Ended(Outcome):
+    """Of these `done` ended well, and `explained` with an explained error."""
 
-    name: str
-    attacks: int = 0
     done: int = 0
     explained: int = 0
-    failures: list[str] = field(default_factory=list)
 
 
 @cache
@@ -99,11 +96,11 @@ def unshare() -> tuple[str, ...]:
 
 
 def run(
-    name: str, deadline: float, levels: tuple[int, ...] | None = None, outcome: Outcome | None = None
-) -> Outcome:  # fmt: skip
+    name: str, deadline: float, levels: tuple[int, ...] | None = None, outcome: Ended | None = None
+) -> Ended:  # fmt: skip
     """Run the job `name` of JOBS at every level of room, until the clock `time.monotonic()` reaches `deadline`.
     `outcome`: what an earlier run came to; this one goes on behind it."""
-    outcome = outcome or Outcome(f"full disk: {name}")
+    outcome = outcome or Ended(f"full disk: {name}")
     levels = (levels or JOBS[name].levels)[outcome.attacks :]
     inside = (*unshare(), sys.executable, "-m", "tests.torture.disks")
     with tempfile.TemporaryDirectory() as whole:
@@ -120,9 +117,9 @@ def run(
     return outcome
 
 
-def run_homes(deadline: float, outcome: Outcome | None = None) -> Outcome:
+def run_homes(deadline: float, outcome: Ended | None = None) -> Ended:
     """Train and check the installation with a home folder that can't be written. `outcome`: as of `run`."""
-    outcome = outcome or Outcome(HOME)
+    outcome = outcome or Ended(HOME)
     attacks = list(product(HOMES, ((sys.executable, "-c", TINY), (*CLI, "doctor"))))
     for what, command in attacks[outcome.attacks :]:
         if time.monotonic() > deadline:
@@ -134,7 +131,7 @@ def run_homes(deadline: float, outcome: Outcome | None = None) -> Outcome:
     return outcome
 
 
-def _count(outcome: Outcome, what: str, report: dict | str) -> None:
+def _count(outcome: Ended, what: str, report: dict | str) -> None:
     outcome.attacks += 1
     if isinstance(report, dict) and report["status"] in (0, 1) and not report["problem"]:
         outcome.done += report["status"] == 0

@@ -35,7 +35,7 @@ from edgelearn.lab.runs import RunStore
 from edgelearn.lab.runs import run as runs
 from edgelearn.ops import Dense
 
-from .file_format import FileFormat
+from .attacks import FileFormat
 from .mutations import damage_bytes, damage_json, damage_lines, damage_safetensors
 
 CLIENTS = 3

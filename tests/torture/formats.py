@@ -40,7 +40,7 @@ from edgelearn.ops.formats import Format
 from edgelearn.tuned import TuningResults, store
 
 from . import federations, graphdef, keras_models, saved_models, tfrecords
-from .file_format import FileFormat, Read
+from .attacks import FileFormat, Read
 from .keras_models import damage_archive
 from .messages import damage_onnx, make_onnx
 from .mutations import (

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 
 from edgelearn.lab.runs import Run, RunStore
 
-from .processes import ROOT, environment
+from .attacks import ROOT, Outcome, environment
 
 SCRIPT = Path(__file__).with_name("killed_command.py")
 JOBS = {
@@ -38,14 +38,11 @@ START = 30.0
 
 
 @dataclass
-class Outcome:
-    """What the kills of one job came to."""
+class Killed(Outcome):
+    """Kills of one job, of these `in_writes`; `finished` trainings came to their end after kills."""
 
-    name: str
-    kills: int = 0
     in_writes: int = 0
     finished: int = 0
-    failures: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -58,40 +55,40 @@ class Whole:
     calls: int
 
 
-def run(name: str, seed: int, kills: int, deadline: float, outcome: Outcome | None = None) -> Outcome:
+def run(name: str, seed: int, kills: int, deadline: float, outcome: Killed | None = None) -> Killed:
     """Kill the job `kills` times, or until the clock `time.monotonic()` reaches `deadline`. `outcome`: what an earlier
     run came to; this one adds to it."""
-    outcome = outcome or Outcome(name)
-    if outcome.kills >= kills:
+    outcome = outcome or Killed(name)
+    if outcome.attacks >= kills:
         return outcome
-    rng = Random(f"{name} {seed} {outcome.kills}")
+    rng = Random(f"{name} {seed} {outcome.attacks}")
     with tempfile.TemporaryDirectory() as folder:
         try:
             whole = _undisturbed(name, Path(folder) / "whole")
             number = 0
-            while outcome.kills < kills and time.monotonic() < deadline:
+            while outcome.attacks < kills and time.monotonic() < deadline:
                 number += 1
                 _round(outcome, whole, Path(folder) / str(number), rng, kills, deadline)
         except (AssertionError, subprocess.TimeoutExpired) as error:
-            outcome.failures.append(f"after {outcome.kills} kills: {error!s:.300}")
+            outcome.failures.append(f"after {outcome.attacks} kills: {error!s:.300}")
     return outcome
 
 
-def _round(outcome: Outcome, whole: Whole, root: Path, rng: Random, kills: int, deadline: float) -> None:
+def _round(outcome: Killed, whole: Whole, root: Path, rng: Random, kills: int, deadline: float) -> None:
     """Kill one training several times, then let it end, if there is time."""
     store, reached = RunStore(root), 0
     for _ in range(ROUND):
-        if outcome.kills >= kills or time.monotonic() > deadline:
+        if outcome.attacks >= kills or time.monotonic() > deadline:
             break
-        in_writes = outcome.in_writes * 3 <= outcome.kills
+        in_writes = outcome.in_writes * 3 <= outcome.attacks
         if not _killed(outcome, whole, store, rng, in_writes):
             break
-        outcome.kills, outcome.in_writes = outcome.kills + 1, outcome.in_writes + in_writes
+        outcome.attacks, outcome.in_writes = outcome.attacks + 1, outcome.in_writes + in_writes
         reached = check(store, reached)
     if time.monotonic() > deadline:
         return
     if _start(outcome.name, store, 0, whole.seconds * SLACK + START)[0] not in (0, None):
-        outcome.failures.append(f"after {outcome.kills} kills: it could not be continued")
+        outcome.failures.append(f"after {outcome.attacks} kills: it could not be continued")
         return
     (summary,) = store.list()
     ended = store.open(summary.id)
@@ -100,7 +97,7 @@ def _round(outcome: Outcome, whole: Whole, root: Path, rng: Random, kills: int, 
     outcome.finished += 1
 
 
-def _killed(outcome: Outcome, whole: Whole, store: RunStore, rng: Random, in_writes: bool) -> bool:
+def _killed(outcome: Killed, whole: Whole, store: RunStore, rng: Random, in_writes: bool) -> bool:
     """Start or continue the training, and kill it; False if it came to its end before."""
     limit = whole.seconds * SLACK + START
     if in_writes:

@@ -16,10 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from .processes import ROOT, environment
+from .attacks import ROOT, Outcome, environment
 
 WARM = 50  # models before memory is counted
 MOST = 10 << 10  # bytes that the process may grow by for each of the others
@@ -28,13 +28,10 @@ WAYS = ("deleted", "renamed")
 
 
 @dataclass
-class Outcome:
-    """What making many models came to: their number, and the bytes that the process grew by for each one after the
-    first WARM, in the worse of the WAYS."""
+class Made(Outcome):
+    """Models made, and the bytes that the process grew by for each one after the first WARM, in the worse of WAYS."""
 
-    attacks: int = 0
     growth: int = 0
-    failures: list[str] = field(default_factory=list)
 
 
 def countable() -> bool:
@@ -42,9 +39,9 @@ def countable() -> bool:
     return os.path.exists("/proc/self/statm") and hasattr(ctypes.CDLL(None), "mallinfo2")
 
 
-def run(models: int, deadline: float) -> Outcome:
+def run(models: int, deadline: float) -> Made:
     """Make `models` models in each of the WAYS, or as many as the clock `time.monotonic()` allows before `deadline`."""
-    outcome = Outcome()
+    outcome = Made("models")
     for number, way in enumerate(WAYS):
         found = measure(models, (deadline - time.monotonic()) / (len(WAYS) - number), way=way)
         counted = max(1, found["models"] - WARM)

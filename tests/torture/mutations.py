@@ -13,21 +13,8 @@ from typing import Any
 Damage = Callable[[bytes, Random], bytes]
 
 DEEP = "[" * 200_000  # more than any recursive parser can nest
-EXTREMES = (
-    0,
-    1,
-    0x7F,
-    0x80,
-    0xFF,
-    0x7FFF,
-    0xFFFF,
-    0x7FFFFFFF,
-    0x80000000,
-    0xFFFFFFFF,
-    1 << 40,
-    (1 << 63) - 1,
-    (1 << 64) - 1,
-)
+EXTREMES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1,
+            (1 << 64) - 1)  # fmt: skip
 NUMBERS = (b"0", b"-1", b"1e999", b"NaN", b"0.5", b"65537", b"4294967296", b"1000000000000", b"9" * 5000)
 ODD_VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1.5, 10**12, 10**30, -(10**400), float("inf"), float("nan"), "", "x", "\ud800", "\0",

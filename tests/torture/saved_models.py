@@ -9,9 +9,9 @@ from random import Random
 
 from edgelearn.interop.formats import read_model
 
+from .attacks import environment
 from .graphdef import varint
 from .mutations import damage_bytes
-from .processes import environment
 
 SCRIPT = """
 import sys, tensorflow as tf

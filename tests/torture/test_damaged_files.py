@@ -12,8 +12,9 @@ from edgelearn.errors import EdgelearnError, FormatError
 from edgelearn.interop.formats import read_model
 
 from . import damaged_files, keras_models
+from .attacks import FileFormat
 from .damaged_files import MOST, attack, damaged, missing
-from .formats import FORMATS, FileFormat
+from .formats import FORMATS
 
 ATTACKS, SEED = 25, 20261122
 # They import TensorFlow; tests/data/test_tfds.py and tests/interop/test_imported_files.py read damaged ones, too
@@ -86,7 +87,7 @@ def refuse():
 def test_planted_faults_are_found(fault, found, tmp_path, monkeypatch):
     monkeypatch.setattr(damaged_files, "LONGEST", 0.4)
     monkeypatch.setattr(damaged_files, "MOST", 50 << 20)
-    outcome = damaged_files.Outcome("planted")
+    outcome = damaged_files.Damaged("planted")
     for report in attack(planted(fault), tmp_path, SEED, 0, 2):
         damaged_files.count(outcome, report)
     assert outcome.attacks == 2

@@ -7,16 +7,16 @@ import pytest
 
 from . import __main__ as torture
 from . import damaged_files, disks, kills
-from .done import Done
+from .attacks import Done
 from .formats import FORMATS
 
 
 def test_outcomes_come_back(tmp_path):
     path = tmp_path / "done.json"
-    kept = kills.Outcome("memory", 12, 4, 2, ["after 3 kills: it hangs"])
+    kept = kills.Killed("memory", 12, ["after 3 kills: it hangs"], 4, 2)
     Done(path, 7).keep("kills: memory", kept)
-    assert Done(path, 7).of("kills: memory", kills.Outcome) == kept
-    assert Done(path, 7).of("kills: flowers", kills.Outcome) is None
+    assert Done(path, 7).of("kills: memory", kills.Killed) == kept
+    assert Done(path, 7).of("kills: flowers", kills.Killed) is None
     with pytest.raises(ValueError, match="seed 7"):
         Done(path, 8)
 
@@ -44,5 +44,5 @@ def test_levels_that_were_tried_are_not_tried_again(monkeypatch):
     tried = []
     monkeypatch.setattr(disks, "unshare", lambda: ("false",))
     monkeypatch.setattr(disks, "_count", lambda outcome, what, report: tried.append(what))
-    disks.run("runs", float("inf"), levels=(1, 2, 3), outcome=disks.Outcome("full disk: runs", attacks=2))
+    disks.run("runs", float("inf"), levels=(1, 2, 3), outcome=disks.Ended("full disk: runs", attacks=2))
     assert tried == ["3 bytes"]
