@@ -5,147 +5,116 @@ import os
 import numpy as np
 from pointwise_networks import POINTWISE
 
-from edgelearn import models
+from edgelearn import models, ops
 from edgelearn.graph import Network
 from edgelearn.interop.weights import fold_batchnorm
-from edgelearn.ops import (
-    AdaptiveAveragePooling2D,
-    Add,
-    AveragePooling2D,
-    BatchNormalization,
-    Concatenate,
-    Conv2D,
-    Conv2DTranspose,
-    Dense,
-    DepthwiseConv2D,
-    Flatten,
-    GlobalMaxPooling2D,
-    GroupNormalization,
-    LayerNormalization,
-    LocalResponseNormalization,
-    Max,
-    MaxPooling2D,
-    Mean,
-    Pad,
-    PadChannels,
-    ReLU,
-    Reshape,
-    Resize,
-    Slice,
-    SliceChannels,
-    Softmax,
-    Sum,
-    Transpose,
-    UpSampling2D,
-    ZeroPadding2D,
-)
 
 STEP = 1e-8
 
 
 def every_kind_of_padding() -> Network:
     net = Network("padded", (9, 11, 4))
-    net.add("conv", Conv2D(8, 3, 2, ((1, 0), (0, 2)), groups=2))
-    net.add("max", MaxPooling2D(3, 2, ((0, 1), (1, 1))))
-    net.add("average", AveragePooling2D(2, 1, ((1, 0), (0, 1))))
-    net.add("same", AveragePooling2D(2, 1, "same"))
-    net.add("zeros", ZeroPadding2D(((1, 0), (0, 1))))
-    net.add("more", PadChannels(1, 3))
-    net.add("some", SliceChannels(1, 8))
-    net.add("both", Concatenate(), "some", "zeros")
-    net.add("flat", Flatten())
-    net.add("image", Reshape((1, -1, 16)))
-    net.add("mean", Mean(2))
-    net.add("again", Flatten())
-    net.add("dense", Dense(5))
-    net.add("softmax", Softmax())
+    net.add("conv", ops.Conv2D(8, 3, 2, ((1, 0), (0, 2)), groups=2))
+    net.add("max", ops.MaxPooling2D(3, 2, ((0, 1), (1, 1))))
+    net.add("average", ops.AveragePooling2D(2, 1, ((1, 0), (0, 1))))
+    net.add("same", ops.AveragePooling2D(2, 1, "same"))
+    net.add("zeros", ops.ZeroPadding2D(((1, 0), (0, 1))))
+    net.add("more", ops.PadChannels(1, 3))
+    net.add("some", ops.SliceChannels(1, 8))
+    net.add("both", ops.Concatenate(), "some", "zeros")
+    net.add("flat", ops.Flatten())
+    net.add("image", ops.Reshape((1, -1, 16)))
+    net.add("mean", ops.Mean(2))
+    net.add("again", ops.Flatten())
+    net.add("dense", ops.Dense(5))
+    net.add("softmax", ops.Softmax())
     return net
 
 
 def overwritten() -> Network:
     """A ReLU whose input is read by a shortcut, too."""
     net = Network("shortcut", (4, 4, 4))
-    net.add("conv", Conv2D(4, 3, padding="same"))
-    net.add("bn", BatchNormalization())
-    net.add("relu", ReLU())
-    net.add("add", Add(), "bn", "relu")
-    net.add("flat", Flatten())
-    net.add("dense", Dense(3))
+    net.add("conv", ops.Conv2D(4, 3, padding="same"))
+    net.add("bn", ops.BatchNormalization())
+    net.add("relu", ops.ReLU())
+    net.add("add", ops.Add(), "bn", "relu")
+    net.add("flat", ops.Flatten())
+    net.add("dense", ops.Dense(3))
     return net
 
 
 def rearranged() -> Network:
     """Axes in other orders, sliced, mirrored and reduced."""
     net = Network("rearranged", (5, 6, 4))
-    net.add("conv", Conv2D(8, 3))
-    net.add("shuffle", Reshape((3, 4, 2, 4)))
-    net.add("shuffled", Transpose((1, 2, 4, 3)))
-    net.add("image", Reshape((3, 4, 8)))
-    net.add("turned", Transpose((2, 1, 3)))
-    net.add("framed", Pad(((1, 2), (0, 2), (1, 0)), "reflect"))
-    net.add("wider", Pad(((0, 1), (2, 0), (0, 1)), "symmetric"))
-    net.add("padded", Pad(((1, 0), (0, 1), (2, 0)), value=0.5))
-    net.add("some", Slice((5, 1, 1), (3, -1, 8), (-2, 2, 1)))
-    net.add("softmax", Softmax())
-    net.add("sum", Sum((1, 3), keepdims=False), "some")
-    net.add("max", Max(3, keepdims=False), "some")
-    net.add("matrix", Transpose((2, 1)))
-    net.add("mean", Mean(2, keepdims=False), "matrix")
-    net.add("largest", GlobalMaxPooling2D(), "softmax")
-    net.add("all", Concatenate(), "sum", "mean", "largest")
-    net.add("dense", Dense(5))
+    net.add("conv", ops.Conv2D(8, 3))
+    net.add("shuffle", ops.Reshape((3, 4, 2, 4)))
+    net.add("shuffled", ops.Transpose((1, 2, 4, 3)))
+    net.add("image", ops.Reshape((3, 4, 8)))
+    net.add("turned", ops.Transpose((2, 1, 3)))
+    net.add("framed", ops.Pad(((1, 2), (0, 2), (1, 0)), "reflect"))
+    net.add("wider", ops.Pad(((0, 1), (2, 0), (0, 1)), "symmetric"))
+    net.add("padded", ops.Pad(((1, 0), (0, 1), (2, 0)), value=0.5))
+    net.add("some", ops.Slice((5, 1, 1), (3, -1, 8), (-2, 2, 1)))
+    net.add("softmax", ops.Softmax())
+    net.add("sum", ops.Sum((1, 3), keepdims=False), "some")
+    net.add("max", ops.Max(3, keepdims=False), "some")
+    net.add("matrix", ops.Transpose((2, 1)))
+    net.add("mean", ops.Mean(2, keepdims=False), "matrix")
+    net.add("largest", ops.GlobalMaxPooling2D(), "softmax")
+    net.add("all", ops.Concatenate(), "sum", "mean", "largest")
+    net.add("dense", ops.Dense(5))
     return net
 
 
 def enlarged() -> Network:
     """Transposed convolutions, depthwise ones that multiply channels, and every convention of resizing."""
     net = Network("enlarged", (4, 5, 3))
-    net.add("same", Conv2DTranspose(6, 3, 2, "same"))
-    net.add("same_bn", BatchNormalization())
-    net.add("valid", Conv2DTranspose(4, (2, 3), (1, 2), output_padding=(0, 1), use_bias=False))
-    net.add("cut", Conv2DTranspose(5, 3, (1, 2), ((1, 0), (0, 1)), (0, 1)))
-    net.add("multiplied", DepthwiseConv2D(3, 2, "same", depth_multiplier=2))
-    net.add("multiplied_bn", BatchNormalization())
-    net.add("smaller", AdaptiveAveragePooling2D((4, 5)))
-    net.add("bilinear", Resize((7, 3)))
-    net.add("corners", Resize((5, 6), coordinates="align_corners"))
-    net.add("asymmetric", Resize((7, 5), coordinates="asymmetric"))
-    net.add("nearest", Resize((3, 8), "nearest"))
-    net.add("old_nearest", Resize((5, 7), "nearest", "asymmetric", "floor"))
-    net.add("onnx_nearest", Resize((6, 6), "nearest", rounding="round_prefer_floor"))
-    net.add("scaled", Resize((7, 9), scale=(1.2, 1.6)))
-    net.add("up", UpSampling2D((2, 1)))
-    net.add("up_bilinear", UpSampling2D((1, 2), "bilinear"))
-    net.add("flat", Flatten())
-    net.add("dense", Dense(3))
+    net.add("same", ops.Conv2DTranspose(6, 3, 2, "same"))
+    net.add("same_bn", ops.BatchNormalization())
+    net.add("valid", ops.Conv2DTranspose(4, (2, 3), (1, 2), output_padding=(0, 1), use_bias=False))
+    net.add("cut", ops.Conv2DTranspose(5, 3, (1, 2), ((1, 0), (0, 1)), (0, 1)))
+    net.add("multiplied", ops.DepthwiseConv2D(3, 2, "same", depth_multiplier=2))
+    net.add("multiplied_bn", ops.BatchNormalization())
+    net.add("smaller", ops.AdaptiveAveragePooling2D((4, 5)))
+    net.add("bilinear", ops.Resize((7, 3)))
+    net.add("corners", ops.Resize((5, 6), coordinates="align_corners"))
+    net.add("asymmetric", ops.Resize((7, 5), coordinates="asymmetric"))
+    net.add("nearest", ops.Resize((3, 8), "nearest"))
+    net.add("old_nearest", ops.Resize((5, 7), "nearest", "asymmetric", "floor"))
+    net.add("onnx_nearest", ops.Resize((6, 6), "nearest", rounding="round_prefer_floor"))
+    net.add("scaled", ops.Resize((7, 9), scale=(1.2, 1.6)))
+    net.add("up", ops.UpSampling2D((2, 1)))
+    net.add("up_bilinear", ops.UpSampling2D((1, 2), "bilinear"))
+    net.add("flat", ops.Flatten())
+    net.add("dense", ops.Dense(3))
     return net
 
 
 def normalized() -> Network:
     """Normalisation of groups, layers and neighbouring channels."""
     net = Network("normalized", (4, 5, 3))
-    net.add("conv", Conv2D(12, 3, padding="same"))
-    net.add("groups", GroupNormalization(groups=3))
-    net.add("each", GroupNormalization(1e-5, scale=False, groups=-1))
-    net.add("layer", LayerNormalization())
-    net.add("rows", LayerNormalization(1e-5, center=False, axis=(-1, 2)))
-    net.add("neighbours", LocalResponseNormalization(5, 0.5, average=True))
-    net.add("even", LocalResponseNormalization(4, 0.2, 0.5, 2.0))
-    net.add("all", LayerNormalization(axis=(1, 2, 3)))
-    net.add("matrix", Reshape((20, 12)))
-    net.add("matrix_groups", GroupNormalization(groups=2))
-    net.add("flat", Flatten())
-    net.add("vector", LayerNormalization())
-    net.add("dense", Dense(3))
+    net.add("conv", ops.Conv2D(12, 3, padding="same"))
+    net.add("groups", ops.GroupNormalization(groups=3))
+    net.add("each", ops.GroupNormalization(1e-5, scale=False, groups=-1))
+    net.add("layer", ops.LayerNormalization())
+    net.add("rows", ops.LayerNormalization(1e-5, center=False, axis=(-1, 2)))
+    net.add("neighbours", ops.LocalResponseNormalization(5, 0.5, average=True))
+    net.add("even", ops.LocalResponseNormalization(4, 0.2, 0.5, 2.0))
+    net.add("all", ops.LayerNormalization(axis=(1, 2, 3)))
+    net.add("matrix", ops.Reshape((20, 12)))
+    net.add("matrix_groups", ops.GroupNormalization(groups=2))
+    net.add("flat", ops.Flatten())
+    net.add("vector", ops.LayerNormalization())
+    net.add("dense", ops.Dense(3))
     return net
 
 
 def grouped() -> Network:
     """Layers that Keras doesn't have: transposed convolutions in groups."""
     net = Network("grouped", (4, 5, 6))
-    net.add("transposed", Conv2DTranspose(9, 3, 2, "same", groups=3))
-    net.add("flat", Flatten())
-    net.add("dense", Dense(3))
+    net.add("transposed", ops.Conv2DTranspose(9, 3, 2, "same", groups=3))
+    net.add("flat", ops.Flatten())
+    net.add("dense", ops.Dense(3))
     return net
 
 
@@ -167,7 +136,7 @@ def reference(network: Network, weights, x, batchnorm: str) -> np.ndarray:
     values = {"input": x}
     for node in network.nodes.values():
         own = {name.split("/")[1]: array for name, array in weights.items() if name.startswith(f"{node.name}/")}
-        options = {"batch": batchnorm == "batch"} if isinstance(node.op, BatchNormalization) else {}
+        options = {"batch": batchnorm == "batch"} if isinstance(node.op, ops.BatchNormalization) else {}
         values[node.name] = node.op.reference_forward([values[name] for name in node.inputs], own, **options)
     return values[network.output.name]
 
@@ -209,7 +178,7 @@ class Converted:
         return {key: float(value) for key, value in found.items()}
 
 
-class Unknown(Flatten):
+class Unknown(ops.Flatten):
     """An op that no converter knows."""
 
 

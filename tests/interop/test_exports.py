@@ -8,196 +8,139 @@ import pytest
 from converted_networks import every_kind_of_padding, overwritten, reference
 
 import edgelearn as el
+from edgelearn import ops
 from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.interop import ModelFile, find_writer, qfp, write_model
 from edgelearn.interop.exporting import inference_graph
 from edgelearn.interop.formats import read_model
-from edgelearn.ops import (
-    ELU,
-    GELU,
-    SELU,
-    AdaptiveAveragePooling2D,
-    Add,
-    AveragePooling2D,
-    BatchNormalization,
-    BroadcastTo,
-    Clip,
-    Concatenate,
-    Constant,
-    Conv2D,
-    Conv2DTranspose,
-    Dense,
-    DepthwiseConv2D,
-    Dropout,
-    Flatten,
-    Format,
-    GlobalAveragePooling2D,
-    GlobalMaxPooling2D,
-    Greater,
-    GroupNormalization,
-    HardSigmoid,
-    HardSwish,
-    LayerNormalization,
-    LeakyReLU,
-    Less,
-    LocalResponseNormalization,
-    Log,
-    LogSoftmax,
-    MatMul,
-    Max,
-    MaxPooling2D,
-    Mean,
-    Multiply,
-    Pad,
-    PadChannels,
-    PReLU,
-    ReLU,
-    Rescaling,
-    Reshape,
-    Resize,
-    Scale,
-    Sigmoid,
-    SiLU,
-    Slice,
-    Softmax,
-    SpaceToDepth,
-    SubSpectralNormalization,
-    Subtract,
-    Sum,
-    Tanh,
-    Transpose,
-    UpSampling2D,
-    Where,
-    ZeroPadding2D,
-)
 from edgelearn.train.state import calibrate
 
-INT8 = el.Precision(weights=Format(8, symmetric=True), activations=Format(8))
+INT8 = el.Precision(weights=ops.Format(8, symmetric=True), activations=ops.Format(8))
 
 
 def with_uneven_strides() -> el.Network:
     network = el.Network("uneven", (9, 12, 3))
-    network.add("conv", Conv2D(8, (3, 2), (2, 1), "same", (1, 1)))
-    network.add("relu", ReLU())
-    network.add("dilated", DepthwiseConv2D(3, dilation_rate=(1, 2), padding="same", use_bias=False))
-    network.add("bn", BatchNormalization())
-    network.add("relu6", ReLU(6))
-    network.add("strided", DepthwiseConv2D(3, (1, 2), "same"))
-    network.add("bn_alone", BatchNormalization(), "relu6")
-    network.add("pooled", AveragePooling2D(2, (1, 2), "same"))
-    network.add("both", Concatenate(), "strided", "pooled")
-    network.add("zeros", ZeroPadding2D(((0, 1), (0, 0))))
-    network.add("squares", SpaceToDepth(2))
-    network.add("max", MaxPooling2D(2, 1))
-    network.add("flat", Flatten())
-    network.add("dense", Dense(4))
+    network.add("conv", ops.Conv2D(8, (3, 2), (2, 1), "same", (1, 1)))
+    network.add("relu", ops.ReLU())
+    network.add("dilated", ops.DepthwiseConv2D(3, dilation_rate=(1, 2), padding="same", use_bias=False))
+    network.add("bn", ops.BatchNormalization())
+    network.add("relu6", ops.ReLU(6))
+    network.add("strided", ops.DepthwiseConv2D(3, (1, 2), "same"))
+    network.add("bn_alone", ops.BatchNormalization(), "relu6")
+    network.add("pooled", ops.AveragePooling2D(2, (1, 2), "same"))
+    network.add("both", ops.Concatenate(), "strided", "pooled")
+    network.add("zeros", ops.ZeroPadding2D(((0, 1), (0, 0))))
+    network.add("squares", ops.SpaceToDepth(2))
+    network.add("max", ops.MaxPooling2D(2, 1))
+    network.add("flat", ops.Flatten())
+    network.add("dense", ops.Dense(4))
     return network
 
 
 def rearranged() -> el.Network:
     network = el.Network("rearranged", (6, 5, 3))
-    network.add("mirrored", Slice((-1, 4, 0), (3, 5, -1), (-2, -1, 1)))
-    network.add("pad", Pad(((1, 1), (0, 2), (0, 0)), "reflect"))
-    network.add("constant", Pad(((0, 1), (0, 0), (1, 0)), value=0.5))
-    network.add("turned", Transpose((2, 3, 1)))
-    network.add("max", Max(2), "turned")
-    network.add("sum", Sum(-1), "turned")
-    network.add("global", GlobalMaxPooling2D(), "turned")
-    network.add("mean", Mean((1, 2), keepdims=False), "turned")
-    network.add("flat_max", Flatten(), "max")
-    network.add("flat_sum", Flatten(), "sum")
-    network.add("all", Concatenate(), "flat_max", "flat_sum", "global", "mean")
+    network.add("mirrored", ops.Slice((-1, 4, 0), (3, 5, -1), (-2, -1, 1)))
+    network.add("pad", ops.Pad(((1, 1), (0, 2), (0, 0)), "reflect"))
+    network.add("constant", ops.Pad(((0, 1), (0, 0), (1, 0)), value=0.5))
+    network.add("turned", ops.Transpose((2, 3, 1)))
+    network.add("max", ops.Max(2), "turned")
+    network.add("sum", ops.Sum(-1), "turned")
+    network.add("global", ops.GlobalMaxPooling2D(), "turned")
+    network.add("mean", ops.Mean((1, 2), keepdims=False), "turned")
+    network.add("flat_max", ops.Flatten(), "max")
+    network.add("flat_sum", ops.Flatten(), "sum")
+    network.add("all", ops.Concatenate(), "flat_max", "flat_sum", "global", "mean")
     return network
 
 
 def pointwise() -> el.Network:
     """Activations, arithmetic, normalizations, and a gate as in squeeze-and-excite."""
     network = el.Network("pointwise", (4, 5, 8))
-    network.add("depthwise", DepthwiseConv2D(3, 1, "same", depth_multiplier=2))
-    network.add("bn", BatchNormalization())
+    network.add("depthwise", ops.DepthwiseConv2D(3, 1, "same", depth_multiplier=2))
+    network.add("bn", ops.BatchNormalization())
     for name, op in {
-        "hard_swish": HardSwish(), "leaky": LeakyReLU(0.2), "elu": ELU(), "gelu": GELU(), "tanh": Tanh(),
-        "elu_half": ELU(0.5), "selu": SELU(),
-        "clip": Clip(-0.5, 0.7), "layer_norm": LayerNormalization(), "group_norm": GroupNormalization(groups=4),
-        "prelu": PReLU((1, 2)), "scale": Scale(), "relu4": ReLU(0.4), "rescaling": Rescaling(2.0, -0.3),
+        "hard_swish": ops.HardSwish(), "leaky": ops.LeakyReLU(0.2), "elu": ops.ELU(), "gelu": ops.GELU(),
+        "tanh": ops.Tanh(), "elu_half": ops.ELU(0.5), "selu": ops.SELU(), "clip": ops.Clip(-0.5, 0.7),
+        "layer_norm": ops.LayerNormalization(), "group_norm": ops.GroupNormalization(groups=4),
+        "prelu": ops.PReLU((1, 2)), "scale": ops.Scale(), "relu4": ops.ReLU(0.4), "rescaling": ops.Rescaling(2.0, -0.3),
     }.items():  # fmt: skip
         network.add(name, op)
-    network.add("squeeze", Mean((1, 2)))
-    network.add("excite", HardSigmoid())
-    network.add("gate", Multiply(), "rescaling", "excite")
-    network.add("difference", Subtract(), "gate", "scale")
-    network.add("pool", GlobalAveragePooling2D())
+    network.add("squeeze", ops.Mean((1, 2)))
+    network.add("excite", ops.HardSigmoid())
+    network.add("gate", ops.Multiply(), "rescaling", "excite")
+    network.add("difference", ops.Subtract(), "gate", "scale")
+    network.add("pool", ops.GlobalAveragePooling2D())
     return network
 
 
 def resized() -> el.Network:
     network = el.Network("resized", (5, 7, 3))
-    network.add("bilinear", Resize((9, 4)))
-    network.add("nearest", UpSampling2D((2, 3)))
+    network.add("bilinear", ops.Resize((9, 4)))
+    network.add("nearest", ops.UpSampling2D((2, 3)))
     for number, how in enumerate((("bilinear", "asymmetric", "floor"), ("bilinear", "align_corners", "floor"),
                                   ("nearest", "asymmetric", "floor"), ("nearest", "align_corners", "round_prefer_ceil"),
                                   ("nearest", "half_pixel", "floor"))):  # fmt: skip
-        network.add(f"resize {number}", Resize((8 + 3 * number, 11 - number), *how))
-    network.add("means", AdaptiveAveragePooling2D((5, 2)))
-    network.add("flat", Flatten())
+        network.add(f"resize {number}", ops.Resize((8 + 3 * number, 11 - number), *how))
+    network.add("means", ops.AdaptiveAveragePooling2D((5, 2)))
+    network.add("flat", ops.Flatten())
     return network
 
 
 def transposed() -> el.Network:
     """Every padding of transposed convolutions, and normalization over channels."""
     network = el.Network("transposed", (4, 3, 4))
-    network.add("same", Conv2DTranspose(6, 3, 2, "same"))
-    network.add("response", LocalResponseNormalization(3, 0.2, 0.6, 1.5, average=True))
-    network.add("valid", Conv2DTranspose(4, (2, 3), (1, 2), use_bias=False))
-    network.add("grouped", Conv2DTranspose(6, 3, 2, ((1, 1), (0, 2)), (1, 0), groups=2))
-    network.add("dilated", Conv2DTranspose(3, 2, 1, dilation_rate=(2, 1)))
-    network.add("sparse", Conv2DTranspose(2, 1, 3))
-    network.add("sum", LocalResponseNormalization(5, 0.1))
+    network.add("same", ops.Conv2DTranspose(6, 3, 2, "same"))
+    network.add("response", ops.LocalResponseNormalization(3, 0.2, 0.6, 1.5, average=True))
+    network.add("valid", ops.Conv2DTranspose(4, (2, 3), (1, 2), use_bias=False))
+    network.add("grouped", ops.Conv2DTranspose(6, 3, 2, ((1, 1), (0, 2)), (1, 0), groups=2))
+    network.add("dilated", ops.Conv2DTranspose(3, 2, 1, dilation_rate=(2, 1)))
+    network.add("sparse", ops.Conv2DTranspose(2, 1, 3))
+    network.add("sum", ops.LocalResponseNormalization(5, 0.1))
     return network
 
 
 def residual() -> el.Network:
     """Every op that is written in integers."""
     network = el.Network("residual", (8, 8, 3))
-    network.add("stem", Conv2D(8, 3, 2, "same", use_bias=False))
-    network.add("stem_bn", BatchNormalization())
-    network.add("stem_relu", ReLU(6))
-    network.add("depthwise", DepthwiseConv2D(3, padding="same", use_bias=False))
-    network.add("depthwise_bn", BatchNormalization())
-    network.add("project", Conv2D(8, 1, padding=((1, 0), (0, 1))))
-    network.add("crop", MaxPooling2D(2, 1))
-    network.add("sum", Add(), "crop", "stem_relu")
-    network.add("sum_relu", ReLU())
-    network.add("mean", AveragePooling2D(2, 1, "same"))
-    network.add("both", Concatenate(), "mean", "stem_relu")
-    network.add("more", PadChannels(1, 3))
-    network.add("max", MaxPooling2D(2))
-    network.add("pool", GlobalAveragePooling2D())
-    network.add("hidden", Dense(8))
-    network.add("hidden_relu", ReLU())
-    network.add("dense", Dense(4))
-    network.add("softmax", Softmax())
+    network.add("stem", ops.Conv2D(8, 3, 2, "same", use_bias=False))
+    network.add("stem_bn", ops.BatchNormalization())
+    network.add("stem_relu", ops.ReLU(6))
+    network.add("depthwise", ops.DepthwiseConv2D(3, padding="same", use_bias=False))
+    network.add("depthwise_bn", ops.BatchNormalization())
+    network.add("project", ops.Conv2D(8, 1, padding=((1, 0), (0, 1))))
+    network.add("crop", ops.MaxPooling2D(2, 1))
+    network.add("sum", ops.Add(), "crop", "stem_relu")
+    network.add("sum_relu", ops.ReLU())
+    network.add("mean", ops.AveragePooling2D(2, 1, "same"))
+    network.add("both", ops.Concatenate(), "mean", "stem_relu")
+    network.add("more", ops.PadChannels(1, 3))
+    network.add("max", ops.MaxPooling2D(2))
+    network.add("pool", ops.GlobalAveragePooling2D())
+    network.add("hidden", ops.Dense(8))
+    network.add("hidden_relu", ops.ReLU())
+    network.add("dense", ops.Dense(4))
+    network.add("softmax", ops.Softmax())
     return network
 
 
 def chosen() -> el.Network:
     """Attention, values that a comparison chooses, operands of other ranks, and padding by the edge."""
     network = el.Network("chosen", (4, 5, 6))
-    rows = network.add("rows", Reshape((20, 6)))
-    network.add("keys", Transpose((2, 1)))
-    network.add("scores", MatMul(), rows, "keys")
-    network.add("attention", LogSoftmax())
-    mixed = network.add("mixed", MatMul(), "attention", rows)
-    network.add("limit", Constant((1, 6)), rows)
-    network.add("above", Greater(), mixed, "limit")
-    network.add("picked", Where(), "above", mixed, rows)
-    network.add("image", Reshape((4, 5, 6)))
-    network.add("wide", Transpose((1, 3, 2)))
-    network.add("product", MatMul(), "wide", "image")
-    network.add("mean", Mean(1))
-    network.add("below", Less(), "mean", "product")
-    network.add("repeated", BroadcastTo((4, 6, 6)), "mean")
-    network.add("all", Add(), "below", "repeated", "product")
+    rows = network.add("rows", ops.Reshape((20, 6)))
+    network.add("keys", ops.Transpose((2, 1)))
+    network.add("scores", ops.MatMul(), rows, "keys")
+    network.add("attention", ops.LogSoftmax())
+    mixed = network.add("mixed", ops.MatMul(), "attention", rows)
+    network.add("limit", ops.Constant((1, 6)), rows)
+    network.add("above", ops.Greater(), mixed, "limit")
+    network.add("picked", ops.Where(), "above", mixed, rows)
+    network.add("image", ops.Reshape((4, 5, 6)))
+    network.add("wide", ops.Transpose((1, 3, 2)))
+    network.add("product", ops.MatMul(), "wide", "image")
+    network.add("mean", ops.Mean(1))
+    network.add("below", ops.Less(), "mean", "product")
+    network.add("repeated", ops.BroadcastTo((4, 6, 6)), "mean")
+    network.add("all", ops.Add(), "below", "repeated", "product")
     return network
 
 
@@ -241,7 +184,17 @@ def run_onnx(path, x):
 
 
 RUNTIMES = {"tflite": run_tflite, "onnx": run_onnx}
-SINGLE = {ELU, GELU, HardSwish, LeakyReLU, PReLU, Conv2DTranspose, LocalResponseNormalization}  # come back as one layer
+SINGLE = {  # come back as one layer
+    ops.ELU, ops.GELU, ops.HardSwish, ops.LeakyReLU, ops.PReLU, ops.Conv2DTranspose, ops.LocalResponseNormalization,
+}  # fmt: skip
+    ops.ELU,
+    ops.GELU,
+    ops.HardSwish,
+    ops.LeakyReLU,
+    ops.PReLU,
+    ops.Conv2DTranspose,
+    ops.LocalResponseNormalization,
+}  # come back as one layer
 each_runtime = pytest.mark.parametrize("suffix", RUNTIMES)
 
 
@@ -367,27 +320,27 @@ def test_int8_by_calibration(trained, suffix, tmp_path):
 def scaled() -> el.Network:
     """Every op that is written in integers as more than one operation, or as a convolution of single pixels."""
     network = el.Network("scaled", (12, 8, 3))
-    network.add("pixels", Rescaling(1 / 127.5, -1))
-    network.add("conv", Conv2D(8, 3, 2, "same"))
-    network.add("swish", HardSwish())
-    network.add("bn", BatchNormalization())
-    network.add("silu", SiLU())
-    network.add("bands", SubSpectralNormalization(sub_bands=3))
-    network.add("sigmoid", Sigmoid())
-    network.add("tanh", Tanh(), "bands")
-    network.add("sum", Add(), "sigmoid", "tanh", "swish")
-    network.add("leaky", LeakyReLU(0.2))
-    network.add("squeeze", Mean((1, 2)))
-    network.add("excite", HardSigmoid(0.5, 0.3))
-    network.add("gate", Multiply(), "leaky", "excite")
-    network.add("pool", GlobalAveragePooling2D())
-    network.add("dropout", Dropout(0.3))
-    network.add("scale", Scale())
-    network.add("hidden", Dense(48))
-    network.add("elu", ELU())
-    network.add("dropout_again", Dropout(0.3))
-    network.add("dense", Dense(40))
-    network.add("softmax", Softmax())
+    network.add("pixels", ops.Rescaling(1 / 127.5, -1))
+    network.add("conv", ops.Conv2D(8, 3, 2, "same"))
+    network.add("swish", ops.HardSwish())
+    network.add("bn", ops.BatchNormalization())
+    network.add("silu", ops.SiLU())
+    network.add("bands", ops.SubSpectralNormalization(sub_bands=3))
+    network.add("sigmoid", ops.Sigmoid())
+    network.add("tanh", ops.Tanh(), "bands")
+    network.add("sum", ops.Add(), "sigmoid", "tanh", "swish")
+    network.add("leaky", ops.LeakyReLU(0.2))
+    network.add("squeeze", ops.Mean((1, 2)))
+    network.add("excite", ops.HardSigmoid(0.5, 0.3))
+    network.add("gate", ops.Multiply(), "leaky", "excite")
+    network.add("pool", ops.GlobalAveragePooling2D())
+    network.add("dropout", ops.Dropout(0.3))
+    network.add("scale", ops.Scale())
+    network.add("hidden", ops.Dense(48))
+    network.add("elu", ops.ELU())
+    network.add("dropout_again", ops.Dropout(0.3))
+    network.add("dense", ops.Dense(40))
+    network.add("softmax", ops.Softmax())
     return network
 
 
@@ -443,10 +396,10 @@ def test_full_integer_has_no_float_tensor(pixels, tmp_path):
 def test_full_integer_of_several_inputs_and_outputs(tmp_path):
     litert = pytest.importorskip("ai_edge_litert.interpreter")
     network = el.Network("several", {"left": (6,), "right": (6,)})
-    network.add("dense", Dense(5), "left")
-    network.add("relu", ReLU())
-    network.add("other", Dense(5), "right")
-    network.add("sum", Add(), "relu", "other")
+    network.add("dense", ops.Dense(5), "left")
+    network.add("relu", ops.ReLU())
+    network.add("other", ops.Dense(5), "right")
+    network.add("sum", ops.Add(), "relu", "other")
     network.outputs = ("sum", "relu")
     model, rng = el.Model(network, seed=0), np.random.default_rng(0)
     x = {name: rng.standard_normal((16, 6)).astype(np.float32) for name in network.inputs}
@@ -466,7 +419,7 @@ def test_full_integer_says_what_stays_float(trained, tmp_path):
     with pytest.raises(FormatError, match=r"'dense' \(no range of its output is known"):
         model.export(tmp_path / "model.tflite", full_integer=True)
     network = el.Network("logarithm", (4, 4, 1))
-    network.add("log", Log())
+    network.add("log", ops.Log())
     with pytest.raises(FormatError, match=r"'log' \('log' is computed in float32\)"):
         el.Model(network).export(tmp_path / "model.tflite", np.ones((2, 4, 4, 1), np.float32), full_integer=True)
     assert not list(tmp_path.iterdir())
@@ -606,10 +559,10 @@ def test_unknown_suffixes_and_options_are_named(tmp_path):
 
 
 def test_ops_without_a_counterpart_are_named_all_at_once(tmp_path):
-    class First(Flatten):
+    class First(ops.Flatten):
         pass
 
-    class Second(Flatten):
+    class Second(ops.Flatten):
         pass
 
     network = el.Network("unknown", (2, 2, 1))

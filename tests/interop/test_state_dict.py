@@ -7,37 +7,24 @@ import numpy as np
 import pytest
 
 import edgelearn as el
+from edgelearn import ops
 from edgelearn.errors import FormatError
 from edgelearn.interop import read_model, safetensors
 from edgelearn.interop.state_dict import from_torch_layout, to_torch_layout, torch_name
-from edgelearn.ops import (
-    Add,
-    BatchNormalization,
-    Conv2D,
-    Conv2DTranspose,
-    Dense,
-    DepthwiseConv2D,
-    Dropout,
-    Flatten,
-    MaxPooling2D,
-    PReLU,
-    ReLU,
-    Transpose,
-)
 
 from .torch_files import Global, torch_save, torch_save_before_1_6
 
 
 def classifier():
     network = el.Network("classifier", (4, 6, 3))
-    network.add("conv", Conv2D(8, 3, padding="same"))
-    network.add("bn", BatchNormalization())
-    network.add("relu", ReLU())
-    network.add("depthwise", DepthwiseConv2D(3, padding="same", use_bias=False))
-    network.add("pool", MaxPooling2D(2))
-    network.add("flat", Flatten())
-    network.add("drop", Dropout(0.5))
-    network.add("dense", Dense(5))
+    network.add("conv", ops.Conv2D(8, 3, padding="same"))
+    network.add("bn", ops.BatchNormalization())
+    network.add("relu", ops.ReLU())
+    network.add("depthwise", ops.DepthwiseConv2D(3, padding="same", use_bias=False))
+    network.add("pool", ops.MaxPooling2D(2))
+    network.add("flat", ops.Flatten())
+    network.add("drop", ops.Dropout(0.5))
+    network.add("dense", ops.Dense(5))
     return network
 
 
@@ -158,7 +145,7 @@ def test_no_code_of_a_file_is_run(tmp_path, network, weights):
 
 def test_a_module_that_is_one_layer(tmp_path):
     network = el.Network("n", (3,))
-    network.add("dense", Dense(2))
+    network.add("dense", ops.Dense(2))
     weights = drawn(network)
     state = {torch_name(n)[6:]: to_torch_layout(network, n, a) for n, a in weights.items()}
     assert same(el.load(torch_save(tmp_path / "x.pt", state), network), weights)
@@ -166,7 +153,7 @@ def test_a_module_that_is_one_layer(tmp_path):
 
 def test_views_of_storages(tmp_path):
     network = el.Network("n", (3,))
-    network.add("dense", Dense(2, use_bias=False))
+    network.add("dense", ops.Dense(2, use_bias=False))
     base = np.float64(np.arange(6)).reshape(3, 2)
     model = el.load(torch_save(tmp_path / "x.pt", {"dense.weight": base.T}), network)
     assert np.array_equal(model.weights["dense/kernel"], base)
@@ -188,7 +175,7 @@ def test_a_classifier_for_other_classes(tmp_path, network, weights):
     for name in ("dense/kernel", "dense/bias"):
         other.parameters.pop(name)
         other.trainable.discard(name)
-    other.add("few", Dense(2))
+    other.add("few", ops.Dense(2))
     (tmp_path / "x.safetensors").write_bytes(safetensors.to_bytes(state))
     for file in (path, tmp_path / "x.safetensors"):
         with pytest.raises(FormatError, match=r"head\.1|left for 'few'"):
@@ -222,15 +209,15 @@ def residual():
     network = el.Network("residual", (8, 8, 4))
     for block, channels in enumerate((6, 8)):
         start = network.output.name if network.nodes else "input"
-        network.add(f"{block}_0", Conv2D(channels, 1, use_bias=False), start)
-        shortcut = network.add(f"{block}_0_bn", BatchNormalization())
-        network.add(f"{block}_1", Conv2D(channels, 3, padding="same", use_bias=False), start)
-        network.add(f"{block}_1_bn", BatchNormalization())
-        network.add(f"{block}_2", Conv2D(channels, 3, padding="same", use_bias=False))
-        network.add(f"{block}_2_bn", BatchNormalization())
-        network.add(f"{block}_add", Add(), shortcut, f"{block}_2_bn")
-    network.add("flat", Flatten())
-    network.add("dense", Dense(3))
+        network.add(f"{block}_0", ops.Conv2D(channels, 1, use_bias=False), start)
+        shortcut = network.add(f"{block}_0_bn", ops.BatchNormalization())
+        network.add(f"{block}_1", ops.Conv2D(channels, 3, padding="same", use_bias=False), start)
+        network.add(f"{block}_1_bn", ops.BatchNormalization())
+        network.add(f"{block}_2", ops.Conv2D(channels, 3, padding="same", use_bias=False))
+        network.add(f"{block}_2_bn", ops.BatchNormalization())
+        network.add(f"{block}_add", ops.Add(), shortcut, f"{block}_2_bn")
+    network.add("flat", ops.Flatten())
+    network.add("dense", ops.Dense(3))
     return network
 
 
@@ -251,11 +238,11 @@ def test_branches_in_another_order(tmp_path):
 
 def test_branches_that_are_alike_are_not_guessed(tmp_path):
     network = el.Network("twins", (8, 8, 4))
-    first = network.add("a", Conv2D(4, 1), "input")
-    second = network.add("b", Conv2D(4, 1), "input")
-    network.add("c", Conv2D(2, 1), first)
-    network.add("d", Conv2D(2, 3, padding="same"), second)
-    network.add("sum", Add(), "c", "d")
+    first = network.add("a", ops.Conv2D(4, 1), "input")
+    second = network.add("b", ops.Conv2D(4, 1), "input")
+    network.add("c", ops.Conv2D(2, 1), first)
+    network.add("d", ops.Conv2D(2, 3, padding="same"), second)
+    network.add("sum", ops.Add(), "c", "d")
     state = as_state(network, drawn(network), {"b": "1", "d": "2", "a": "3", "c": "4"})
     with pytest.raises(FormatError, match=r"'1' .*fits 'a', 'b' alike"):
         el.load(torch_save(tmp_path / "x.pt", state), network)
@@ -263,13 +250,13 @@ def test_branches_that_are_alike_are_not_guessed(tmp_path):
 
 def test_layouts_lead_back():
     network = el.Network("n", (4, 4, 6))
-    network.add("up", Conv2DTranspose(8, 3, strides=2, padding="same", groups=2))
-    network.add("many", DepthwiseConv2D(3, depth_multiplier=2))
-    network.add("grouped", Conv2D(8, 3, groups=4))
-    network.add("slope", PReLU())
-    network.add("flat", Flatten())
-    network.add("norm", BatchNormalization())
-    network.add("dense", Dense(5))
+    network.add("up", ops.Conv2DTranspose(8, 3, strides=2, padding="same", groups=2))
+    network.add("many", ops.DepthwiseConv2D(3, depth_multiplier=2))
+    network.add("grouped", ops.Conv2D(8, 3, groups=4))
+    network.add("slope", ops.PReLU())
+    network.add("flat", ops.Flatten())
+    network.add("norm", ops.BatchNormalization())
+    network.add("dense", ops.Dense(5))
     for name, array in drawn(network).items():
         theirs = to_torch_layout(network, name, array)
         assert np.array_equal(from_torch_layout(network, name, theirs), array)
@@ -282,9 +269,9 @@ def test_layouts_lead_back():
 
 def test_an_order_of_features_that_cannot_be_told(tmp_path):
     network = el.Network("n", (4, 4, 6))
-    network.add("turned", Transpose((3, 1, 2)))
-    network.add("flat", Flatten())
-    network.add("dense", Dense(5))
+    network.add("turned", ops.Transpose((3, 1, 2)))
+    network.add("flat", ops.Flatten())
+    network.add("dense", ops.Dense(5))
     with pytest.raises(FormatError, match="'flat' of 'n' can't be told"):
         el.load(torch_save(tmp_path / "x.pt", {"dense.weight": np.zeros((5, 96), np.float32)}), network)
 
