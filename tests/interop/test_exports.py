@@ -187,14 +187,6 @@ RUNTIMES = {"tflite": run_tflite, "onnx": run_onnx}
 SINGLE = {  # come back as one layer
     ops.ELU, ops.GELU, ops.HardSwish, ops.LeakyReLU, ops.PReLU, ops.Conv2DTranspose, ops.LocalResponseNormalization,
 }  # fmt: skip
-    ops.ELU,
-    ops.GELU,
-    ops.HardSwish,
-    ops.LeakyReLU,
-    ops.PReLU,
-    ops.Conv2DTranspose,
-    ops.LocalResponseNormalization,
-}  # come back as one layer
 each_runtime = pytest.mark.parametrize("suffix", RUNTIMES)
 
 
