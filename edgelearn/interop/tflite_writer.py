@@ -57,13 +57,58 @@ class TfliteOperator:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Table(dict[str, Any]):
+    """A table of the schema by its name, with its fields in the order in which they are written.
+
+    Fields are texts, lists of tables, bytes, arrays, tuples of int32, tables, or numbers as they are.
+    """
+
+    def __init__(self, name: str, **fields: Any) -> None:
+        super().__init__(fields)
+        self.name = name
+
+
 def file_bytes(
     name: str, inputs: Mapping[str, TfliteTensor], outputs: Mapping[str, TfliteTensor],
     operators: Sequence[TfliteOperator], metadata: Mapping[str, bytes],
 ) -> bytes:  # fmt: skip
     """Return the file of one graph, with a signature "serving_default" that names inputs and outputs, and `metadata` by
     name."""
-    return _FileWriter().file(name, inputs, outputs, operators, metadata)
+    writer = _FileWriter()
+    tensors = dict.fromkeys(inputs.values())
+    tensors |= {t: None for o in operators for t in (*o.inputs, o.output) if t is not None}
+    index = {tensor: i for i, tensor in enumerate(tensors)}
+    codes = list(dict.fromkeys((o.code, o.version) for o in operators))
+
+    def named(ends: Mapping[str, TfliteTensor]) -> list[Table]:
+        return [Table("TensorMap", Name=end, TensorIndex=index[tensor]) for end, tensor in ends.items()]
+
+    places = [writer.write(writer.tensor(tensor)) for tensor in tensors]
+    lines = [writer.write(_operator_table(o, index, codes.index((o.code, o.version)))) for o in operators]
+    ends = {key: tuple(index[t] for t in end.values()) for key, end in (("Inputs", inputs), ("Outputs", outputs))}
+    graph = writer.write(Table("SubGraph", Tensors=places, Operators=lines, Name=name, **ends))
+    entries = [writer.write(Table("Metadata", Name=key, Buffer=writer.buffer(c))) for key, c in metadata.items()]
+    signature = writer.write(Table("SignatureDef", SignatureKey="serving_default", SubgraphIndex=0,
+                                   Inputs=named(inputs), Outputs=named(outputs)))  # fmt: skip
+    numbers = [(getattr(tflite.BuiltinOperator, code), version) for code, version in codes]
+    used = [Table("OperatorCode", BuiltinCode=number, DeprecatedBuiltinCode=min(number, 127), Version=version)
+            for number, version in numbers]  # fmt: skip
+    model = Table(
+        "Model", Version=VERSION, OperatorCodes=used, Subgraphs=[graph], Description="edgelearn",
+        Buffers=writer.buffers, Metadata=entries, SignatureDefs=[signature],
+    )  # fmt: skip
+    writer.builder.Finish(writer.write(model), IDENTIFIER)
+    return bytes(writer.builder.Output())
+
+
+def _operator_table(operator: TfliteOperator, index: Mapping[TfliteTensor, int], code: int) -> Table:
+    inputs = tuple(-1 if tensor is None else index[tensor] for tensor in operator.inputs)
+    table = Table("Operator", OpcodeIndex=code, Inputs=inputs, Outputs=(index[operator.output],))
+    if operator.options:
+        options = f"{operator.options}Options"
+        table["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, options)
+        table["BuiltinOptions"] = Table(options, **operator.fields)
+    return table
 
 
 class _FileWriter:
@@ -71,109 +116,59 @@ class _FileWriter:
 
     def __init__(self) -> None:
         self.builder = flatbuffers.Builder(1 << 16)
-        self.buffers: list[int] = [self._table("Buffer")]  # number 0 is empty
         self.numbers: dict[tuple[str, bytes], int] = {}  # vectors, written once each
         self.contents: dict[bytes, int] = {}  # numbers of buffers
+        self.buffers: list[int] = [self.write(Table("Buffer"))]  # number 0 is empty
 
-    def file(self, name, inputs, outputs, operators, metadata) -> bytes:
-        tensors = dict.fromkeys(inputs.values())
-        tensors |= {t: None for o in operators for t in (*o.inputs, o.output) if t is not None}
-        index = {tensor: i for i, tensor in enumerate(tensors)}
-        codes = {(o.code, o.version): None for o in operators}
-        code_index = {code: i for i, code in enumerate(codes)}
-        written = [self._tensor(tensor) for tensor in tensors]
-        lines = [self._operator(o, index, code_index[o.code, o.version]) for o in operators]
-        ends = {"Inputs": [index[t] for t in inputs.values()], "Outputs": [index[t] for t in outputs.values()]}
-        graph = self._table(
-            "SubGraph", Tensors=self.offsets(written), Operators=self.offsets(lines), Name=self._text(name),
-            **{key: self._integers(value) for key, value in ends.items()},
-        )  # fmt: skip
-        entries = []
-        for key, content in metadata.items():
-            self.buffers.append(self._table("Buffer", Data=self._data(content)))
-            entries.append(self._table("Metadata", Name=self._text(key), Buffer=len(self.buffers) - 1))
-        signature = self._table(
-            "SignatureDef", SignatureKey=self._text("serving_default"), SubgraphIndex=0,
-            Inputs=self._names(inputs, index), Outputs=self._names(outputs, index),
-        )  # fmt: skip
-        model = self._table(
-            "Model", Version=VERSION, OperatorCodes=self.offsets([self._code(*code) for code in codes]),
-            Subgraphs=self.offsets([graph]), Description=self._text("edgelearn"), Buffers=self.offsets(self.buffers),
-            Metadata=self.offsets(entries), SignatureDefs=self.offsets([signature]),
-        )  # fmt: skip
-        self.builder.Finish(model, IDENTIFIER)
-        return bytes(self.builder.Output())
+    def buffer(self, content: bytes) -> int:
+        """The number of a new buffer."""
+        self.buffers.append(self.write(Table("Buffer", Data=content)))
+        return len(self.buffers) - 1
 
-    def _names(self, tensors: Mapping[str, TfliteTensor], index: Mapping[TfliteTensor, int]) -> int:
-        maps = [self._table("TensorMap", Name=self._text(n), TensorIndex=index[t]) for n, t in tensors.items()]
-        return self.offsets(maps)
-
-    def _tensor(self, tensor: TfliteTensor) -> int:
-        number = 0
+    def tensor(self, tensor: TfliteTensor) -> Table:
+        number, q = 0, tensor.quantization
         if tensor.array is not None:
             content = np.ascontiguousarray(tensor.array).tobytes()
             if content not in self.contents:
-                self.buffers.append(self._table("Buffer", Data=self._data(content)))
-                self.contents[content] = len(self.buffers) - 1
+                self.contents[content] = self.buffer(content)
             number = self.contents[content]
-        fields = {
-            "Name": self._text(tensor.name), "Shape": self._integers(tensor.shape),
-            "Type": getattr(tflite.TensorType, TYPES[tensor.dtype]), "Buffer": number, "HasRank": True,
-        }  # fmt: skip
+        kind = getattr(tflite.TensorType, TYPES[tensor.dtype])
+        table = Table("Tensor", Name=tensor.name, Shape=tensor.shape, Type=kind, Buffer=number, HasRank=True)
         if tensor.batched:
-            fields["ShapeSignature"] = self._integers([-1, *tensor.shape[1:]])
-        if (q := tensor.quantization) is not None:
+            table["ShapeSignature"] = (-1, *tensor.shape[1:])
+        if q is not None:
             scales = np.atleast_1d(q.scale).astype(np.float32)
-            fields["Quantization"] = self._table(
-                "QuantizationParameters", Scale=self._numbers(scales),
-                ZeroPoint=self._numbers(np.full(len(scales), q.zero, np.int64)), QuantizedDimension=q.axis or 0,
-            )  # fmt: skip
-        return self._table("Tensor", **fields)
+            zeros = np.full(len(scales), q.zero, np.int64)
+            table["Quantization"] = Table(
+                "QuantizationParameters", Scale=scales, ZeroPoint=zeros, QuantizedDimension=q.axis or 0
+            )
+        return table
 
-    def _operator(self, operator: TfliteOperator, index: Mapping[TfliteTensor, int], code: int) -> int:
-        inputs = [-1 if tensor is None else index[tensor] for tensor in operator.inputs]
-        fields: dict[str, Any] = {
-            "OpcodeIndex": code, "Inputs": self._integers(inputs),
-            "Outputs": self._integers([index[operator.output]]),
-        }  # fmt: skip
-        if operator.options:
-            settings = {k: self._integers(v) if isinstance(v, tuple) else v for k, v in operator.fields.items()}
-            fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, f"{operator.options}Options")
-            fields["BuiltinOptions"] = self._table(f"{operator.options}Options", **settings)
-        return self._table("Operator", **fields)
-
-    def _code(self, code: str, version: int) -> int:
-        number = getattr(tflite.BuiltinOperator, code)
-        return self._table("OperatorCode", BuiltinCode=number, DeprecatedBuiltinCode=min(number, 127), Version=version)
-
-    def _table(self, name: str, **fields: Any) -> int:
-        getattr(tflite, f"{name}Start")(self.builder)
-        for key, value in fields.items():
-            getattr(tflite, f"{name}Add{key}")(self.builder, value)
-        return getattr(tflite, f"{name}End")(self.builder)
-
-    def _text(self, text: str) -> int:
-        return self.builder.CreateString(text)
-
-    def _numbers(self, numbers: np.ndarray) -> int:
-        key = numbers.dtype.str, numbers.tobytes()
-        if key not in self.numbers:
-            self.numbers[key] = self.builder.CreateNumpyVector(numbers)
-        return self.numbers[key]
-
-    def _integers(self, numbers: Sequence[int]) -> int:
-        return self._numbers(np.array(numbers, np.int32))
-
-    def offsets(self, offsets: Sequence[int]) -> int:
-        return _offsets(self.builder, offsets)
-
-    def _data(self, content: bytes) -> int:
-        """Bytes, aligned."""
-        builder = self.builder
-        builder.StartVector(1, len(content), ALIGNMENT)
-        builder.head -= len(content)
-        builder.Bytes[builder.head : builder.head + len(content)] = content
-        return builder.EndVector()
+    def write(self, value: Any) -> Any:
+        """Write a value of a field, and return its place; numbers are returned as they are."""
+        if isinstance(value, Table):
+            fields = {key: self.write(each) for key, each in value.items()}
+            getattr(tflite, f"{value.name}Start")(self.builder)
+            for key, each in fields.items():
+                getattr(tflite, f"{value.name}Add{key}")(self.builder, each)
+            return getattr(tflite, f"{value.name}End")(self.builder)
+        if isinstance(value, str):
+            return self.builder.CreateString(value)
+        if isinstance(value, list):
+            return _offsets(self.builder, [self.write(each) for each in value])
+        if isinstance(value, bytes):  # aligned
+            builder = self.builder
+            builder.StartVector(1, len(value), ALIGNMENT)
+            builder.head -= len(value)
+            builder.Bytes[builder.head : builder.head + len(value)] = value
+            return builder.EndVector()
+        if isinstance(value, tuple | np.ndarray):
+            numbers = np.array(value, np.int32) if isinstance(value, tuple) else value
+            key = numbers.dtype.str, numbers.tobytes()
+            if key not in self.numbers:
+                self.numbers[key] = self.builder.CreateNumpyVector(numbers)
+            return self.numbers[key]
+        return value
 
 
 METADATA_NAME, SIGNATURE, LABELS = "TFLITE_METADATA", b"M001", "labels.txt"
