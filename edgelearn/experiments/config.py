@@ -1,7 +1,7 @@
 """Configurations of experiments: frozen dataclasses whose fields describe themselves.
 
 A field declared by `setting` needs nothing else: its option of the command line (cli/parser.py), its control in a
-notebook's form (widgets/form.py) and its validation are generated from it.
+notebook's form (widgets/views.py) and its validation are generated from it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,4 @@
-"""One way to measure: interleaved rounds with a noise check, statistics of times, and memory.
-
-Processor cores: which of them this process may use, and how busy they are.
-
-Main memory of this process: resident bytes, their peak, and the peak over what the imports took.
-
-Interleaved rounds: variants take turns, and blocks that other processes disturbed are measured again.
-"""
+"""One way to measure: interleaved rounds with a check for other processes, cores, and memory."""
 
 from __future__ import annotations
 

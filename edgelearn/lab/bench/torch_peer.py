@@ -1,7 +1,4 @@
-"""Steps of whole networks in PyTorch: float32, TF32, autocast to halves, and CUDA graphs.
-
-PyTorch, as strong as it gets in each type.
-"""
+"""PyTorch, as strong as it gets in each type: float32, TF32, autocast to halves, and CUDA graphs."""
 
 from __future__ import annotations
 

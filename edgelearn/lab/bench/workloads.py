@@ -1,9 +1,7 @@
-"""Single ops that can be measured, with the shapes they have in MobileNet V1 1.0/224.
+"""Workloads: a kind of step, a network and a batch size, written `kind`, `kind:batch` or `network/kind:batch`.
 
-Workloads: a kind of step, a network and a batch size, written `kind`, `kind:batch` or `network/kind:batch`. A step
-is one of a network, `train:16`, or of a single op of MobileNet V1, `train/conv_pw_1:16`.
-
-The numbers of a workload, drawn from its seed: every contender gets the same.
+A step is one of a network, `train:16`, or of a single op of MobileNet V1, `train/conv_pw_1:16`. Its numbers are drawn
+from a seed: every contender gets the same.
 """
 
 from __future__ import annotations

@@ -1,19 +1,4 @@
-"""Entries of a run's record and history, as they are checked when they are written and when they are read.
-
-The environment of a run: versions, platform, and the commit of the source.
-
-A checkpoint in one safetensors file: tensors, a JSON state, and a SHA-256 of it all.
-
-The digest stands in the file's metadata and is taken over every byte of the file with the digest's own
-64 characters set to zero, so a change anywhere, header included, is noticed.
-Format: https://huggingface.co/docs/safetensors (an 8-byte header length, a JSON header, the data).
-
-One writer per run: a lock that the operating system releases when its holder ends.
-
-The lock is tied to an open file, so the kernel releases it when the process ends, however it ends: no stale lock
-outlives a kill, a reboot, or a process number that was given out again.
-
-A run: configuration, environment, history, checkpoints and results of one training. It is a folder:
+"""A run: configuration, environment, history, checkpoints and results of one training. It is a folder:
 
     run.json                            the record: config, seed, environment, device, status, results
     history.jsonl                       a row per epoch
@@ -21,10 +6,8 @@ A run: configuration, environment, history, checkpoints and results of one train
     checkpoint-previous.safetensors     the one before, for a kill between two renames
     lock                                held while a process writes the run
 
-Names that comparison and figures look for (all optional). In a history row: `epoch`, `loss`, `accuracy`,
-`val_loss`, `val_accuracy` (shares in [0, 1]), `seconds`. In the results: `correct`, `total`, `accuracy`,
-`loss`, `epochs`, `seconds`, and `memory` with `planned`, `allocated` and `process` in bytes.
-In the device: `name`.
+Names that comparison and figures look for are those of `Results` and `Row`, all optional. Accuracies are shares in
+[0, 1], memory is in bytes.
 """
 
 from __future__ import annotations
@@ -54,8 +37,17 @@ from filelock import lock_descriptor
 from edgelearn import atomic, records
 from edgelearn.errors import FormatError, RunError
 
-FORMAT = 1
-RECORD = "run.json"
+RECORD, HISTORY, LOCK = "run.json", "history.jsonl", "lock"
+CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint-previous.safetensors"
+FORMAT, CHECKPOINT_FORMAT = 1, "edgelearn checkpoint 1"
+# Fields of the record that only the run itself writes.
+FIXED = {"format", "id", "kind", "config", "environment", "status", "started", "updated", "finished", "resumed"}
+_MOST_CHANGES = 10**6  # characters
+_PACKAGE = Path(__file__).resolve().parents[2]
+_DIGEST_KEY, _NO_DIGEST = b'"sha256":"', b"0" * 64
+# `is_held` takes the lock for an instant; whoever meets it tries again.
+_ATTEMPTS, _READER_ATTEMPTS, _PAUSE_SECONDS = 10, 3, 0.01
+_log = logging.getLogger(__name__)
 
 
 class Memory(TypedDict, total=False):
@@ -137,18 +129,9 @@ def read_record(folder: Path) -> dict[str, Any]:
     return dict(record)
 
 
-def normal(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record as it will be read, so that a run looks the same now and later. Raises RunError for entries that
-    can't be saved."""
-    return _checked(record, Record)
-
-
-def normal_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the history as it will be read. Raises RunError for entries that can't be saved."""
-    return _checked(row, Row)
-
-
-def _checked(value: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+def normal(value: Mapping[str, Any], kind: Any = Record) -> dict[str, Any]:
+    """A record, or a Row of the history, as it will be read, so that a run looks the same now and later. Raises
+    RunError for entries that can't be saved."""
     try:
         return records.parse(atomic.to_json(value), kind)
     except records.RecordError as error:
@@ -157,20 +140,16 @@ def _checked(value: Mapping[str, Any], kind: Any) -> dict[str, Any]:
         ) from None
 
 
-_MOST_CHANGES = 10**6  # characters
-_PACKAGE = Path(__file__).resolve().parents[2]
-
-
 def environment() -> dict[str, str | None]:
     """Versions and platform; `commit` is None outside a checkout, and ends in `-dirty` with local changes."""
+    try:
+        version = importlib.metadata.version("edgelearn")
+    except importlib.metadata.PackageNotFoundError:
+        version = None
     return {
-        "edgelearn": _version("edgelearn"),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "commit": commit(_PACKAGE),
-    }
+        "edgelearn": version, "python": platform.python_version(), "numpy": np.__version__,
+        "platform": platform.platform(), "machine": platform.machine(), "commit": commit(_PACKAGE),
+    }  # fmt: skip
 
 
 def commit(folder: Path) -> str | None:
@@ -203,26 +182,19 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout.strip("\n") or None  # a patch may end in a context line of one space
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-CHECKPOINT_FORMAT = "edgelearn checkpoint 1"
-_DIGEST_KEY = b'"sha256":"'
-_NO_DIGEST = b"0" * 64
-
-
 def encode_checkpoint(tensors: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> bytes:
-    """The checkpoint file's bytes. Raises RunError for a data type or a state that can't be stored."""
+    """A checkpoint as the bytes of one safetensors file (https://huggingface.co/docs/safetensors: an 8-byte header
+    length, a JSON header, the data): tensors, a JSON state, and a SHA-256 of it all. The digest stands in the file's
+    metadata and is taken over every byte of the file with the digest's own 64 characters set to zero, so a change
+    anywhere, header included, is noticed.
+
+    Raises RunError for a data type or a state that can't be stored.
+    """
     arrays = {name: _storable(name, array) for name, array in tensors.items()}
     metadata = {"format": CHECKPOINT_FORMAT, "state": atomic.to_json(state), "sha256": _NO_DIGEST.decode()}
     data = safetensors.numpy.save(arrays, metadata=metadata)
     start = data.index(_DIGEST_KEY + _NO_DIGEST) + len(_DIGEST_KEY)
-    digest = hashlib.sha256(data).hexdigest().encode()
-    return data[:start] + digest + data[start + len(digest) :]
+    return data[:start] + _digest(data, start) + data[start + len(_NO_DIGEST) :]
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -241,26 +213,23 @@ def read_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             raise ValueError(f"its format is {metadata['format']!r}, not {CHECKPOINT_FORMAT!r}")
         digest = metadata["sha256"].encode()
         start = data.index(_DIGEST_KEY + digest, 8, header_end) + len(_DIGEST_KEY)
-        if _digest_of(data, start, len(digest)) != digest:
+        if _digest(data, start) != digest:
             raise ValueError("its contents don't match its SHA-256")
         state = records.parse(metadata["state"], dict)
         tensors = safetensors.numpy.load(data)
     except (ValueError, KeyError, TypeError, AttributeError, safetensors.SafetensorError) as error:
-        raise FormatError(f"The checkpoint {path} ({len(data):,} bytes) is corrupt: {_reason(error)}.") from error
+        foreign = isinstance(error, records.RecordError | KeyError | TypeError | AttributeError)
+        reason = "its header is not that of a checkpoint" if foreign else str(error)
+        raise FormatError(f"The checkpoint {path} ({len(data):,} bytes) is corrupt: {reason}.") from error
     return {name: np.require(array, requirements="W") for name, array in tensors.items()}, state
 
 
-def _digest_of(data: bytes, start: int, length: int) -> bytes:
+def _digest(data: bytes, start: int) -> bytes:
+    """The digest of a file, whose own stands at `start`."""
     hasher = hashlib.sha256(data[:start])
-    hasher.update(b"0" * length)
-    hasher.update(memoryview(data)[start + length :])
+    hasher.update(_NO_DIGEST)
+    hasher.update(memoryview(data)[start + len(_NO_DIGEST) :])
     return hasher.hexdigest().encode()
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, records.RecordError | KeyError | TypeError | AttributeError):
-        return "its header is not that of a checkpoint"
-    return str(error)
 
 
 def _storable(name: str, array: np.ndarray) -> np.ndarray:
@@ -273,13 +242,12 @@ def _storable(name: str, array: np.ndarray) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-# `is_held` takes the lock for an instant; whoever meets it tries again.
-_ATTEMPTS, _READER_ATTEMPTS = 10, 3
-_PAUSE_SECONDS = 0.01
-
-
 class Lock:
-    """An exclusive lock on the file at `path`, which also names the holder for error messages."""
+    """An exclusive lock on the file at `path`, which also names the holder for error messages: one writer per run.
+
+    The lock is tied to an open file, so the kernel releases it when the process ends, however it ends: no stale lock
+    outlives a kill, a reboot, or a process number that was given out again.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -298,17 +266,15 @@ class Lock:
         holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode()
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                self._wait(descriptor)
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, holder)
+            except BaseException:
+                os.close(descriptor)
+                raise
         except OSError as error:
             raise atomic.explain(error, self.path, len(holder)) from error
-        try:
-            self._wait(descriptor)
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, holder)
-        except BaseException as error:
-            os.close(descriptor)
-            if isinstance(error, OSError):
-                raise atomic.explain(error, self.path, len(holder)) from error
-            raise
         self._descriptor = descriptor
 
     def release(self) -> None:
@@ -322,17 +288,24 @@ class Lock:
 
     def _wait(self, descriptor: int) -> None:
         try:
-            locked = _try(descriptor, _ATTEMPTS)
+            if _locked(descriptor, _ATTEMPTS):
+                return
         except OSError as error:
             raise RunError(
                 f"{self.path} can't be locked ({error.strerror}): this file system has no locks. "
                 "Keep runs on another one (set EDGELEARN_RUNS)."
             ) from error
-        if not locked:
-            raise RunError(
-                f"The run in {self.path.parent} is being written by {_holder(descriptor)}. "
-                "Wait until it ends or stop it, then try again."
-            )
+        try:
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            found = records.parse(os.read(descriptor, 4096), dict)
+            here = " (this one)" if found["pid"] == os.getpid() else ""
+            holder = f"process {found['pid']}{here} on {found['host']}"
+        except (OSError, ValueError, KeyError, TypeError):  # Windows locks the first byte against reading, too
+            holder = "another process"
+        raise RunError(
+            f"The run in {self.path.parent} is being written by {holder}. "
+            "Wait until it ends or stop it, then try again."
+        )
 
 
 def is_held(path: Path) -> bool:
@@ -342,14 +315,14 @@ def is_held(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return not _try(descriptor, _READER_ATTEMPTS)
+        return not _locked(descriptor, _READER_ATTEMPTS)
     except OSError:
         return False
     finally:
         os.close(descriptor)
 
 
-def _try(descriptor: int, attempts: int) -> bool:
+def _locked(descriptor: int, attempts: int) -> bool:
     """True once the file is locked; False if another holds it at every attempt."""
     for attempt in range(attempts):
         if attempt:
@@ -357,16 +330,6 @@ def _try(descriptor: int, attempts: int) -> bool:
         if lock_descriptor(descriptor, blocking=False):
             return True
     return False
-
-
-def _holder(descriptor: int) -> str:
-    try:
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        holder = records.parse(os.read(descriptor, 4096), dict)
-        here = " (this one)" if holder["pid"] == os.getpid() else ""
-        return f"process {holder['pid']}{here} on {holder['host']}"
-    except (OSError, ValueError, KeyError, TypeError):  # Windows locks the first byte against reading, too
-        return "another process"
 
 
 # A forked child shares the parent's open file and would keep its lock alive after the parent's death.
@@ -380,13 +343,6 @@ def _release_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_in_child)
-
-
-HISTORY, LOCK = "history.jsonl", "lock"
-CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint-previous.safetensors"
-# Fields of the record that only the run itself writes.
-FIXED = {"format", "id", "kind", "config", "environment", "status", "started", "updated", "finished", "resumed"}
-_log = logging.getLogger(__name__)
 
 
 class Run:
@@ -476,7 +432,7 @@ class Run:
             raise RunError(f"A history row needs its number as an integer 'epoch', but has {epoch!r}.")
         with self._writing:
             self._require_lock()
-            atomic.append_line(self.folder / HISTORY, atomic.to_json(normal_row(row)))
+            atomic.append_line(self.folder / HISTORY, atomic.to_json(normal(row, Row)))
             self._write()
 
     def history(self) -> list[dict[str, Any]]:

@@ -1,7 +1,4 @@
-"""The run store: a folder of runs.
-
-Keep what a training has in memory when its run folder can't be written any more.
-"""
+"""The run store: a folder of runs."""
 
 from __future__ import annotations
 
@@ -268,13 +265,11 @@ def _some(ids: list[str]) -> str:
     return f"{shown} and {len(ids) - 5} more" if len(ids) > 5 else shown
 
 
-PREFIX = "edgelearn-runs-"
-
-
 def rescue(
     run: Run, rows: Sequence[Mapping[str, Any]], tensors: Mapping[str, np.ndarray], state: Mapping[str, Any]
 ) -> Path | None:
-    """Write a copy of a run to a new store in the folder of temporary files, or else in the home folder.
+    """Keep what a training has in memory when its run folder can't be written any more: write a copy of the run to a
+    new store in the folder of temporary files, or else in the home folder.
 
     Arguments:
     - `run`: its record is taken from memory.
@@ -285,7 +280,7 @@ def rescue(
     """
     for parent in (tempfile.gettempdir, Path.home):
         try:
-            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent())) / run.id
+            folder = Path(tempfile.mkdtemp(prefix="edgelearn-runs-", dir=parent())) / run.id
             folder.mkdir()
             atomic.write_json(folder / RECORD, run.record | {"status": "failed"})
             for row in rows:
