@@ -96,7 +96,11 @@ class _Dual:
         return _dual(other) / self
 
     def __pow__(self, power: float) -> _Dual:
-        return _Dual(self.value**power, power * self.value ** (power - 1) * self.slope if power else 0.0)
+        """The slope of a root at 0, which isn't finite, counts as 0."""
+        y, base = self.value**power, self.value
+        if 0 < power < 1:
+            base = np.where(base == 0, np.inf, base)
+        return _Dual(y, power * base ** (power - 1) * self.slope if power else 0.0)
 
     __radd__, __rmul__ = __add__, __mul__
 

@@ -4,9 +4,9 @@ gradient."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from edgelearn.errors import PlanError
 
 from .base import Arrays, Gradients, Op, Targets, only
 from .emit import OUTPUTS, Answers, Control, Emitter
+from .formula import NUMPY, differentiate
 from .tensor import BLOCK, Shape, Tensor
 
 __all__ = [
@@ -45,6 +46,17 @@ class Loss:
     accuracy: ClassVar[str] = "rows"
     takes_weights: ClassVar[bool] = False
     ordered: ClassVar[bool] = False
+    kernel: ClassVar[tuple[str, str]]  # source and name of a kernel for `emit_rows`
+
+    @property
+    def settings(self) -> tuple[float, ...]:
+        """Numbers that the kernel takes."""
+        return astuple(self)
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """Macros that it is compiled with."""
+        return {}
 
     def check(self, shape: Shape, examples: int) -> None:
         """Raises PlanError if the loss doesn't fit an output of this shape, without the batch, or micro-batches of this
@@ -64,8 +76,9 @@ class Loss:
         raise NotImplementedError
 
     def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        """Emit the loss and the right answers of each row, and `gradient`, that of the outputs, if it is given."""
-        raise NotImplementedError
+        """Emit the loss and the right answers of each row, and `gradient`, that of the outputs, if it is given.
+        Default: by the `kernel` with its `settings` and `macros`."""
+        return self.emit_rows(*self.kernel, e, outputs, control, gradient, *self.settings, **self.macros)
 
     def emit_rows(
         self, source: str, kernel: str, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None,
@@ -224,13 +237,13 @@ class SoftmaxCrossEntropy(Loss):
     Raises PlanError for another label_smoothing.
     """
 
+    kernel = "softmax_cross_entropy.cl", "softmax_cross_entropy"
     takes_weights: ClassVar[bool] = True
 
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise PlanError(f"label_smoothing is at least 0 and below 1 (usual is 0.1), not {self.label_smoothing}.")
+        check_smoothing(self.label_smoothing)
 
     def reference(self, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n, classes = outputs.shape
@@ -238,11 +251,6 @@ class SoftmaxCrossEntropy(Loss):
         target[np.arange(n), targets] += 1 - self.label_smoothing
         p, log_p = (op.reference_forward([outputs], {}) for op in (Softmax(), LogSoftmax()))
         return -(target * log_p).sum(-1), (p - target) / n
-
-    def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        return self.emit_rows(
-            "softmax_cross_entropy.cl", "softmax_cross_entropy", e, outputs, control, gradient, self.label_smoothing
-        )
 
 
 @dataclass(frozen=True)
@@ -259,6 +267,8 @@ class MinimumEntropy(Loss):
     Raises PlanError for a negative weight.
     """
 
+    kernel = "minimum_entropy.cl", "minimum_entropy"
+
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -270,8 +280,7 @@ class MinimumEntropy(Loss):
 
     def reference(self, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n = len(outputs)
-        shifted = outputs - outputs.max(-1, keepdims=True)
-        log_p = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+        log_p = LogSoftmax().reference_forward([outputs], {})
         p = np.exp(log_p)
         entropy = -(p * log_p).sum(-1)
         unlabelled = targets < 0
@@ -279,9 +288,6 @@ class MinimumEntropy(Loss):
         gradient[np.arange(n), targets] -= 1
         gradient[unlabelled] = (-self.weight * p * (log_p + entropy[:, None]))[unlabelled]
         return np.where(unlabelled, self.weight * entropy, -log_p[np.arange(n), targets]), gradient / n
-
-    def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        return self.emit_rows("minimum_entropy.cl", "minimum_entropy", e, outputs, control, gradient, self.weight)
 
 
 @dataclass(frozen=True)
@@ -297,6 +303,7 @@ class BinaryCrossentropy(Loss):
     Raises PlanError for another label_smoothing.
     """
 
+    kernel = "binary_cross_entropy.cl", "binary_cross_entropy"
     target_dtype: ClassVar[str] = "float32"
     head: ClassVar[str] = "Sigmoid"
     accuracy: ClassVar[str] = "values"
@@ -307,14 +314,22 @@ class BinaryCrossentropy(Loss):
     def __post_init__(self) -> None:
         check_smoothing(self.label_smoothing)
 
+    @property
+    def settings(self) -> tuple[float, ...]:
+        return self.label_smoothing, 0.0, -1.0
+
+    @property
+    def macros(self) -> dict[str, int]:
+        return {"focal": isinstance(self, BinaryFocalCrossentropy)}
+
+    def term(self, xp: Any, x: Any, y: Any) -> Any:
+        """The loss of each output for a target from 0 to 1."""
+        return _softplus(xp, x) - x * y
+
     def reference(self, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         y = targets * (1 - self.label_smoothing) + self.label_smoothing / 2
-        losses = np.maximum(outputs, 0) - outputs * y + np.log1p(np.exp(-np.abs(outputs)))
-        return losses.mean(-1), (_sigmoid(outputs) - y) / outputs.size
-
-    def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        settings = self.label_smoothing, 0.0, -1.0
-        return self.emit_rows(*BINARY, e, outputs, control, gradient, *settings, focal=False)
+        slope, _ = differentiate(self.term, outputs, y)
+        return self.term(NUMPY, outputs, y).mean(-1), slope / outputs.size
 
 
 @dataclass(frozen=True)
@@ -342,21 +357,14 @@ class BinaryFocalCrossentropy(BinaryCrossentropy):
         if self.alpha is not None and not 0 <= self.alpha <= 1:
             raise PlanError(f"alpha is from 0 to 1 (usual is 0.25), or None, not {self.alpha}.")
 
-    def reference(self, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        y, (p, not_p) = targets * (1 - self.label_smoothing) + self.label_smoothing / 2, _both(outputs)
-        loss = np.maximum(outputs, 0) - outputs * y + np.log1p(np.exp(-np.abs(outputs)))
-        wrong = y * not_p + (1 - y) * p
+    @property
+    def settings(self) -> tuple[float, ...]:
+        return self.label_smoothing, self.gamma, -1.0 if self.alpha is None else self.alpha
+
+    def term(self, xp: Any, x: Any, y: Any) -> Any:
+        wrong = y * xp.sigmoid(-x) + (1 - y) * xp.sigmoid(x)
         balance = 1.0 if self.alpha is None else y * self.alpha + (1 - y) * (1 - self.alpha)
-        bend = self.gamma * wrong ** (self.gamma - 1) * (1 - 2 * y) * p * not_p
-        slope = balance * (bend * loss + wrong**self.gamma * (p - y))
-        return (balance * wrong**self.gamma * loss).mean(-1), slope / outputs.size
-
-    def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        settings = self.label_smoothing, self.gamma, -1.0 if self.alpha is None else self.alpha
-        return self.emit_rows(*BINARY, e, outputs, control, gradient, *settings, focal=True)
-
-
-BINARY = "binary_cross_entropy.cl", "binary_cross_entropy"
+        return super().term(xp, x, y) * wrong**self.gamma * balance
 
 
 def check_smoothing(smoothing: float) -> None:
@@ -371,15 +379,10 @@ def check_gamma(gamma: float) -> None:
         raise PlanError(f"gamma is at least 0 (usual is 2), not {gamma}.")
 
 
-def _both(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """sigmoid(x) and 1 - sigmoid(x), each to its own last digit."""
-    e = np.exp(-np.abs(x))
-    one, zero = 1 / (1 + e), e / (1 + e)
-    return np.where(x >= 0, one, zero), np.where(x >= 0, zero, one)
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return _both(x)[0]
+def _softplus(xp: Any, x: Any) -> Any:
+    """log(1 + exp(x)), whose derivative is right at 0 too."""
+    size = xp.where(x > 0, x, -x)
+    return xp.clip(x, 0.0, np.inf) + xp.log1p(xp.exp(-size))
 
 
 @dataclass(frozen=True)
@@ -396,6 +399,7 @@ class CategoricalCrossentropy(Loss):
     Raises PlanError for another label_smoothing.
     """
 
+    kernel = "categorical_cross_entropy.cl", "categorical_cross_entropy"
     target_dtype: ClassVar[str] = "float32"
     takes_weights: ClassVar[bool] = True
 
@@ -406,19 +410,22 @@ class CategoricalCrossentropy(Loss):
 
     def reference(self, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         y = targets * (1 - self.label_smoothing) + self.label_smoothing / outputs.shape[-1]
-        log_p = outputs - outputs.max(-1, keepdims=True)
-        log_p = log_p - np.log(np.exp(log_p).sum(-1, keepdims=True))
-        loss, slope = self.parts(y, log_p)
+        log_p = LogSoftmax().reference_forward([outputs], {})
+        slope, _ = differentiate(self.term, log_p, y)
         gradient = slope - np.exp(log_p) * slope.sum(-1, keepdims=True)
-        return loss.sum(-1), gradient / len(outputs)
+        return self.term(NUMPY, log_p, y).sum(-1), gradient / len(outputs)
 
-    def parts(self, y: np.ndarray, log_p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(share of each class in the loss, that share's slope to log_p)."""
-        return -y * log_p, -y
+    @property
+    def settings(self) -> tuple[float, ...]:
+        return self.label_smoothing, 0.0, 1.0
 
-    def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        settings = self.label_smoothing, 0.0, 1.0
-        return self.emit_rows(*CATEGORICAL, e, outputs, control, gradient, *settings, focal=False)
+    @property
+    def macros(self) -> dict[str, int]:
+        return {"focal": isinstance(self, CategoricalFocalCrossentropy)}
+
+    def term(self, xp: Any, log_p: Any, y: Any) -> Any:
+        """The share of each class in the loss."""
+        return -y * log_p
 
 
 @dataclass(frozen=True)
@@ -445,20 +452,12 @@ class CategoricalFocalCrossentropy(CategoricalCrossentropy):
         if not self.alpha >= 0:
             raise PlanError(f"alpha is at least 0 (usual is 0.25), not {self.alpha}.")
 
-    def parts(self, y: np.ndarray, log_p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        p = np.exp(log_p)
-        rest = 1 - p
-        factor = rest**self.gamma
-        with np.errstate(divide="ignore", invalid="ignore"):
-            bend = np.where(rest > 0, self.gamma * rest ** (self.gamma - 1) * p * log_p, 0)
-        return -self.alpha * y * factor * log_p, self.alpha * y * (bend - factor)
+    @property
+    def settings(self) -> tuple[float, ...]:
+        return self.label_smoothing, self.gamma, self.alpha
 
-    def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        settings = self.label_smoothing, self.gamma, self.alpha
-        return self.emit_rows(*CATEGORICAL, e, outputs, control, gradient, *settings, focal=True)
-
-
-CATEGORICAL = "categorical_cross_entropy.cl", "categorical_cross_entropy"
+    def term(self, xp: Any, log_p: Any, y: Any) -> Any:
+        return -self.alpha * y * (1 - xp.exp(log_p)) ** self.gamma * log_p
 
 
 SQUARED, ABSOLUTE, HUBER = range(3)  # as in kernels/regression.cl
@@ -468,31 +467,37 @@ SQUARED, ABSOLUTE, HUBER = range(3)  # as in kernels/regression.cl
 class RegressionLoss(Loss):
     """Base of the mean errors: targets are float, in the shape of the outputs."""
 
+    kernel = "regression.cl", "regression"
     target_dtype: ClassVar[str] = "float32"
     head: ClassVar[str] = ""
     accuracy: ClassVar[str] = ""
     takes_weights: ClassVar[bool] = True
     error: ClassVar[int] = SQUARED
 
-    def errors(self, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(error, its slope) of differences."""
+    @property
+    def settings(self) -> tuple[float, ...]:
+        return (getattr(self, "delta", 0.0),)
+
+    @property
+    def macros(self) -> dict[str, int]:
+        return {"error": self.error}
+
+    def term(self, xp: Any, d: Any) -> Any:
+        """The error of each difference."""
         raise NotImplementedError
 
     def reference(self, outputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        errors, slopes = self.errors(outputs - targets)
-        return errors.mean(-1), slopes / slopes.size
-
-    def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        delta = getattr(self, "delta", 0.0)
-        return self.emit_rows("regression.cl", "regression", e, outputs, control, gradient, delta, error=self.error)
+        d = outputs - targets
+        (slope,) = differentiate(self.term, d)
+        return self.term(NUMPY, d).mean(-1), slope / d.size
 
 
 @dataclass(frozen=True)
 class MeanSquaredError(RegressionLoss):
     """Mean of (output - target)²."""
 
-    def errors(self, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return d * d, 2 * d
+    def term(self, xp: Any, d: Any) -> Any:
+        return xp.square(d)
 
 
 @dataclass(frozen=True)
@@ -501,8 +506,8 @@ class MeanAbsoluteError(RegressionLoss):
 
     error: ClassVar[int] = ABSOLUTE
 
-    def errors(self, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.abs(d), np.sign(d)
+    def term(self, xp: Any, d: Any) -> Any:
+        return xp.abs(d)
 
 
 @dataclass(frozen=True)
@@ -523,10 +528,9 @@ class Huber(RegressionLoss):
         if not self.delta > 0:
             raise PlanError(f"Huber's delta is above 0 (usual is 1), not {self.delta}.")
 
-    def errors(self, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        size = np.abs(d)
-        line = self.delta * (size - self.delta / 2)
-        return np.where(size <= self.delta, d * d / 2, line), np.clip(d, -self.delta, self.delta)
+    def term(self, xp: Any, d: Any) -> Any:
+        size = xp.abs(d)
+        return xp.where(size <= self.delta, xp.square(d) / 2, self.delta * (size - self.delta / 2))
 
 
 SMALLEST = 1e-12  # as in kernels/cosine.cl
@@ -539,6 +543,7 @@ class CosineHinge(Loss):
     Targets are float in the shape of the outputs. Their length doesn't matter, nor does that of the outputs.
     """
 
+    kernel = "cosine.cl", "cosine_hinge"
     target_dtype: ClassVar[str] = "float32"
     head: ClassVar[str] = ""
     accuracy: ClassVar[str] = ""
@@ -566,10 +571,9 @@ class CosineHinge(Loss):
         gradient = -slope * (targets - products / squares * outputs) / lengths / len(outputs)
         return (missing**2 if self.squared else missing)[:, 0], gradient
 
-    def emit(self, e: Emitter, outputs: Tensor, control: Control, gradient: Tensor | None) -> Answers:
-        return self.emit_rows(
-            "cosine.cl", "cosine_hinge", e, outputs, control, gradient, self.margin, squared=self.squared
-        )
+    @property
+    def macros(self) -> dict[str, int]:
+        return {"squared": self.squared}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from edgelearn.errors import PlanError
-from edgelearn.launch import Buffer, In, InOut, Out, Role
+from edgelearn.launch import Access, Buffer, In, InOut, Out, Role
 
 from .base import InitSignature, check_arguments, is_number, number
 from .emit import Control, Emitter
@@ -107,20 +107,36 @@ class Optimizer:
         """(new w, new slots) in the precision of the arrays; without decay, clipping and average."""
         raise NotImplementedError
 
-    def emit_update(self, e: Emitter, w: Buffer, g: Buffer, slots: list[Buffer], control: Control, decay: bool) -> None:
-        """Emit the update of a range of parameters in memory; `decay`: with weight decay. An optimizer that `measures`
-        leaves the extremes of the emitter's `pieces`, if it has any."""
+    @property
+    def rule(self) -> tuple[str, tuple[float | int, ...], dict[str, int]]:
+        """The kernel of kernels/optimizer.cl that `emit_update` launches, its settings and its macros."""
         raise NotImplementedError
 
+    def emit_update(self, e: Emitter, w: Buffer, g: Buffer, slots: list[Buffer], control: Control, decay: bool) -> None:
+        """Emit the update of a range of parameters in memory; `decay`: with weight decay. An optimizer that `measures`
+        leaves the extremes of the emitter's `pieces`, if it has any. Default: by `rule`."""
+        kernel, settings, macros = self.rule
+        self._launch(e, kernel, w, g, slots, control, decay, *settings, **macros)
+
     def _launch(self, e, kernel, w, g, slots, control, decay, *settings, **macros) -> None:
-        blocks, chunk, pieces = w.nbytes // 64, chunk_of(e), e.pieces
-        items, measured = ceil_div(blocks, chunk), ()
+        pieces, measured = e.pieces, ()
         if pieces:
-            items, measured, macros = pieces.count, pieces.arguments, macros | {"measured": True}
-        e.launch(
-            "optimizer.cl", kernel, (items,), InOut(w), In(g), control.scalars.read, control.counters.read, blocks,
-            float(self.weight_decay if decay else 0.0), *measured, *map(InOut, slots), *settings, chunk=chunk, **macros,
+            measured, macros = pieces.arguments, macros | {"measured": True}
+        _emit_over(
+            e, "optimizer.cl", kernel, w, [InOut(w), In(g), control.scalars.read, control.counters.read],
+            float(self.weight_decay if decay else 0.0), *measured, *map(InOut, slots), *settings,
+            items=pieces.count if pieces else 0, **macros,
         )  # fmt: skip
+
+
+def _emit_over(
+    e: Emitter, source: str, kernel: str, w: Buffer, accesses: Sequence[Access], *settings: Any, items: int = 0,
+    **macros: Any,
+) -> None:  # fmt: skip
+    """Launch a kernel that goes through memory like `w` in chunks of blocks, or in `items` pieces."""
+    blocks, chunk = w.nbytes // 64, chunk_of(e)
+    grid = (items or ceil_div(blocks, chunk),)
+    e.launch(source, kernel, grid, *accesses, blocks, *settings, chunk=chunk, **macros)
 
 
 def chunk_of(e: Emitter) -> int:
@@ -153,12 +169,11 @@ class SGD(Optimizer):
         v = self.momentum * slots[0] - rate * g
         return w + (self.momentum * v - rate * g if self.nesterov else v), [v]
 
-    def emit_update(self, e: Emitter, w: Buffer, g: Buffer, slots: list[Buffer], control: Control, decay: bool) -> None:
-        if self.momentum:
-            settings = (float(self.momentum), int(self.nesterov))
-            self._launch(e, "sgd_momentum", w, g, slots, control, decay, *settings)
-        else:
-            self._launch(e, "sgd", w, g, slots, control, decay)
+    @property
+    def rule(self) -> tuple[str, tuple[float | int, ...], dict[str, int]]:
+        if not self.momentum:
+            return "sgd", (), {}
+        return "sgd_momentum", (float(self.momentum), int(self.nesterov)), {}
 
 
 @dataclass(frozen=True)
@@ -196,9 +211,9 @@ class Adam(Optimizer):
         v = self.beta_2 * slots[1] + (1 - self.beta_2) * g * g
         return w - rate * self.correction(step) * m / (np.sqrt(v) + self.epsilon), [m, v]
 
-    def emit_update(self, e: Emitter, w: Buffer, g: Buffer, slots: list[Buffer], control: Control, decay: bool) -> None:
-        settings = (float(1 - self.beta_1), float(1 - self.beta_2), float(self.epsilon))
-        self._launch(e, "adam", w, g, slots, control, decay, *settings)
+    @property
+    def rule(self) -> tuple[str, tuple[float | int, ...], dict[str, int]]:
+        return "adam", (float(1 - self.beta_1), float(1 - self.beta_2), float(self.epsilon)), {}
 
 
 @dataclass(frozen=True)
@@ -271,11 +286,8 @@ class Clipping:
         """Emit the clipping itself."""
         counters = self.control.counters
         if self.optimizer.clipvalue is not None:
-            blocks, chunk, limit = self.whole.nbytes // 64, chunk_of(e), float(self.optimizer.clipvalue)
-            e.launch(
-                "norms.cl", "clip_values", (ceil_div(blocks, chunk),), InOut(self.whole), counters.read, blocks, limit,
-                chunk=chunk,
-            )  # fmt: skip
+            accesses = [InOut(self.whole), counters.read]
+            _emit_over(e, "norms.cl", "clip_values", self.whole, accesses, float(self.optimizer.clipvalue))
             return
         for g, factor in zip(self.clipped, factors, strict=True):
             blocks = g.nbytes // 64
@@ -357,8 +369,9 @@ class Lion(Optimizer):
         move = rate * np.sign(self.beta_1 * m + (1 - self.beta_1) * g)
         return w - move, [self.beta_2 * m + (1 - self.beta_2) * g]
 
-    def emit_update(self, e: Emitter, w: Buffer, g: Buffer, slots: list[Buffer], control: Control, decay: bool) -> None:
-        self._launch(e, "lion", w, g, slots, control, decay, float(1 - self.beta_1), float(1 - self.beta_2))
+    @property
+    def rule(self) -> tuple[str, tuple[float | int, ...], dict[str, int]]:
+        return "lion", (float(1 - self.beta_1), float(1 - self.beta_2)), {}
 
 
 @dataclass(frozen=True)
@@ -402,38 +415,27 @@ class RMSprop(Optimizer):
             move = state["momentum"] = self.momentum * state["momentum"] + move
         return w - move, list(state.values())
 
-    def emit_update(self, e: Emitter, w: Buffer, g: Buffer, slots: list[Buffer], control: Control, decay: bool) -> None:
-        settings = (float(1 - self.rho), float(self.epsilon), float(self.momentum))
-        self._launch(
-            e, "rmsprop", w, g, slots, control, decay, *settings, momentum=bool(self.momentum), centered=self.centered
-        )
+    @property
+    def rule(self) -> tuple[str, tuple[float | int, ...], dict[str, int]]:
+        settings = float(1 - self.rho), float(self.epsilon), float(self.momentum)
+        return "rmsprop", settings, {"momentum": bool(self.momentum), "centered": self.centered}
 
 
 def emit_average(e: Emitter, optimizer: Optimizer, w: Buffer, average: Buffer, control: Control) -> None:
     """Emit average += (w - average) * (1 - ema_momentum); the first step sets it to w, as in Keras."""
-    blocks, chunk = w.nbytes // 64, chunk_of(e)
-    e.launch(
-        "optimizer.cl", "moving_average", (ceil_div(blocks, chunk),), InOut(average), In(w), control.scalars.read,
-        control.counters.read, blocks, float(1 - optimizer.ema_momentum), chunk=chunk,
-    )  # fmt: skip
+    accesses = [InOut(average), In(w), control.scalars.read, control.counters.read]
+    _emit_over(e, "optimizer.cl", "moving_average", w, accesses, float(1 - optimizer.ema_momentum))
 
 
 def emit_proximal(e: Emitter, optimizer: Optimizer, w: Buffer, g: Buffer, reference: Buffer, control: Control) -> None:
     """Emit g += proximal (w - reference); the first step sets the reference to w."""
-    blocks, chunk = w.nbytes // 64, chunk_of(e)
-    e.launch(
-        "optimizer.cl", "proximal", (ceil_div(blocks, chunk),), InOut(g), InOut(reference), In(w),
-        control.scalars.read, control.counters.read, blocks, float(optimizer.proximal), chunk=chunk,
-    )  # fmt: skip
+    accesses = [InOut(g), InOut(reference), In(w), control.scalars.read, control.counters.read]
+    _emit_over(e, "optimizer.cl", "proximal", w, accesses, float(optimizer.proximal))
 
 
 def emit_commit(e: Emitter, source: Buffer, target: Buffer, control: Control) -> None:
     """Emit target = source, unless a gradient of this mini-batch isn't finite."""
-    blocks, chunk = source.nbytes // 64, chunk_of(e)
-    e.launch(
-        "optimizer.cl", "commit", (ceil_div(blocks, chunk),), In(source), Out(target), control.counters.read, blocks,
-        chunk=chunk,
-    )  # fmt: skip
+    _emit_over(e, "optimizer.cl", "commit", source, [In(source), Out(target), control.counters.read])
 
 
 NAMES: dict[str, type[Optimizer]] = {

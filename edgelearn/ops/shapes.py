@@ -108,27 +108,61 @@ def _is_aligned(channels: Axis, shape: Shape) -> bool:
 
 
 @dataclass(frozen=True)
-class Flatten(Op):
-    """(..., channels) -> (features,)."""
+class Move(Op):
+    """Base of ops that move values: each value of the output is one of the input's, or a constant. Its gradient goes
+    back to where it came from."""
 
     selects = True
+
+    def moved(self, x: np.ndarray) -> np.ndarray:
+        """The output in NumPy, where constants are 0."""
+        raise NotImplementedError
+
+    def emit_move(self, e: Emitter, x: Tensor, shape: Shape, target: Target) -> None:
+        """Emit target = the values of `x`, an input of `shape`."""
+        raise NotImplementedError
+
+    def emit_back(self, e: Emitter, y: Tensor, shape: Shape, target: Target) -> None:
+        """Emit target = the sum of values like the output's that come from each place of an input of `shape`."""
+        raise NotImplementedError
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        return self.moved(inputs[0])
+
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        """The numbers of the input's places, moved, say where each value comes from."""
+        (x,) = inputs
+        total = np.zeros(1 + x.size, dy.dtype)
+        np.add.at(total, self.moved(np.arange(1.0, 1 + x.size).reshape(x.shape)).astype(int), dy)
+        return [total[1:].reshape(x.shape)], {}
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        self.emit_move(e, inputs[0], inputs[0].shape[1:], Target(y))
+
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        self.emit_back(e, dy, inputs[0].shape[1:], only(targets))
+
+    def emit_inverse(self, e: Emitter, y: Tensor, others: list[Tensor], x: Tensor) -> None:
+        self.emit_back(e, y, x.shape[1:], Target(x))
+
+
+@dataclass(frozen=True)
+class Flatten(Move):
+    """(..., channels) -> (features,)."""
+
     has_values = True
 
     def output_shape(self, shape: Shape) -> Shape:
         return (prod(shape),)
 
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        (x,) = inputs
+    def moved(self, x: np.ndarray) -> np.ndarray:
         return x.reshape(len(x), *self.output_shape(x.shape[1:]))
 
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        return [dy.reshape(inputs[0].shape)], {}
+    def emit_move(self, e: Emitter, x: Tensor, shape: Shape, target: Target) -> None:
+        _emit_reshaped(e, x, target)
 
-    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        _emit_reshaped(e, inputs[0], Target(y))
-
-    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        _emit_reshaped(e, dy, only(targets))
+    def emit_back(self, e: Emitter, y: Tensor, shape: Shape, target: Target) -> None:
+        _emit_reshaped(e, y, target)
 
 
 @dataclass(frozen=True)
@@ -159,7 +193,7 @@ def _emit_reshaped(e: Emitter, x: Tensor, target: Target) -> None:
 
 
 @dataclass(frozen=True)
-class Transpose(Op):
+class Transpose(Move):
     """Permutes the axes of an example, as keras.layers.Permute.
 
     Arguments:
@@ -171,7 +205,6 @@ class Transpose(Op):
 
     axes: tuple[int, ...]
 
-    selects = True
     invertible = True
 
     def _order(self, shape: Shape) -> tuple[int, ...]:
@@ -183,26 +216,14 @@ class Transpose(Op):
     def output_shape(self, shape: Shape) -> Shape:
         return tuple(shape[axis] for axis in self._order(shape))
 
-    def _with_batch(self, shape: Shape) -> tuple[int, ...]:
-        return (0, *(axis + 1 for axis in self._order(shape)))
+    def moved(self, x: np.ndarray) -> np.ndarray:
+        return x.transpose(0, *(axis + 1 for axis in self._order(x.shape[1:])))
 
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        return inputs[0].transpose(self._with_batch(inputs[0].shape[1:]))
+    def emit_move(self, e: Emitter, x: Tensor, shape: Shape, target: Target) -> None:
+        _emit_permuted(e, x, self._order(shape), target)
 
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        return [dy.transpose(np.argsort(self._with_batch(inputs[0].shape[1:])))], {}
-
-    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        _emit_permuted(e, inputs[0], self._order(inputs[0].shape[1:]), Target(y))
-
-    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        self._emit_back(e, dy, only(targets))
-
-    def emit_inverse(self, e: Emitter, y: Tensor, others: list[Tensor], x: Tensor) -> None:
-        self._emit_back(e, y, Target(x))
-
-    def _emit_back(self, e: Emitter, y: Tensor, target: Target) -> None:
-        order = self._order(target.tensor.shape[1:])
+    def emit_back(self, e: Emitter, y: Tensor, shape: Shape, target: Target) -> None:
+        order = self._order(shape)
         _emit_permuted(e, y, tuple(order.index(axis) for axis in range(len(order))), target)
 
 
@@ -225,7 +246,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Slice(Op):
+class Slice(Move):
     """Some coordinates of each axis: `begin`, `begin` + `stride`, ..., as tf.slice and tf.strided_slice.
 
     Arguments, a tuple with a number for each axis of an example:
@@ -241,8 +262,6 @@ class Slice(Op):
     size: tuple[int, ...]
     strides: tuple[int, ...] | None = None
 
-    selects = True
-
     def ranges(self, shape: Shape) -> list[Range]:
         """The coordinates of each axis of `shape`."""
         strides = self.strides or (1,) * len(shape)
@@ -256,33 +275,20 @@ class Slice(Op):
     def output_shape(self, shape: Shape) -> Shape:
         return tuple(found.size for found in self.ranges(shape))
 
-    def _places(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
+    def moved(self, x: np.ndarray) -> np.ndarray:
         ranges = self.ranges(x.shape[1:])
-        return np.ix_(np.arange(len(x)), *(r.begin + r.stride * np.arange(r.size) for r in ranges))
+        return x[np.ix_(np.arange(len(x)), *(r.begin + r.stride * np.arange(r.size) for r in ranges))]
 
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        return inputs[0][self._places(inputs[0])]
+    def emit_move(self, e: Emitter, x: Tensor, shape: Shape, target: Target) -> None:
+        ranges = zip(self.ranges(shape), shape, strict=True)
+        emit_gather(e, x, [Axis(r.size, axis, n, r.stride, r.begin) for axis, (r, n) in enumerate(ranges)], target)
 
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        dx = np.zeros_like(inputs[0])
-        dx[self._places(dx)] = dy
-        return [dx], {}
-
-    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        (x,) = inputs
-        axes = [
-            Axis(r.size, axis, n, r.stride, r.begin)
-            for axis, (r, n) in enumerate(zip(self.ranges(x.shape[1:]), x.shape[1:], strict=True))
-        ]
-        emit_gather(e, x, axes, Target(y))
-
-    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        shape = inputs[0].shape[1:]
+    def emit_back(self, e: Emitter, y: Tensor, shape: Shape, target: Target) -> None:
         axes = []
         for axis, (r, n) in enumerate(zip(self.ranges(shape), shape, strict=True)):
             sign = 1 if r.stride > 0 else -1
             axes.append(Axis(n, axis, r.size * abs(r.stride), sign, -sign * r.begin, abs(r.stride)))
-        emit_gather(e, dy, axes, only(targets))
+        emit_gather(e, y, axes, target)
 
 
 def _range(begin: int, size: int, stride: int, n: int) -> Range:
@@ -301,7 +307,7 @@ MODES = ("constant", "edge", "reflect", "symmetric")
 
 
 @dataclass(frozen=True)
-class Pad(Op):
+class Pad(Move):
     """Pads any axes of an example, as keras.ops.pad.
 
     Arguments:
@@ -336,36 +342,23 @@ class Pad(Op):
         more = {"constant_values": self.value} if self.mode == "constant" else {}
         return np.pad(inputs[0], ((0, 0), *self.padding), self.mode, **more)  # type: ignore[call-overload]
 
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        dx = dy
-        for axis, (before, after) in enumerate(self.padding, start=1):
-            n, edge = inputs[0].shape[axis], int(self.mode == "reflect")
-            dx = np.moveaxis(dx, axis, 0)
-            inner = dx[before : before + n].copy()
-            if self.mode == "edge":
-                inner[0] += dx[:before].sum(0)
-                inner[-1] += dx[before + n :].sum(0)
-            elif self.mode != "constant":
-                inner[edge : edge + before] += dx[:before][::-1]
-                inner[n - edge - after : n - edge] += dx[before + n :][::-1]
-            dx = np.moveaxis(inner, 0, axis)
-        return [dx], {}
+    def moved(self, x: np.ndarray) -> np.ndarray:
+        return np.pad(x, ((0, 0), *self.padding), self.mode)  # type: ignore[call-overload]
 
-    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        pieces = [self._pieces(axis, n) for axis, n in enumerate(inputs[0].shape[1:])]
-        _emit_pieces(e, inputs[0], pieces, Target(y), self.value if self.mode == "constant" else 0.0)
+    def emit_move(self, e: Emitter, x: Tensor, shape: Shape, target: Target) -> None:
+        pieces = [self._pieces(axis, n) for axis, n in enumerate(shape)]
+        _emit_pieces(e, x, pieces, target, self.value if self.mode == "constant" else 0.0)
 
-    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        shape = inputs[0].shape[1:]
+    def emit_back(self, e: Emitter, y: Tensor, shape: Shape, target: Target) -> None:
         inverse = [self._inverse(axis, n) for axis, n in enumerate(shape)]
         many = [axis for axis, pieces in enumerate(inverse) if self.mode == "edge" and len(pieces) > 1]
         for axis in many[:-1]:  # one after the other, since all combinations would be too many
-            sizes = (*dy.shape[: 1 + axis], shape[axis], *dy.shape[2 + axis :])
+            sizes = (*y.shape[: 1 + axis], shape[axis], *y.shape[2 + axis :])
             inner = e.tensor(f"gradient without padding of axis {axis + 1}", sizes)
             whole = [[Axis.whole(n, other)] for other, n in enumerate(sizes[1:])]
-            _emit_pieces(e, dy, [*whole[:axis], inverse[axis], *whole[axis + 1 :]], Target(inner), 0.0)
-            dy, inverse[axis] = inner, [Axis.whole(shape[axis], axis)]
-        _emit_pieces(e, dy, inverse, only(targets), 0.0)
+            _emit_pieces(e, y, [*whole[:axis], inverse[axis], *whole[axis + 1 :]], Target(inner), 0.0)
+            y, inverse[axis] = inner, [Axis.whole(shape[axis], axis)]
+        _emit_pieces(e, y, inverse, target, 0.0)
 
     def _pieces(self, axis: int, n: int) -> list[Axis]:
         """The axis itself, and, mirrored, what lies before and after it."""
@@ -407,7 +400,7 @@ def _emit_pieces(e: Emitter, x: Tensor, pieces: list[list[Axis]], target: Target
 
 
 @dataclass(frozen=True)
-class ZeroPadding2D(Op):
+class ZeroPadding2D(Move):
     """Pads (height, width, channels) with zeros, as in Keras.
 
     Arguments:
@@ -416,7 +409,6 @@ class ZeroPadding2D(Op):
     Raises ShapeError for negative padding.
     """
 
-    selects = True
     has_values = True
 
     padding: int | Pair | tuple[Pair, Pair] = 1
@@ -435,21 +427,16 @@ class ZeroPadding2D(Op):
         vertical, horizontal = self.sides
         return (shape[0] + sum(vertical), shape[1] + sum(horizontal), shape[2])
 
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        return np.pad(inputs[0], ((0, 0), *self.sides, (0, 0)))
+    def moved(self, x: np.ndarray) -> np.ndarray:
+        return np.pad(x, ((0, 0), *self.sides, (0, 0)))
 
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        _, height, width, _ = inputs[0].shape
+    def emit_move(self, e: Emitter, x: Tensor, shape: Shape, target: Target) -> None:
         (top, _), (left, _) = self.sides
-        return [dy[:, top : top + height, left : left + width]], {}
+        _emit_moved_image(e, x, -top, -left, target)
 
-    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+    def emit_back(self, e: Emitter, y: Tensor, shape: Shape, target: Target) -> None:
         (top, _), (left, _) = self.sides
-        _emit_moved_image(e, inputs[0], -top, -left, Target(y))
-
-    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        (top, _), (left, _) = self.sides
-        _emit_moved_image(e, dy, top, left, only(targets))
+        _emit_moved_image(e, y, top, left, target)
 
 
 def _emit_moved_image(e: Emitter, x: Tensor, down: int, right: int, target: Target) -> None:
@@ -463,60 +450,47 @@ def _emit_moved_image(e: Emitter, x: Tensor, down: int, right: int, target: Targ
 
 
 @dataclass(frozen=True)
-class SliceChannels(Op):
+class SliceChannels(Move):
     """Channels `start` to `start` + `size` - 1. Raises ShapeError if the input doesn't have them."""
 
     start: int
     size: int
-
-    selects = True
 
     def output_shape(self, shape: Shape) -> Shape:
         if self.start < 0 or self.size < 1 or self.start + self.size > shape[-1]:
             raise ShapeError(f"{self.size} channels from {self.start} on are not all among the {shape[-1]} there are.")
         return (*shape[:-1], self.size)
 
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        return inputs[0][..., self.start : self.start + self.size]
+    def moved(self, x: np.ndarray) -> np.ndarray:
+        return x[..., self.start : self.start + self.size]
 
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        dx = np.zeros_like(inputs[0])
-        dx[..., self.start : self.start + self.size] = dy
-        return [dx], {}
+    def emit_move(self, e: Emitter, x: Tensor, shape: Shape, target: Target) -> None:
+        _emit_moved_channels(e, x, self.start, target)
 
-    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        _emit_moved_channels(e, inputs[0], self.start, Target(y))
-
-    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        _emit_moved_channels(e, dy, -self.start, only(targets))
+    def emit_back(self, e: Emitter, y: Tensor, shape: Shape, target: Target) -> None:
+        _emit_moved_channels(e, y, -self.start, target)
 
 
 @dataclass(frozen=True)
-class PadChannels(Op):
+class PadChannels(Move):
     """Adds channels of zeros: `before` in front of the input's channels, `after` behind them."""
 
     before: int = 0
     after: int = 0
-
-    selects = True
 
     def output_shape(self, shape: Shape) -> Shape:
         if min(self.before, self.after) < 0:
             raise ShapeError(f"PadChannels adds 0 or more channels on each side, not {self.before} and {self.after}.")
         return (*shape[:-1], self.before + shape[-1] + self.after)
 
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        (x,) = inputs
+    def moved(self, x: np.ndarray) -> np.ndarray:
         return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(self.before, self.after)])
 
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        return [dy[..., self.before : self.before + inputs[0].shape[-1]]], {}
+    def emit_move(self, e: Emitter, x: Tensor, shape: Shape, target: Target) -> None:
+        _emit_moved_channels(e, x, -self.before, target)
 
-    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        _emit_moved_channels(e, inputs[0], -self.before, Target(y))
-
-    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        _emit_moved_channels(e, dy, self.before, only(targets))
+    def emit_back(self, e: Emitter, y: Tensor, shape: Shape, target: Target) -> None:
+        _emit_moved_channels(e, y, self.before, target)
 
 
 def _emit_moved_channels(e: Emitter, x: Tensor, shift: int, target: Target) -> None:
@@ -530,13 +504,12 @@ def _emit_moved_channels(e: Emitter, x: Tensor, shift: int, target: Target) -> N
 
 
 @dataclass(frozen=True)
-class SpaceToDepth(Op):
+class SpaceToDepth(Move):
     """Each square of `size` x `size` pixels becomes one pixel that has all their channels, pixel by pixel as in
     TensorFlow: the invertible down-sampling of Jacobsen et al. 2018, "i-RevNet" (arXiv 1802.07088, figure 2)."""
 
     size: int = 2
 
-    selects = True
     invertible = True
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -546,25 +519,16 @@ class SpaceToDepth(Op):
             )
         return (shape[0] // self.size, shape[1] // self.size, shape[2] * self.size**2)
 
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        (x,) = inputs
+    def moved(self, x: np.ndarray) -> np.ndarray:
         n, height, width, _ = x.shape
         squares = x.reshape(n, height // self.size, self.size, width // self.size, self.size, -1).swapaxes(2, 3)
         return squares.reshape(n, height // self.size, width // self.size, -1)
 
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        n, height, width, _ = dy.shape
-        squares = dy.reshape(n, height, width, self.size, self.size, -1).swapaxes(2, 3)
-        return [squares.reshape(inputs[0].shape)], {}
+    def emit_move(self, e: Emitter, x: Tensor, shape: Shape, target: Target) -> None:
+        self._emit(e, x, target, back=False)
 
-    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        self._emit(e, inputs[0], Target(y), back=False)
-
-    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        self._emit(e, dy, only(targets), back=True)
-
-    def emit_inverse(self, e: Emitter, y: Tensor, others: list[Tensor], x: Tensor) -> None:
-        self._emit(e, y, Target(x), back=True)
+    def emit_back(self, e: Emitter, y: Tensor, shape: Shape, target: Target) -> None:
+        self._emit(e, y, target, back=True)
 
     def _emit(self, e: Emitter, x: Tensor, target: Target, back: bool) -> None:
         y = target.tensor
