@@ -104,7 +104,7 @@ class Edgelearn:
 
         session, found = self.session, []
         session.train = clocked(session.train, 1)
-        session.feed.pack = clocked(session.feed.pack, -1)  # a step packs inside
+        session.pack = clocked(session.pack, -1)  # a step packs inside
         for _ in range(times):
             inside.clear()
             start = perf_counter()

@@ -140,6 +140,6 @@ def test_the_input_is_rounded_where_it_lies(start):
     weights, x, labels = drawn(network, 0)
     session = start(Request(network, EXAMPLES, EXAMPLES, SGD(0.0), precision=STORED), weights)
     first = session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
-    words = session.memory.read(session.plan.storage.input.buffer)
+    words = session.read(session.plan.storage.input.buffer)
     assert np.array_equal(unpack(words, x.shape), HALF.round(x))
     assert session.train([(None, labels)], EXAMPLES, 0.0, 2) == first

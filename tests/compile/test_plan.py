@@ -432,7 +432,7 @@ def test_overflow_in_the_backward_pass_is_found_where_it_is(start):
     for _ in range(2):
         loss, _, finite = session.train(batches(session, x, labels), 3, 0.1, 1)
         assert np.isfinite(loss) and not finite
-    arena = session.memory.by_role[Role.TEMPORARY]
+    arena = session.by_role[Role.TEMPORARY]
     session.context.write(arena.handle, np.full(arena.nbytes // 4, np.nan, np.float32))
     launch, buffer = session.first_nonfinite(batches(session, x, labels), 3, 0.1, 1)
     assert launch.layer == "second" and launch.kernel.endswith("backward_data")

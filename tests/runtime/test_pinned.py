@@ -6,8 +6,10 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
+import edgelearn as el
+from edgelearn.compile import Request, make_plan
 from edgelearn.ops import pack
-from edgelearn.runtime import Context, list_devices
+from edgelearn.runtime import Context, Session, list_devices
 from edgelearn.runtime.context import LEAST, PinnedArrays
 from edgelearn.runtime.pages import FeatureCache
 
@@ -82,14 +84,14 @@ def test_ordinary_memory_takes_the_place_of_what_the_driver_lacks(pinned, fails,
 
 
 def test_a_closed_session_gives_pinned_memory_back():
-    from edgelearn.runtime.session import Feed
-
     context = Context(list_devices()[0])
-    feed = Feed.__new__(Feed)
-    feed.memory, feed._empty = type("Memory", (), {"context": context}), context.pinned.empty
-    feed._empty((WORDS,))
+    net = el.Network("one", (WORDS,))
+    net.add("dense", el.ops.Dense(1))
+    session = Session(make_plan(Request(net, loss=None), context.device), context)
+    session._empty = context.pinned.empty
+    session._empty((WORDS,))
     assert context.pinned.nbytes == LEAST
-    feed.close()
+    session.close()
     assert context.pinned.nbytes == 0
 
 
@@ -129,9 +131,6 @@ def test_features_are_taken_into_an_array(dtype):
 
 def test_a_session_trains_the_same_from_pinned_memory(pinned):
     """As on a GPU, where sessions pack into such arrays."""
-    import edgelearn as el
-    from edgelearn.compile import Request, make_plan
-    from edgelearn.runtime import Session
 
     net = el.Network("small", (16, 16, 16))
     net.add("conv", el.ops.Conv2D(16, 3))
@@ -144,7 +143,7 @@ def test_a_session_trains_the_same_from_pinned_memory(pinned):
     for empty in (None, PinnedArrays(context.cl_context, context.queue).empty):
         session = Session(make_plan(Request(net, 8, 8, el.SGD(0.1)), context.device), context)
         session.load(net.initialize(0))
-        session.feed._empty = empty
+        session._empty = empty
         for step, x in enumerate(batches, 1):
             session.train([(session.pack(x), np.arange(8, dtype=np.int32) % 4)], 8, 0.1, step)
         results.append(session.weights())
