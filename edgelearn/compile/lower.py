@@ -24,7 +24,6 @@ from edgelearn.launch import Buffer, Role
 from edgelearn.ops import (
     Add,
     BatchNormalization,
-    Conv2D,
     DepthwiseConv2D,
     Emitter,
     Epilogue,
@@ -52,8 +51,9 @@ from edgelearn.ops.tensor import BLOCK, LINEAR, Shape, Tensor, pack
 
 from .memory import ActivationMemory, Invert, Mask, Recompute, Store
 from .plan import Kind, Plan, Program, ProgramKey
-from .precision import Emit, Precision, Representation
+from .precision import Precision
 from .rematerialisation import Rematerialisation, Rematerialiser
+from .representation import Emit, Representation
 from .request import Request
 from .storage import Storage, lifetimes, place
 
@@ -90,21 +90,6 @@ def _head(network: Network, output: str, loss: Loss | None) -> list[Node]:
     return nodes if type(nodes[0].op).__name__ in kinds else []
 
 
-def input_blocks(network: Network) -> dict[str, int]:
-    """The channel block of each of the network's inputs: unpadded where only plain convolutions read it."""
-    blocks = {}
-    for name, shape in network.inputs.items():
-        plain = all(isinstance(n.op, Conv2D) and n.op.groups == 1 for n in network.consumers(name))
-        blocks[name] = shape[-1] if shape[-1] < BLOCK and plain else BLOCK
-    return blocks
-
-
-def input_block(network: Network) -> int:
-    """The channel block of the only input."""
-    (block,) = input_blocks(network).values()
-    return block
-
-
 class StorageEmitter(Emitter):
     """An emitter whose persistent tensors come from `storage`."""
 
@@ -121,8 +106,10 @@ class StorageEmitter(Emitter):
 
 
 class Lowering:
-    """The lowering of one program: forward pass, losses, backward pass, update.
+    """The lowering of one program: forward pass, losses, backward pass, update. Persistent tensors are added to the
+    storage. Raises PlanError for a network that can't be trained as the request says.
 
+    - `program`: the launches. `rematerialiser` knows the program as it is if everything is stored.
     - `measure`, `prepare`, `micro`, `finish`: emitters of the program's lists.
     - `n`, `first`, `trains`: examples of the micro-batch; gradients start anew; there is a backward pass.
     - `losses`, `controls`: of the outputs, and the numbers that each shares with the host.
@@ -176,6 +163,7 @@ class Lowering:
         self._places = {node.name: place for place, stage in enumerate(self.stages) for node in stage.nodes}
         logits = [self.logits[name] for name in self.losses.by_output]
         self._reached = ancestors(logits, lambda name: nodes[name].inputs if name in nodes else ())
+        self.program = self._program()
 
     def _unread(self, nodes: list[Node]) -> set[str]:
         """Names of those of `nodes`, each before the one that it reads, that none but them and no caller reads."""
@@ -195,7 +183,18 @@ class Lowering:
         targets = Tensor(control.targets.buffer, (self.n, *shape) if is_value else rows)
         return replace(control, targets=targets, weights=weights)
 
-    def program(self) -> Program:
+    def with_memory(self, activation_memory: ActivationMemory) -> Program:
+        """The same program with other strategies for activations, which hold temporaries alone. Raises PlanError for
+        tensors that can't be restored as they say."""
+        if not self.trains:
+            return self.program
+        remat = self.rematerialiser
+        launches, rematerialisation = remat.rewritten(activation_memory)
+        return replace(
+            self.program, micro=launches + self.micro.launches[remat.end :], rematerialisation=rematerialisation
+        )
+
+    def _program(self) -> Program:
         """Emit everything."""
         for name, x in self.inputs.items():
             self._emit_input(name, x)
@@ -885,24 +884,6 @@ def _passes(stage: Stage) -> bool:
     return stage.op is not None and stage.op.op.passes_gradient
 
 
-def lower(request: Request, storage: Storage, traits: Traits, key: ProgramKey) -> tuple[Program, Lowering]:
-    """The program of `key`, and the lowering, whose rematerialiser knows the program as it is if everything is stored.
-    Persistent tensors are added to `storage`. Raises PlanError for a network that can't be trained as the request
-    says."""
-    lowering = Lowering(request, storage, traits, key)
-    return lowering.program(), lowering
-
-
-def with_memory(program: Program, lowering: Lowering, activation_memory: ActivationMemory) -> Program:
-    """The same program with other strategies for activations, which hold temporaries alone. Raises PlanError for
-    tensors that can't be restored as they say."""
-    if not lowering.trains:
-        return program
-    remat = lowering.rematerialiser
-    launches, rematerialisation = remat.rewritten(activation_memory)
-    return replace(program, micro=launches + lowering.micro.launches[remat.end :], rematerialisation=rematerialisation)
-
-
 TEMPORARIES = (Store, Recompute, Invert, Mask)  # strategies that add nothing to a plan's storage
 
 
@@ -927,9 +908,9 @@ class Layout:
         request.check()
         request = request.with_memory(request.strategies)
         _check_units(request, device, traits)
-        self.device, self.traits, self._storage = device, traits, make_storage(request, device)
-        self._lowered = {key: lower(request, self._storage, traits, key) for key in program_keys(request)}
-        self.plan = self._placed(request, {key: program for key, (program, _) in self._lowered.items()})
+        self.device, self.traits, self._storage = device, traits, Storage(request, device.alignment)
+        self._lowered = {key: Lowering(request, self._storage, traits, key) for key in program_keys(request)}
+        self.plan = self._placed(request, {key: lowering.program for key, lowering in self._lowered.items()})
 
     def with_memory(self, activation_memory: ActivationMemory) -> Plan:
         """The plan with these strategies, from the passes that are lowered already where the strategies hold only
@@ -939,7 +920,7 @@ class Layout:
             return lay_out(request, self.device, self.traits)
         request.check()
         return self._placed(
-            request, {key: with_memory(*lowered, activation_memory) for key, lowered in self._lowered.items()}
+            request, {key: lowering.with_memory(activation_memory) for key, lowering in self._lowered.items()}
         )
 
     def _placed(self, request: Request, programs: Mapping[ProgramKey, Program]) -> Plan:
@@ -958,17 +939,6 @@ def _check_units(request: Request, device: Device, traits: Traits) -> None:
             f"compute='{kind}' needs matrix units, and {device.id} was found to have none for it (edgelearn devices). "
             f"Leave it at 'fp32', or compute it by plain code, slowly: compute=Compute('{kind}', plain=True)."
         )
-
-
-def make_storage(request: Request, device: Device) -> Storage:
-    """Create the storage of `request`; lowering its programs adds to it."""
-    network = request.network
-    trained = [name for name in network.parameters if name in request.trainable] if request.optimizer else []
-    blocks = input_blocks(network)
-    return Storage(
-        network, trained, request.optimizer, device.alignment, request.micro_batch, blocks, request.losses,
-        request.weighted,
-    )  # fmt: skip
 
 
 def program_keys(request: Request) -> list[ProgramKey]:

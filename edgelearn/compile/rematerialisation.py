@@ -82,8 +82,10 @@ def replays(
     written: dict[Buffer, list[Launch]] = {}
     once = set(stored)
     for launch in forward:
+        repeated = launch.replay or (launch,)  # once more, if that writes temporaries and nothing else
+        repeatable = all(b.role is Role.TEMPORARY for b in _written(repeated))
         for buffer in launch.writes:
-            again = [other for other in _repeatable(launch) if buffer in other.writes]
+            again = [other for other in repeated if repeatable and buffer in other.writes]
             written.setdefault(buffer, []).extend(again)
             if not again:
                 once.add(buffer)
@@ -101,12 +103,6 @@ def replays(
     return found
 
 
-def _repeatable(launch: Launch) -> tuple[Launch, ...]:
-    """Launches that write a launch's temporaries once more and nothing else; none if there are no such launches."""
-    again = launch.replay or (launch,)
-    return again if all(b.role is Role.TEMPORARY for other in again for b in other.writes) else ()
-
-
 def rematerialise(
     backward: Sequence[Launch], replays: Mapping[Buffer, Replay], early: Mapping[int, Buffer]
 ) -> tuple[list[Launch], dict[Buffer, Buffer]]:
@@ -115,56 +111,50 @@ def rematerialise(
     A buffer with a replay is restored right before the launch that reads it; one that is `early` before the launch of
     that number. Raises PlanError for buffers that can only be restored from each other.
     """
-    copies = _Copies(replays)
-    for number, launch in enumerate(backward):
-        if buffer := early.get(number):
-            copies.restore(buffer)
-        for buffer in launch.reads:
-            copies.restore(buffer)
-        copies.launches.append(launch.on(copies.current))
-    return copies.launches, copies.originals
+    launches: list[Launch] = []
+    current: dict[Buffer, Buffer] = {}  # copies by original
+    originals: dict[Buffer, Buffer] = {}  # by copy
 
+    def is_missing(buffer: Buffer) -> bool:
+        return buffer in replays and buffer not in current
 
-class _Copies:
-    def __init__(self, replays: Mapping[Buffer, Replay]) -> None:
-        self.replays = replays
-        self.launches: list[Launch] = []
-        self.current: dict[Buffer, Buffer] = {}  # by original
-        self.originals: dict[Buffer, Buffer] = {}  # by copy
-
-    def restore(self, buffer: Buffer) -> None:
+    def restore(buffer: Buffer) -> None:
         """Emit the launches that restore `buffer`, and those they depend on."""
         waiting: dict[Buffer, set[Buffer]] = {}  # each for the next; with the originals that had copies before
-        while waiting or self._is_missing(buffer):
+        while waiting or is_missing(buffer):
             if buffer not in waiting:
-                waiting[buffer] = set(self.current)
-            source = next(filter(self._is_missing, self._reads(buffer)), None)
+                waiting[buffer] = set(current)
+            source = next(filter(is_missing, reads_of(replays[buffer].launches)), None)
             if source is None:
-                self._write(buffer, waiting.pop(buffer))
+                write(buffer, waiting.pop(buffer))
                 buffer = next(reversed(waiting), buffer)
             elif source in waiting:
                 raise PlanError(_cycle([*waiting, source]))
             else:
                 buffer = source
 
-    def _is_missing(self, buffer: Buffer) -> bool:
-        return buffer in self.replays and buffer not in self.current
+    def write(buffer: Buffer, before: set[Buffer]) -> None:
+        replay = replays[buffer]
+        new = {b: replace(b) for launch in replay.launches for b in launch.writes if b not in current}
+        current.update(new)
+        originals.update({copy: original for original, copy in new.items()})
+        launches.extend(launch.on(current) for launch in replay.launches)
+        for other in set(current) - before:
+            if replays.get(other, replay).depth > replay.depth:
+                del current[other]
 
-    def _reads(self, buffer: Buffer) -> list[Buffer]:
-        """Buffers read by the launches that restore `buffer`, except those they write themselves."""
-        launches = self.replays[buffer].launches
-        written = {b for launch in launches for b in launch.writes}
-        return [b for launch in launches for b in launch.reads if b not in written]
+    for number, launch in enumerate(backward):
+        for buffer in [*([early[number]] if number in early else []), *launch.reads]:
+            restore(buffer)
+        launches.append(launch.on(current))
+    return launches, originals
 
-    def _write(self, buffer: Buffer, before: set[Buffer]) -> None:
-        replay = self.replays[buffer]
-        new = {b: replace(b) for launch in replay.launches for b in launch.writes if b not in self.current}
-        self.current |= new
-        self.originals |= {copy: original for original, copy in new.items()}
-        self.launches += [launch.on(self.current) for launch in replay.launches]
-        for other in set(self.current) - before:
-            if self.replays.get(other, replay).depth > replay.depth:
-                del self.current[other]
+
+def reads_of(launches: Iterable[Launch]) -> list[Buffer]:
+    """Buffers that must be available for `launches` to run: those they read, except those they write themselves."""
+    launches = list(launches)
+    written = _written(launches)
+    return [buffer for launch in launches for buffer in launch.reads if buffer not in written]
 
 
 def _cycle(buffers: Sequence[Buffer]) -> str:
@@ -223,6 +213,7 @@ class Rematerialiser:
         self.forward: list[Launch] = []
         self.backward: list[Launch] = []
         self.tensors: dict[str, Tensor] = {}
+        self._names: dict[Buffer, list[str]] = {}
         self.inverses: dict[str, Inverse] = {}
         self.loss_at = self.end = 0
 
@@ -232,6 +223,8 @@ class Rematerialiser:
         self.loss_at = loss
         self.forward = list(self.micro.launches)
         self.tensors = {name: tensor_of(value) for name, value in values.items()}
+        for name, tensor in self.tensors.items():
+            self._names.setdefault(tensor.buffer, []).append(name)
 
     def invert(self, node: Node) -> None:
         """Record the launches that invert `node`, whose gradient the backward pass is about to compute."""
@@ -255,8 +248,7 @@ class Rematerialiser:
         encoded = {x: self.encode(x, s) for x, s in strategies.items() if isinstance(s, Encoding)}
         inverted = [x for layer, x in self.inverses.items() if strategies.get(x.buffer) == Invert(layer)]
         restoring = {x: decoding for x, (_, _, decoding) in encoded.items()} | {x.buffer: x.launches for x in inverted}
-        named = {tensor.buffer for tensor in self.tensors.values()}
-        stored = ({b for launch in self.backward for b in launch.reads} | named) - set(strategies)
+        stored = {b for launch in self.backward for b in launch.reads}.union(self._names) - set(strategies)
         depths = {x: strategy.depth for x, strategy in strategies.items()}
         backward, originals = rematerialise(
             self.backward,
@@ -279,15 +271,12 @@ class Rematerialiser:
     def encode(self, buffer: Buffer, encoding: Encoding) -> tuple[Buffer, list[Launch], list[Launch]]:
         """(the buffer held instead of `buffer`, launches that write it, launches that restore `buffer`). Raises
         PlanError if that can't be."""
-        layer = next(name for name in reversed(self.network.nodes) if self._writes(name, buffer))
+        layer = next(name for name in reversed(self.network.nodes) if name in self._names[buffer])
         start, self.micro.layer = len(self.micro.launches), buffer.layer
         held = encoding.encode(self.micro, self.network.nodes[layer], self.tensors[layer])
         encoding_launches = self._cut(start)
         encoding.decode(self.micro, held, self.tensors[layer])
         return tensor_of(held).buffer, encoding_launches, self._cut(start)
-
-    def _writes(self, name: str, buffer: Buffer) -> bool:
-        return name in self.tensors and self.tensors[name].buffer is buffer
 
     def _cut(self, start: int) -> list[Launch]:
         """Remove and return the launches emitted since `start`."""
@@ -297,10 +286,7 @@ class Rematerialiser:
 
     def _strategies(self, activation_memory: ActivationMemory) -> dict[Buffer, Strategy]:
         """Strategies of the tensors that are not stored, by buffer."""
-        names: dict[Buffer, list[str]] = {}
-        for name, tensor in self.tensors.items():
-            names.setdefault(tensor.buffer, []).append(name)
-        strategies = {buffer: strategy_of(own, activation_memory) for buffer, own in names.items()}
+        strategies = {buffer: strategy_of(names, activation_memory) for buffer, names in self._names.items()}
         return {buffer: strategy for buffer, strategy in strategies.items() if not strategy.stores}
 
     def _check_values(

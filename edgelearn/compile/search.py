@@ -32,13 +32,13 @@ from edgelearn.launch import Access, Buffer, Launch, Many, Role, Transfer
 from edgelearn.ops import Traits
 from edgelearn.tuned import store
 
-from .lower import Layout, lower, make_storage
+from .lower import Layout, Lowering
 from .memory import ActivationMemory, Encoding, Invert, Mask, Recompute, Store, Strategy
 from .plan import Kind, Plan, ProgramKey, account
 from .policies import EXACT, cuts
-from .rematerialisation import await_writes, prefetch, replays
+from .rematerialisation import await_writes, prefetch, reads_of, replays
 from .request import Request
-from .storage import alive, lifetimes
+from .storage import Storage, alive, lifetimes
 
 UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 COUNTS = {
@@ -263,8 +263,8 @@ class _Finder:
         self, request: Request, device: Device, traits: Traits, times: LaunchTimes, encodings: Sequence[Encoding]
     ) -> None:
         key = ProgramKey(Kind.TRAIN, request.micro_batch)
-        program, lowering = lower(request, make_storage(request, device), traits, key)
-        remat = lowering.rematerialiser
+        lowering = Lowering(request, Storage(request, device.alignment), traits, key)
+        program, remat = lowering.program, lowering.rematerialiser
         self.remat, self.forward, self.backward, self.loss_at = remat, remat.forward, remat.backward, remat.loss_at
         self.request, self.network, self.times, self.encodings = request, request.network, times, encodings
         self.inputs = {x.buffer for x in program.inputs.values()}
@@ -279,7 +279,7 @@ class _Finder:
 
     def candidates(self) -> Candidates:
         replayed = self._replays()
-        needs = {b: _reads(launches or ()) & set(replayed) for b, launches in replayed.items()}
+        needs = {b: frozenset(reads_of(launches or ())) & replayed.keys() for b, launches in replayed.items()}
         activations = self._activations(list(replayed), needs)
         compared = {self.tensors[node.name] for node in self.network.nodes.values() if node.op.compares}
         only_recomputed = compared if any(not encoding.exact for encoding in self.encodings) else set()
@@ -307,7 +307,7 @@ class _Finder:
             for buffer, replay in replays(self.forward, set(), {}, {}).items()
             if buffer not in inputs and (buffer in named or buffer not in self.reads)
         }
-        read = {b for launches in found.values() for b in _reads(launches or ())} - set(found) - set(self.reads)
+        read = {b for launches in found.values() for b in reads_of(launches or ())} - set(found) - set(self.reads)
         written = [b for launch in self.forward for b in launch.writes if b.role is Role.TEMPORARY]
         return found | dict.fromkeys(b for b in written if b in read)
 
@@ -348,7 +348,7 @@ class _Finder:
             inverse = self.remat.inverses.get(layer)
             rounded = any(self.request.precision.format("activations", x) for x in (name, layer))
             if inverse and self.network.nodes[layer].op.inverts_exactly and not rounded:
-                read = _reads(inverse.launches) & set(needs)
+                read = frozenset(reads_of(inverse.launches)) & needs.keys()
                 seconds, streams = self._seconds(inverse.launches), self._sources(read, needs) & self.streams
                 found[inverse.buffer] = Option(Invert(layer), 0, seconds, inverse.at, read, streams)
         return found
@@ -385,13 +385,6 @@ class _Finder:
         stored += sum(x.nbytes for x in self.inputs if x in self.reads)
         indices = range(len(self.forward), len(self.forward) + len(self.backward))
         return stored, [sum(buffer.nbytes for buffer in alive(lives, index)) for index in indices]
-
-
-def _reads(launches: Iterable[Launch]) -> frozenset[Buffer]:
-    """Buffers that must be available for the launches to run."""
-    launches = list(launches)
-    written = {buffer for launch in launches for buffer in launch.writes}
-    return frozenset(buffer for launch in launches for buffer in launch.reads if buffer not in written)
 
 
 NODES = 1000  # of the search tree that HiGHS may visit: unlike a time limit, it gives the same result every time

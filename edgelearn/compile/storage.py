@@ -8,7 +8,7 @@ lifetime.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -16,13 +16,15 @@ import numpy as np
 
 from edgelearn.graph.network import Network
 from edgelearn.launch import Buffer, Launch, Role
-from edgelearn.ops import Losses, Optimizer, Tensor, pack
+from edgelearn.ops import Conv2D, Losses, Tensor, pack
 from edgelearn.ops.emit import OUTPUTS, Control, Row
 from edgelearn.ops.formats import Format
 from edgelearn.ops.losses import rows_of
 from edgelearn.ops.observers import Observer
 from edgelearn.ops.quantize import Quantizer, first_record
 from edgelearn.ops.tensor import BLOCK, Shape, blocked_bytes
+
+from .request import Request
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,21 @@ def place(lives: Sequence[Lifetime], alignment: int) -> tuple[dict[Buffer, int],
 Weights = dict[str, np.ndarray]
 
 
+def input_blocks(network: Network) -> dict[str, int]:
+    """The channel block of each of the network's inputs: unpadded where only plain convolutions read it."""
+    blocks = {}
+    for name, shape in network.inputs.items():
+        plain = all(isinstance(n.op, Conv2D) and n.op.groups == 1 for n in network.consumers(name))
+        blocks[name] = shape[-1] if shape[-1] < BLOCK and plain else BLOCK
+    return blocks
+
+
+def input_block(network: Network) -> int:
+    """The channel block of the only input."""
+    (block,) = input_blocks(network).values()
+    return block
+
+
 class Storage:
     """Persistent tensors, shared by all programs of a plan.
 
@@ -80,26 +97,13 @@ class Storage:
     so that one launch updates them all. The host writes `inputs` and `controls`.
 
     Arguments:
-    - `trained`: names of the trained parameters.
+    - `request`: what is planned.
     - `alignment`: bytes to which each tensor is aligned.
-    - `most`: examples of the largest micro-batch; smaller ones use the start of `inputs`.
-    - `blocks`: channels of a block of each input, by name.
-    - `losses`: of the outputs; the host writes their targets.
-    - `weighted`: the host also writes a weight for each row of an output that has a loss.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        trained: list[str],
-        optimizer: Optimizer | None,
-        alignment: int,
-        most: int,
-        blocks: Mapping[str, int],
-        losses: Losses,
-        weighted: bool,
-    ) -> None:
-        self.network, self.alignment = network, alignment
+    def __init__(self, request: Request, alignment: int) -> None:
+        network = self.network = request.network
+        self.alignment = alignment
         self._tensors: dict[tuple[str, Role], Tensor] = {}
         self._partials: dict[str, Tensor | None] = {}
         self._tables: dict[tuple[Row, ...], Buffer] = {}
@@ -110,9 +114,9 @@ class Storage:
         self.gradients: dict[str, Tensor] = {}
         self.frozen: dict[str, Tensor] = {}
         self.quantizers: dict[str, Quantizer] = {}
-        slots = optimizer.all_slots if optimizer else ()
-        by_decay = sorted(trained, key=lambda name: not network.parameters[name].weight.decays)
-        for name in by_decay:
+        slots = request.optimizer.all_slots if request.optimizer else ()
+        trained = [name for name in network.parameters if request.optimizer and name in request.trainable]
+        for name in sorted(trained, key=lambda name: not network.parameters[name].weight.decays):
             shape = network.parameters[name].weight.packed_shape
             self.parameters[name] = self.tensor(name, shape, Role.PARAMETER)
             self.gradients[name] = self.tensor(f"{name} gradient", shape, Role.GRADIENT)
@@ -128,9 +132,10 @@ class Storage:
             for name, parameter in self.parameters.items()
         }
         self.inputs = {
-            name: self.tensor(name, (most, *shape), Role.INPUT, blocks[name]) for name, shape in network.inputs.items()
+            name: self.tensor(name, (request.micro_batch, *network.inputs[name]), Role.INPUT, block)
+            for name, block in input_blocks(network).items()
         }
-        self.controls = self._controls(losses, weighted, most)
+        self.controls = self._controls(request.losses, request.weighted, request.micro_batch)
 
     def tensor(
         self,

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn.compile.lower import head_of, input_blocks
+from edgelearn.compile.lower import head_of
 from edgelearn.compile.plan import Kind, Plan, Program, ProgramKey
-from edgelearn.compile.storage import Weights
+from edgelearn.compile.storage import Weights, input_blocks
 from edgelearn.errors import DeviceError, FormatError, PlanError
 from edgelearn.launch import Buffer, Launch, Role, Traffic, words_of
 from edgelearn.ops import Tensor, pack, unpack

@@ -14,9 +14,9 @@ from typing import Any
 
 from edgelearn import atomic
 from edgelearn.compile import BudgetLike, Plan, Precision, Request, make_plan
-from edgelearn.compile.lower import input_block
 from edgelearn.compile.memory import ActivationMemory, Encoding
 from edgelearn.compile.policies import keep_all
+from edgelearn.compile.storage import input_block
 from edgelearn.device import Device
 from edgelearn.display import MB, Displayed, megabytes
 from edgelearn.errors import FormatError, PlanError
