@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tflite_files
-from test_imported_files import infer
+from imported import infer
 
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError

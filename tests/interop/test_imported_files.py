@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from imported import distance, infer
 
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
@@ -38,19 +39,6 @@ def files(tmp_path_factory):
     done = subprocess.run([sys.executable, SCRIPT, folder], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
-
-
-def infer(file, x):
-    """The network's output, by the ops' definitions."""
-    found = {"input": x.astype(np.float64)}
-    for node in file.network.nodes.values():
-        own = {p.role: file.weights[p.name] for p in file.network.parameters.values() if p.layer == node.name}
-        found[node.name] = node.op.reference_forward([found[name] for name in node.inputs], own)
-    return found[file.network.output.name]
-
-
-def distance(ours, theirs):
-    return np.abs(ours - theirs).max() / np.abs(theirs).max()
 
 
 @needs_tensorflow

@@ -1,9 +1,10 @@
-"""ONNX files: operator by operator against onnxruntime, and what damaged or hostile files do."""
+"""ONNX files against onnxruntime: operators, graphs as public models spell them, and damaged or hostile files."""
 
 import json
 
 import numpy as np
 import pytest
+from imported import channels_last, infer
 
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
@@ -21,31 +22,29 @@ def draw(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def model(nodes, constants=None, shape=IMAGE, opset=17, outputs=("y",), batch="N"):
-    """A model from "x" to `outputs`; a node is (kind, inputs, outputs, attributes)."""
+def model(nodes, constants=None, shape=IMAGE, opset=17, outputs=("y",), batch="N", style=""):
+    """A model from "x" to `outputs`; a node is (kind, inputs, outputs, attributes).
+
+    `style`: weights are initializers, which old files list as "inputs", too, or are "constants" among the nodes.
+    """
+    stored = [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]
     made = [helper.make_node(kind, inputs, out, name=f"{kind}_{n}", **attributes)
             for n, (kind, inputs, out, attributes) in enumerate(nodes)]  # fmt: skip
-    info = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [batch, *shape[1:]])
+    info = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [batch, *shape[1:]])]
+    if style == "inputs":
+        info += [helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in stored]
+    if style == "constants":
+        made, stored = [helper.make_node("Constant", [], [t.name], value=t) for t in stored] + made, []
     ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs]
-    stored = [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]
-    graph = helper.make_graph(made, "small", [info], ends, stored)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    graph = helper.make_graph(made, "small", info, ends, stored)
+    ir_version = 3 if style == "inputs" and opset < 9 else 8
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
 
 
 def save(tmp_path, proto, name="model.onnx"):
     path = tmp_path / name
     path.write_bytes(proto.SerializeToString())
     return path
-
-
-def infer(network, weights, x):
-    """The output in edgelearn's order, by the ops' definitions in float64."""
-    found = {"input": np.float64(x.transpose(0, 2, 3, 1) if x.ndim == 4 else x)}
-    for node in network.nodes.values():
-        own = {p.role: np.float64(weights[p.name]) for p in network.parameters.values() if p.layer == node.name}
-        found[node.name] = node.op.reference_forward([found[name] for name in node.inputs], own)
-        assert found[node.name].shape[1:] == node.shape
-    return found[network.output.name]
 
 
 SMALL = {"k3": draw(6, 6, 3, 3), "dw": draw(6, 1, 3, 3), "b": draw(6), "one": np.float32(1), "per": draw(6, 1, 1)}
@@ -214,17 +213,17 @@ CONSTANTS = SMALL | {
 }  # fmt: skip
 
 
-def check(nodes, tmp_path, shape=IMAGE, opset=17, batch="N", atol=1e-5):
+def check(nodes, tmp_path, shape=IMAGE, opset=17, batch="N", atol=1e-5, constants=CONSTANTS, style=""):
     """The imported network against onnxruntime. Returns its ops' names."""
     onnxruntime = pytest.importorskip("onnxruntime")
+    onnxruntime.set_default_logger_severity(3)
     used = {name for _, inputs, _, _ in nodes for name in inputs}
-    proto = model(nodes, {name: array for name, array in CONSTANTS.items() if name in used}, shape, opset, batch=batch)
+    arrays = {name: array for name, array in constants.items() if name in used}
+    proto = model(nodes, arrays, shape, opset, batch=batch, style=style)
     x = draw(*shape)
-    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": x})
+    (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(["y"], {"x": x})
     file = read_model(save(tmp_path, proto))
-    found = infer(file.network, file.weights, x)
-    if expected.ndim == 4:
-        expected = expected.transpose(0, 2, 3, 1)
+    found, expected = infer(file, channels_last(x)), channels_last(expected)
     assert np.allclose(found.reshape(expected.shape), expected, rtol=1e-4, atol=atol)
     return [type(node.op).__name__ for node in file.network.nodes.values()]
 
@@ -301,8 +300,7 @@ def test_the_logarithm_of_a_softmax_is_finite(kind, opset, tmp_path):
     x = draw(8, 9, 7, 6)
     found = loaded.predict(x)
     assert found.min() < -500 and np.isfinite(found).all()
-    weights = {name: np.float64(array) for name, array in loaded.weights.items()}
-    assert np.allclose(found, infer(loaded.network, weights, x.transpose(0, 3, 1, 2)), rtol=1e-4, atol=1e-2)
+    assert np.allclose(found, infer(loaded, x), rtol=1e-4, atol=1e-2)
     loaded.compile(el.SGD(1e-4), el.losses.MeanSquaredError())
     gradients = loaded.gradients(x, np.zeros((8, 6)))
     assert all(np.isfinite(array).all() for array in gradients.values())
@@ -323,6 +321,143 @@ def test_the_logarithm_of_a_softmax_is_finite(kind, opset, tmp_path):
 )  # fmt: skip
 def test_older_opsets(opset, nodes, tmp_path):
     check(nodes, tmp_path, opset=opset)
+
+
+NORM = ["g", "n", "n", "var"]
+ZOO_ARRAYS = {
+    "stem": draw(8, 3, 3, 3), "k": draw(8, 8, 3, 3), "point": draw(8, 8, 1, 1), "half": draw(4, 8, 1, 1), "n": draw(8),
+    "four": draw(4), "point4": draw(4, 4, 1, 1), "dw4": draw(4, 1, 3, 3),
+    "g": 1 + draw(8), "var": 1 + abs(draw(8)), "dw": draw(8, 1, 3, 3), "classes": draw(5, 8), "columns": draw(8, 5),
+    "five": draw(5), "classifier": draw(5, 8, 1, 1), "zero": np.float32(0), "six": np.float32(6),
+    "groups": np.array([-1, 2, 4, 6, 6]), "joined": np.array([-1, 8, 6, 6]), "rows": np.array([0, -1]),
+    "nought": np.array(0), "front": np.array([0]), "minus": np.array([-1]), "last two": np.array([2, 3]),
+    "grey": np.float32(128), "side": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "scales": np.float32([1, 1, 2, 2]),
+    "cntk": draw(8, 5), "cntk shape": np.array([8, 5]), "flat": np.array([1, 8]), "ratio": np.float32(0.5),
+    "no": np.array(False), "parts": np.array([4, 4]), "mapped": draw(1, 8, 1, 1), "empty": np.zeros(0, np.float32),
+}  # fmt: skip
+
+
+def conv(x, y, kernel="k", **more):
+    """A convolution that keeps the size."""
+    pads = [1, 1, 1, 1] if ZOO_ARRAYS[kernel].shape[-1] == 3 else [0, 0, 0, 0]
+    return ("Conv", [x, kernel], [y], {"kernel_shape": ZOO_ARRAYS[kernel].shape[2:], "pads": pads, **more})
+
+
+STEM = conv("x", "s", "stem", strides=[2, 2])  # to 8 channels of 6 x 6
+END = [("GlobalAveragePool", ["e"], ["p"], {}), ("Flatten", ["p"], ["f"], {}),
+       ("Gemm", ["f", "classes", "five"], ["y"], {"transB": 1, "alpha": 0.5, "beta": 2.0})]  # fmt: skip
+ZOO = {
+    "ResNet 50 v1, opset 7": (7, [
+        STEM, ("BatchNormalization", ["s", *NORM], ["b"], {"epsilon": 1e-5, "momentum": 0.9, "spatial": 1}),
+        ("Relu", ["b"], ["r"], {}),
+        ("MaxPool", ["r"], ["m"], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        conv("m", "c"), ("BatchNormalization", ["c", *NORM], ["d"], {}), ("Sum", ["d", "m"], ["z"], {}),
+        ("Relu", ["z"], ["e"], {}), *END]),
+    "MobileNet V2, opset 10": (10, [
+        STEM, ("Clip", ["s"], ["a"], {"min": 0.0, "max": 6.0}), conv("a", "d", "dw", group=8),
+        ("Add", ["d", "a"], ["e"], {}), ("GlobalAveragePool", ["e"], ["p"], {}), ("Shape", ["p"], ["sh"], {}),
+        ("Gather", ["sh", "nought"], ["n0"], {"axis": 0}), ("Unsqueeze", ["n0"], ["n1"], {"axes": [0]}),
+        ("Concat", ["n1", "minus"], ["to"], {"axis": 0}), ("Reshape", ["p", "to"], ["f"], {}),
+        ("Gemm", ["f", "classes", "five"], ["y"], {"transB": 1})]),
+    "MobileNet V2, opset 12": (12, [
+        STEM, ("Clip", ["s", "zero", "six"], ["a"], {}), conv("a", "e", "dw", group=8), *END]),
+    "ShuffleNet V2, opset 10": (10, [
+        STEM, ("Split", ["s"], ["l", "r0"], {"axis": 1, "split": [4, 4]}),
+        ("Conv", ["r0", "point4"], ["r1"], {}), conv("r1", "r", "dw4", group=4),
+        ("Concat", ["l", "r"], ["c"], {"axis": 1}), ("Reshape", ["c", "groups"], ["g0"], {}),
+        ("Transpose", ["g0"], ["t"], {"perm": [0, 2, 1, 3, 4]}), ("Reshape", ["t", "joined"], ["e"], {}),
+        ("ReduceMean", ["e"], ["f"], {"axes": [2, 3], "keepdims": 0}),
+        ("Gemm", ["f", "classes", "five"], ["y"], {"transB": 1})]),
+    "SqueezeNet 1.0, opset 8": (8, [
+        STEM, ("Relu", ["s"], ["r"], {}), conv("r", "l", "point"), conv("r", "h"),
+        ("Concat", ["l", "h"], ["c"], {"axis": 1}), ("Dropout", ["c"], ["d", "mask"], {"ratio": 0.5}),
+        ("Slice", ["d"], ["q"], {"axes": [1], "starts": [0], "ends": [8]}),
+        ("Conv", ["q", "classifier", "five"], ["v"], {"pads": [1, 1, 1, 1]}),
+        ("GlobalAveragePool", ["v"], ["p"], {}), ("Softmax", ["p"], ["y"], {})]),
+    "GoogLeNet, opset 9": (9, [
+        STEM, ("LRN", ["s"], ["n0"], {"size": 5, "alpha": 1e-4, "beta": 0.75, "bias": 1.0}),
+        ("MaxPool", ["n0"], ["m"], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [0, 0, 2, 2]}),
+        ("AveragePool", ["m"], ["e"], {"kernel_shape": [2, 2]}), *END]),
+    "MNIST of CNTK, opset 8": (8, [
+        ("Conv", ["x", "stem"], ["c"], {"auto_pad": "SAME_UPPER", "strides": [2, 2], "dilations": [1, 1]}),
+        ("Add", ["c", "mapped"], ["a"], {}), ("Relu", ["a"], ["r"], {}),
+        ("MaxPool", ["r"], ["m"], {"kernel_shape": [6, 6], "strides": [6, 6], "auto_pad": "NOTSET",
+                                   "pads": [0, 0, 0, 0]}),
+        ("Reshape", ["m", "flat"], ["f"], {}), ("Reshape", ["cntk", "cntk shape"], ["w"], {}),
+        ("MatMul", ["f", "w"], ["z"], {}), ("Add", ["z", "five"], ["y"], {})]),
+    "emotions, opset 8": (8, [
+        ("Sub", ["x", "grey"], ["u"], {}), ("Div", ["u", "grey"], ["v"], {}),
+        ("Conv", ["v", "stem"], ["e"], {"auto_pad": "SAME_LOWER", "strides": [2, 2]}), *END]),
+    "Upsample, opset 9": (9, [STEM, ("Upsample", ["s", "scales"], ["e"], {"mode": "nearest"}), *END]),
+    "Upsample, opset 7": (7, [STEM, ("Upsample", ["s"], ["e"], {"scales": [1.0, 1.0, 2.0, 2.0]}), *END]),
+    "Resize, opset 11": (11, [
+        STEM, ("Resize", ["s", "empty", "scales"], ["e"],
+               {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}), *END]),
+    "Pad before a convolution, opset 2": (9, [
+        STEM, ("Pad", ["s"], ["q"], {"pads": [0, 0, 1, 1, 0, 0, 1, 1], "mode": "constant", "value": 0.0}),
+        ("Conv", ["q", "k"], ["e"], {}), *END]),
+    "squeezed by attribute": (11, [
+        STEM, ("GlobalAveragePool", ["s"], ["p"], {}), ("Squeeze", ["p"], ["f"], {"axes": [2, 3]}),
+        ("MatMul", ["f", "columns"], ["z"], {}), ("Add", ["five", "z"], ["y"], {})]),
+    "squeezed by input, opset 18": (18, [
+        STEM, ("ReduceMean", ["s", "last two"], ["p"], {"keepdims": 1}), ("Squeeze", ["p", "last two"], ["f"], {}),
+        ("Dropout", ["f", "ratio", "no"], ["d"], {}), ("Split", ["d", "parts"], ["l", "r"], {"axis": -1}),
+        ("Concat", ["l", "r"], ["c"], {"axis": 1}), ("MatMul", ["c", "columns"], ["y"], {})]),
+    "weights behind Identity and Transpose": (13, [
+        ("Identity", ["stem"], ["w"], {}), ("Conv", ["x", "w"], ["s"], {}), ("GlobalMaxPool", ["s"], ["p"], {}),
+        ("Flatten", ["p"], ["f"], {"axis": -3}), ("Transpose", ["classes"], ["t"], {"perm": [1, 0]}),
+        ("MatMul", ["f", "t"], ["y"], {})]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("style", ["inputs", "constants"])
+@pytest.mark.parametrize("name", ZOO)
+def test_graphs_as_public_models_spell_them(name, style, tmp_path):
+    """Old opsets, constants in odd places, open batches."""
+    opset, nodes = ZOO[name]
+    batch = 1 if "CNTK" in name else "N"
+    check(nodes, tmp_path, (1 if batch == 1 else 2, 3, 12, 12), opset, batch, 1e-5, ZOO_ARRAYS, style)
+
+
+def zoo(tmp_path, opset, nodes):
+    """The file of a graph."""
+    used = {name for _, inputs, _, _ in nodes for name in inputs} & set(ZOO_ARRAYS)
+    return save(tmp_path, model(nodes, {name: ZOO_ARRAYS[name] for name in sorted(used)}, (1, 3, 12, 12), opset))
+
+
+def test_what_opsets_before_7_had(tmp_path):
+    """Broadcast by an axis, Reshape, Pad and Upsample by attributes; Concat over channels."""
+    path = zoo(tmp_path, 6, [
+        conv("x", "s", "stem", strides=[2, 2]), ("Add", ["s", "n"], ["a"], {"broadcast": 1, "axis": 1}),
+        ("Pad", ["a"], ["q"], {"paddings": [0, 0, 1, 0, 0, 0, 0, 1]}), ("Concat", ["q", "q"], ["c"], {}),
+        ("Upsample", ["c"], ["u"], {"height_scale": 2.0, "width_scale": 2.0}),
+        ("ImageScaler", ["u"], ["v"], {"scale": 2.0, "bias": [1.0] * 16}),
+        ("Reshape", ["v"], ["y"], {"shape": [0, -1]})])  # fmt: skip
+    x = draw(2, 3, 12, 12)
+    y = infer(read_model(path), channels_last(x))
+    plain = zoo(tmp_path, 9, [conv("x", "s", "stem", strides=[2, 2]), ("Flatten", ["s"], ["y"], {})])
+    s = infer(read_model(plain), channels_last(x)).reshape(2, 8, 6, 6) + ZOO_ARRAYS["n"][:, None, None]
+    s = np.pad(s, ((0, 0), (0, 0), (1, 0), (0, 1)))
+    s = np.concatenate([s, s], 1).repeat(2, 2).repeat(2, 3) * 2 + 1
+    assert np.allclose(y, s.reshape(2, -1), rtol=1e-5, atol=1e-5)
+
+
+def test_pixels_are_scaled_before_channels_are_first(tmp_path):
+    """As tf2onnx writes Keras's Rescaling: the input has channels last."""
+    nodes = [("Mul", ["x", "grey"], ["m"], {}), ("Sub", ["m", "six"], ["u"], {}),
+             ("Transpose", ["u"], ["t"], {"perm": [0, 3, 1, 2]}), ("GlobalAveragePool", ["t"], ["p"], {}),
+             ("Flatten", ["p"], ["y"], {})]  # fmt: skip
+    file = read_model(save(tmp_path, model(nodes, {n: ZOO_ARRAYS[n] for n in ("grey", "six")}, (1, 5, 4, 3))))
+    assert file.network.input_shape == (5, 4, 3)
+    x = draw(2, 3, 5, 4)
+    assert np.allclose(infer(file, channels_last(x)), x.mean((2, 3)) * 128 - 6, atol=1e-4)
+
+
+def test_statistics_of_pixels_are_refused(tmp_path):
+    path = zoo(tmp_path, 7, [STEM, ("BatchNormalization", ["s", *NORM], ["y"], {"spatial": 0})])
+    assert [problem.kind for problem in import_graph(path).problems] == ["BatchNormalization"]
+    with pytest.raises(UnsupportedError):
+        read_model(path)
 
 
 SEQUENCES = {
