@@ -228,9 +228,9 @@ def report(seen: np.ndarray, owners: np.ndarray, unseen: np.ndarray) -> Report:
     """Return the rates of scores.
 
     Arguments:
-    - `seen`: of the users' test data, (n, users).
-    - `owners`: number of the user whose they are, (n,).
-    - `unseen`: of data of people who took no part, (m, users).
+    - `seen`: scores of the users' test data, (n, users).
+    - `owners`: number of the user of each row, (n,).
+    - `unseen`: scores of data of people who took no part, (m, users).
     """
     mine = owners[:, None] == np.arange(seen.shape[1])
     own, found, curves = seen[mine], {}, {}

@@ -29,7 +29,7 @@ class ClientMemory:
     with what it began with before.
 
     Arguments:
-    - `folder`: of the files; it is made when it is needed.
+    - `folder`: folder of the files; it is made when it is needed.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -97,7 +97,7 @@ class Clients:
     - `examples`: the data, by client.
     - `epochs`: number of passes over a client's examples in each round.
     - `seed`: draws the order of examples and the rounding of lossy compression.
-    - `compressor`: of the changes that are sent back (default none).
+    - `compressor`: compressor of the changes that are sent back (default none).
     - `memory`: what clients keep from round to round; a compressor with error feedback, such as "topk:0.01", and `down`
       need one (default: nothing is kept).
     - `down`: compressor of the weights that are received, for a server with a `Downlink` (default: none).

@@ -1,4 +1,4 @@
-"""How arrays become the bytes of a message: float32, int8, the largest entries or their signs, with error feedback."""
+"""Compressors: arrays become the bytes of a message, as float32, int8, the largest entries or their signs."""
 
 from __future__ import annotations
 
@@ -196,12 +196,12 @@ class TopK(Compressor):
     sent. Use it in an `ErrorFeedback`, or small entries are never sent.
 
     Arguments:
-    - `fraction`: of all entries, above 0 and up to 1, rounded up to whole ones.
+    - `fraction`: share of all entries, above 0 and up to 1, rounded up to whole ones.
     - `values`: compressor of their values, `NoCompression()` (default: float32), `Int8()`, with one scale for all, or
       `Signs()`, with one mean for the entries of each array (Sattler et al. 2019, "Robust and communication-efficient
       federated learning from non-IID data").
-    - `warm_up`: for so many rounds a quarter of the entries is sent, for as many a sixteenth, and so on down to
-      `fraction` (default 0: none; Lin et al. 2018, "Deep gradient compression", section 3.3).
+    - `warm_up`: rounds of a stage: for so many a quarter of the entries is sent, for as many a sixteenth, and so on down
+      to `fraction` (default 0: none; Lin et al. 2018, "Deep gradient compression", section 3.3).
 
     Raises PlanError for another fraction.
     """
@@ -347,8 +347,8 @@ class Partly(Compressor):
     changes of statistics are large beside those of weights, so that top-k would send nothing else.
 
     Arguments:
-    - `compressor`: of the arrays that are compressed.
-    - `exact`: for each array, whether it is sent as float32.
+    - `compressor`: compressor of the arrays that are compressed.
+    - `exact`: True for each array that is sent as float32.
     """
 
     compressor: Compressor
@@ -425,7 +425,7 @@ class Downlink:
     later: error feedback needs no memory besides.
 
     Arguments:
-    - `compressor`: of changes.
+    - `compressor`: compressor of changes.
     - `arrays`: weights before the first message, float32.
     """
 
@@ -479,7 +479,7 @@ def receive(compressor: Compressor, data: bytes, shapes: Shapes, state: State) -
     Arguments:
     - `compressor`: the server's.
     - `data`: the message.
-    - `shapes`: of the weights.
+    - `shapes`: shapes of the weights.
     - `state`: what the client keeps, by name; it is changed in place.
 
     Raises FormatError for bytes that can't be a message, and for a change of weights that the client doesn't have.
@@ -506,7 +506,7 @@ def receive(compressor: Compressor, data: bytes, shapes: Shapes, state: State) -
 
 
 def _kept(arrays: Sequence[np.ndarray], version: int) -> State:
-    """What both sides keep of the weights that a client has."""
+    """State that both sides keep of the weights that a client has."""
     return {f"weights/{number}": array for number, array in enumerate(arrays)} | {"version": np.array([version])}
 
 

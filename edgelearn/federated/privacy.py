@@ -1,4 +1,4 @@
-"""What hides a client: differential privacy by clipped changes and noise, and masks that cancel in the sum.
+"""Privacy of clients: differential privacy by clipped changes and noise, and masks that cancel in the sum.
 
 The masks are a demonstration of Bonawitz et al. 2017, "Practical secure aggregation for privacy-preserving machine
 learning", without what makes it practical and secure: here every pair's mask comes from a seed that the laboratory

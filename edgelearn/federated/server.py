@@ -63,8 +63,8 @@ class NormLimit:
     first round its own.
 
     Arguments:
-    - `largest`: times that median; None: no limit.
-    - `medians`: of the last rounds with changes, the oldest first, each at most the limit at its time.
+    - `largest`: factor of that median; None: no limit.
+    - `medians`: medians of the last rounds with changes, the oldest first, each at most the limit at its time.
     """
 
     largest: float | None
@@ -101,7 +101,7 @@ def screen(
     Arguments:
     - `outcomes`: reply of each client, or why there is none.
     - `number`: number of the round.
-    - `shapes`: of the arrays that travel.
+    - `shapes`: shapes of the arrays that travel.
     - `compressor`: reads the replies.
     - `limit`: limit of the changes' norms, which learns from the round's.
     - `own_size`: number of values of a client's own, which follow the change (default 0).
@@ -225,7 +225,7 @@ class Server(TrainedModel):
     Arguments:
     - `model`: the network, its initial weights, and what tests it. It has the averaged weights where there are any.
     - `names`: the weights that travel, in the order of the arrays of a message.
-    - `settings`: of the rounds.
+    - `settings`: settings of the rounds.
     - `strategy`: makes a change of the weights of the clients' updates.
     - `grid`: reaches the clients.
     - `test`: (source of examples, int labels).

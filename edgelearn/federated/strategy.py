@@ -52,7 +52,7 @@ class Strategy(ABC):
         - `client`: number of the client.
         - `labels`: labels of the examples, (n,).
         - `own`: what the server sent of the client's own, (own_size,); zeros in its first round.
-        - `seed`: of the clients.
+        - `seed`: seed of the clients.
         """
         return labels
 
@@ -61,7 +61,7 @@ class Strategy(ABC):
 
         Arguments:
         - `own`: the values before the round.
-        - `outputs`: of the network for the client's examples, by the weights that the client received (n, ...).
+        - `outputs`: outputs of the network for the client's examples, by the weights that the client received (n, ...).
         """
         return own
 
@@ -101,8 +101,8 @@ class Strategy(ABC):
         """Return (change of the weights, new state). The change is then multiplied by `scale(number)`.
 
         Arguments:
-        - `mean`: the clients' changes, `combined`, float32.
-        - `state`: as `initial_state` or the round before left it.
+        - `mean`: the clients' changes, `combined` into one, float32.
+        - `state`: state that `initial_state` or the round before left.
         - `number`: number of the round, from 1.
         """
 
@@ -318,7 +318,7 @@ def mean(changes: Sequence[Arrays], examples: Sequence[int]) -> Arrays:
     """Return the mean of changes by number of examples, float32; it is summed in float64, in the order of the clients.
 
     Arguments:
-    - `changes`: of a client each, float32.
+    - `changes`: change of each client, float32.
     - `examples`: number of examples of each client.
     """
     sums, total = [np.zeros(array.shape, np.float64) for array in changes[0]], sum(examples)
@@ -364,7 +364,7 @@ class Average:
     approximation by averaging"; on the server of a federation, Caldarola et al. 2022, "Improving generalization in
     federated learning by seeking flat minima").
 
-    A round's share is `decay` times that of the round behind it, and all shares add up to 1, from the first round on:
+    A round's share is `decay` times that of the round after it, and all shares add up to 1, from the first round on:
     the arrays from before training have none.
 
     Arguments:

@@ -121,7 +121,7 @@ class BCHCode:
         """Return a user's codeword, float32 (length,) of -1 and 1.
 
         Arguments:
-        - `number`: the user's, from the server: 32 bits, no two users have the same.
+        - `number`: number of the user, from the server: 32 bits, no two users have the same.
         - `secret`: `secret_bits` bits that the user drew with `draw_secret`.
 
         Raises DataError for a number or a secret of more bits.
@@ -184,7 +184,7 @@ def spread(embeddings: np.ndarray, rate: float, strength: float = 10.0, nearest:
     "Federated learning with only positive labels", section 4), scaled to length 1.
 
     Arguments:
-    - `embeddings`: of all users, of length 1: float (users, size).
+    - `embeddings`: embeddings of all users, of length 1: float (users, size).
     - `rate`: learning rate of the step.
     - `strength`: the paper's λ (default 10).
     - `nearest`: other users that each is moved away from (default 10; all, if there are fewer). With all, a step only
@@ -340,7 +340,7 @@ class FedAwS(PositivesAlone):
     Arguments: those of PositivesAlone, and
     - `spread_rate`: learning rate of `spread` (default 0.01). With large rates embeddings jump from round to round, and
       the network learns targets that shake: lower it together with `vector_rate`.
-    - `strength`, `nearest`: of `spread` (default 10 and 10, as published).
+    - `strength`, `nearest`: arguments of `spread` (default 10 and 10, as published).
     """
 
     spread_rate: float = 0.01
@@ -412,8 +412,8 @@ class User:
         """Return the user whose recordings gave these outputs.
 
         Arguments:
-        - `outputs`: of the network for the user's own recordings, which it wasn't trained with (n, size).
-        - `vector`: that of a user who took part in training (default None: the mean direction of the outputs).
+        - `outputs`: outputs of the network for the user's own recordings, which it wasn't trained with (n, size).
+        - `vector`: vector of a user who took part in training (default None: the mean direction of the outputs).
         - `true_positive_rate`: share of the user's own recordings to accept (default 0.9).
 
         Raises DataError for fewer than 2 recordings. Without a vector, each recording is scored against the mean of the

@@ -141,9 +141,9 @@ def save_bundle(
     - `spotter`: the result of an enrolment.
     - `words`: names, in the order of the scores.
     - `threshold`: least known score of a detection (default None: the application sets it).
-    - `suffix`: of the network's file, "tflite" or "onnx".
+    - `suffix`: suffix of the network's file, "tflite" or "onnx".
     - `calibration`: features (n, frames, bands) that give the ranges for integers.
-    - `options`: of `Model.export`, such as `float16=True`, `int8=True`, or `full_integer=True` for TFLite.
+    - `options`: options of `Model.export`, such as `float16=True`, `int8=True`, or `full_integer=True` for TFLite.
 
     Raises DataError for a classifier that isn't made of arrays alone, or another number of words; RunError if the
     folder is there already or can't be written; FormatError as `Model.export`.

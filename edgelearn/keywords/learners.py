@@ -596,7 +596,7 @@ class FineTune(Learner):
     - `part`: what is trained with the classifier: `"head"`, nothing else (default); `"last-block"`; `"batchnorm"`,
       scale and bias of every BatchNorm; `"all"`.
     - `epochs`: passes over the clips, one update each (default 20).
-    - `learning_rate`, `momentum`: of SGD; the rate falls to 0 along a cosine (default 0.01, 0.9).
+    - `learning_rate`, `momentum`: settings of SGD; the rate falls to 0 along a cosine (default 0.01, 0.9).
     - `sharpness`: initial length of a word's weights, for embeddings of length 1 (default 10).
     - `rehearsal`: share of an update's clips that come from the embedder's background, if it has one (default 0.5;
       Robins 1995, "Catastrophic forgetting, rehearsal and pseudorehearsal").
@@ -740,7 +740,7 @@ class EntropyMinimisation(Learner):
 
     Arguments:
     - `base`: the fine-tuning (default: of BatchNorm's scale and bias).
-    - `weight`: of the entropy in the loss (default 0.3).
+    - `weight`: weight of the entropy in the loss (default 0.3).
     """
 
     name = "entropy"

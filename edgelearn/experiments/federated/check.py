@@ -45,10 +45,10 @@ def check(
     - `experiment`: FederatedExperiment or another kind; other processes import it.
     - `base`: the settings that all runs share.
     - `engines`: the engines.
-    - `seeds`: of the runs.
+    - `seeds`: seeds of the runs.
     - `kills`: number of kills, dealt to the engines' processes in turn, at random moments of a run. A claim isn't
       measured if three runs ended before their kills, each time set to half of the moment.
-    - `folder`: of the runs, a store for each; runs that are there already are continued.
+    - `folder`: folder of the runs, a store for each; runs that are there already are continued.
     - `log`: gets a line before each run.
     """
     references, seconds = {}, {}

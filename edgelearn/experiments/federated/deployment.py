@@ -136,13 +136,13 @@ class Deployment:
     """Processes of Flower; a context manager that starts and ends them.
 
     Arguments:
-    - `folder`: of their configuration, state and logs; it is made.
+    - `folder`: folder of their configuration, state and logs; it is made.
     - `nodes`: number of SuperNodes, or of Ray's virtual ones.
     - `simulation`: True for Flower's simulation on Ray, whose nodes are actors.
     - `tls`: encrypt, with a certificate made for this deployment (default False).
     - `authenticate`: register the nodes' keys, and let no other node in (default False). It needs `tls`.
     - `listen`: address of this machine that SuperNodes of others call (default None: they are started here).
-    - `port`: of the SuperLink (default None: a free one).
+    - `port`: port of the SuperLink (default None: a free one).
 
     Its folder, with the database of messages, is readable for its owner alone. SuperLink and the SuperNodes of this
     machine answer processes of this user, and SuperLink nodes of others by `listen`: see `guard`.

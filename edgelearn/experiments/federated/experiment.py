@@ -88,9 +88,10 @@ class FederatedConfig(TrainingConfig):
     - `fraction`: share of the clients that train in a round (default 1).
     - `batch_size`: examples of a client's update.
     - `steps`: updates of a client in a round, each with examples drawn anew, in place of epochs (default None).
-    - `learning_rate`: of the clients.
+    - `learning_rate`: learning rate of the clients.
     - `partition`: who has which examples: "iid", "dirichlet", "labels" or "group", such as a speaker.
-    - `alpha`: of "dirichlet" (default 0.5). `labels_per_client`: of "labels" (default 1).
+    - `alpha`: concentration of "dirichlet" (default 0.5).
+    - `labels_per_client`: classes of a client with "labels" (default 1).
     - `proximal`: μ of "fedprox" (default 0.01).
     - `server_rate`: learning rate of "fedavgm", "fedadam" and "fedyogi" (default: the strategy's).
     - `server_decay`: factor of the server's steps from one round to the next (default 1). 0.995 leaves 8 % after 500.
@@ -372,7 +373,7 @@ class Federation(Training[FederatedConfig]):
 
     @property
     def _shared(self) -> tuple[ServerSettings, Masks | None, Compressor | None]:
-        """What both sides know: settings of the rounds, masks and the compressor of the server's weights, if any."""
+        """Both sides know these: settings of the rounds, masks and the compressor of the server's weights, if any."""
         config = self.config
         settings = ServerSettings(
             config.clients or 0, self.epochs, config.fraction, config.seed, config.deadline, config.largest_update,

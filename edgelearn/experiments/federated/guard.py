@@ -49,7 +49,7 @@ def end_all(folder: Path, lab: str | None = None) -> None:
     """End every process of a deployment for good, and wait until they are gone.
 
     Arguments:
-    - `folder`: of the deployment.
+    - `folder`: folder of the deployment.
     - `lab`: end only those that this lab started, as `this_lab` names it (default None: all).
     """
     found = []

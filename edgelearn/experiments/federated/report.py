@@ -136,7 +136,7 @@ def plot_partition(counts: np.ndarray, class_names: Sequence[str], path: str | P
 
     Arguments:
     - `counts`: number of examples by client and class, as `edgelearn.federated.counts` returns it.
-    - `class_names`: of the classes.
+    - `class_names`: names of the classes.
     - `path`: a PNG to write (default: none).
     """
     import matplotlib

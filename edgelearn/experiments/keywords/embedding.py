@@ -213,7 +213,7 @@ def make_network(config: KeywordsConfig) -> Network:
 
 
 def add_head(network: Network, config: KeywordsConfig, words: int) -> Loss:
-    """Add the layers that the method trains with behind the embedding. Returns the loss. `words`: number of classes."""
+    """Add the layers that the method trains with after the embedding. Returns the loss. `words`: number of classes."""
     if config.method == "classify":
         network.add("classifier", Dense(words))
         return SoftmaxCrossEntropy(config.label_smoothing)
@@ -294,7 +294,7 @@ class ClipSource:
     Arguments:
     - `recordings`: the clips.
     - `examples`: maps clips float32 (n, samples) to inputs of the network.
-    - `example_shape`: of an input.
+    - `example_shape`: shape of an input.
     - `augment`: functions of (clips, indices, epoch), applied to the samples; see `data.audio.augment`.
     - `mask`: the same, applied to the features; None for none.
     - `order`: maps an epoch to the clip of each example (default: every clip is one example).
@@ -371,7 +371,7 @@ class EpisodeOrder:
     - `shots`, `queries`: clips of each word.
     - `unknown`: append as many queries of other words.
     - `count`: episodes in an epoch.
-    - `seed`: of the draws.
+    - `seed`: seed of the draws.
 
     Raises DataError if too few words have enough clips.
     """
@@ -496,7 +496,7 @@ def select_dummy_temperature(
     Arguments:
     - `embedder`: has dummy prototypes.
     - `trained`: clips that it was trained with.
-    - `features`: of these clips (n, frames, bands).
+    - `features`: features of these clips (n, frames, bands).
     - `temperatures`: ascending candidates.
     """
     learners = [DummyPrototypes(dummy_temperature) for dummy_temperature in temperatures]

@@ -50,7 +50,7 @@ def hold_out(
     - `dataset`: the clips.
     - `words`: names, or a number to be drawn; 0 leaves every word in both parts (default).
     - `speakers`: names, or a number to be drawn; 0 leaves every speaker in both parts (default).
-    - `seed`: of the draws.
+    - `seed`: seed of the draws.
 
     Raises DataError for a missing word or speaker, a number that leaves nothing to train or to test with, or clips
     without a speaker.
@@ -242,7 +242,8 @@ class Episodes:
     - `speakers`: `"same"`, one speaker is enrolled and tested, as on a user's own device (default); `"other"`, one
       speaker is tested who is not among those enrolled; `"any"`, speakers are mixed.
     - `count`: number of episodes (default 600).
-    - `seed`: of the draws. Other `shots` with the same seed keep the tested clips, if the same speakers have enough.
+    - `seed`: seed of the draws. Other `shots` with the same seed keep the tested clips, if the same speakers have
+      enough.
     - `unlabelled`: more clips of each word without labels (default 0).
     - `unknown_words`: words that are never enrolled; they alone are rejected, as in published splits
       (`splits.WORD_SPLITS`; default: the words that an episode doesn't enrol).
@@ -406,8 +407,8 @@ class OpenSet:
     """Open-set metrics.
 
     Arguments:
-    - `accuracy`: of known clips if nothing is rejected.
-    - `auroc`, `equal_error_rate`: of known against unknown clips.
+    - `accuracy`: accuracy on known clips if nothing is rejected.
+    - `auroc`, `equal_error_rate`: measures of known against unknown clips.
     - `false_accepts`: rate at `threshold`, the lowest whose rate is within the limit.
     - `false_rejects`: share of known clips that `threshold` rejects.
     - `accepted_accuracy`: share of known clips that it accepts and that are classified correctly.
@@ -494,7 +495,7 @@ class Evaluator:
 
     Arguments:
     - `embedder`: what learners start from.
-    - `features`: of all clips of the episodes' data set (n, frames, bands).
+    - `features`: features of all clips of the episodes' data set (n, frames, bands).
     """
 
     def __init__(self, embedder: Embedder, features: np.ndarray) -> None:

@@ -88,13 +88,13 @@ class UserResult:
     """Results of one user, averaged over folds.
 
     Arguments:
-    - `name`: of the user.
+    - `name`: name of the user.
     - `tested`, `enrolled`: number of clips.
     - `error_before`, `error_after`: share of the user's tested clips that are classified wrongly.
     - `false_accepts_before`, `false_accepts_after`: share of other people's non-keywords that are accepted.
     - `other_errors_before`, `other_errors_after`: share of other people's keywords that are classified wrongly.
     - `nbytes`: stored for the user.
-    - `seconds`: of learning; from embeddings, if the learner leaves these as they are.
+    - `seconds`: time of learning; from embeddings, if the learner leaves these as they are.
     """
 
     name: str
@@ -248,7 +248,7 @@ class CrossValidation:
     Arguments:
     - `embedder`: has a head with the classes of `dataset`.
     - `dataset`: clips with labels and speakers.
-    - `features`: of its clips (n, frames, bands).
+    - `features`: features of its clips (n, frames, bands).
     - `protocol`: what is tested.
 
     Raises DataError for an embedder without a head, words that aren't its classes, clips of keywords without a speaker,
@@ -441,8 +441,8 @@ def personalise_arabic(
     after, accept FALSE_ACCEPTS of these words by the training speakers.
 
     Arguments:
-    - `config`: of the training.
-    - `weights`: of the trained network with its classifier.
+    - `config`: configuration of the training.
+    - `weights`: weights of the trained network with its classifier.
     - `shots`: a report is made for each number of enrolled clips of a word.
     - `learner`: default `Neighbours()`.
 

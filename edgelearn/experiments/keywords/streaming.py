@@ -24,7 +24,7 @@ class Occurrence:
 
     Arguments:
     - `word`: the keyword.
-    - `start`, `end`: in seconds from the recording's start.
+    - `start`, `end`: seconds from the recording's start.
     """
 
     word: str
@@ -38,7 +38,7 @@ class DetectionReport:
 
     Arguments:
     - `occurrences`: number of spoken keywords.
-    - `delays`: for each that was detected, seconds from the word's end.
+    - `delays`: seconds from the word's end, for each that was detected.
     - `false_alarms`: number of other detections, second ones of the same occurrence included.
     - `seconds`: length of the recording.
     """
@@ -76,7 +76,7 @@ def evaluate_detections(
     """Compare detections with the spoken words.
 
     Arguments:
-    - `detections`: in order of time.
+    - `detections`: detections in order of time.
     - `timeline`: the spoken keywords.
     - `seconds`: length of the recording.
     - `tolerance`: a detection is a hit from a word's start until `tolerance` seconds after its end (default 0.75), if
