@@ -200,8 +200,8 @@ class TopK(Compressor):
     - `values`: compressor of their values, `NoCompression()` (default: float32), `Int8()`, with one scale for all, or
       `Signs()`, with one mean for the entries of each array (Sattler et al. 2019, "Robust and communication-efficient
       federated learning from non-IID data").
-    - `warm_up`: rounds of a stage: for so many a quarter of the entries is sent, for as many a sixteenth, and so on down
-      to `fraction` (default 0: none; Lin et al. 2018, "Deep gradient compression", section 3.3).
+    - `warm_up`: rounds of a stage: for so many a quarter of the entries is sent, for as many a sixteenth, and so on
+      down to `fraction` (default 0: none; Lin et al. 2018, "Deep gradient compression", section 3.3).
 
     Raises PlanError for another fraction.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
@@ -283,9 +283,10 @@ class CrossValidation:
                     )
                 background = Background(features[others], self.labels[others], features[others & ~self.is_word])
                 self._embedders[half] = embedder.with_background(background)
-        for embedder in self._embedders.values():
-            _ = embedder.metric  # computed once for all users: not part of an enrolment's seconds
-        self._non_keywords = {half: _non_keywords(each) for half, each in self._embedders.items()}
+        self._non_keywords = {}
+        for half, each in self._embedders.items():
+            _ = each.metric  # computed once for all users: not part of an enrolment's seconds
+            self._non_keywords[half] = each.embed(each.required_background.non_keywords)
 
     def run(self, learner: Learner, shots: int) -> PersonalisationReport:
         """Test every user, enrolled by `learner` with up to `shots` clips of each word.
@@ -295,27 +296,23 @@ class CrossValidation:
         """
         if shots < 1:
             raise DataError(f"An enrolment needs at least 1 clip of each word, not {shots}.")
-        return PersonalisationReport(str(learner), shots, tuple(self._users(learner, shots)))
+        users = []
+        for user in np.unique(self.speakers[self.speakers != ""]).tolist():
+            words = [np.flatnonzero((self.speakers == user) & (self.labels == word)) for word in self.protocol.words]
+            if words := [clips for clips in words if len(clips) >= self.protocol.min_clips]:
+                users.append(self._user(learner, user, words, shots))
+        if not users:
+            raise DataError(f"Nobody has {self.protocol.min_clips} clips of one of the words. Ask for fewer.")
+        return PersonalisationReport(str(learner), shots, tuple(users))
 
     def half_of(self, user: str) -> bool:
         """The half of the people that a user belongs to."""
         return bool(self.half[self.speakers == user][0])
 
-    def _users(self, learner: Learner, shots: int) -> Iterator[UserResult]:
-        tested = False
-        for user in np.unique(self.speakers[self.speakers != ""]).tolist():
-            clips = [np.flatnonzero((self.speakers == user) & (self.labels == word)) for word in self.protocol.words]
-            clips = [of_word for of_word in clips if len(of_word) >= self.protocol.min_clips]
-            if clips:
-                tested = True
-                yield self._user(learner, user, clips, shots)
-        if not tested:
-            raise DataError(f"Nobody has {self.protocol.min_clips} clips of one of the words. Ask for fewer.")
-
     def _user(self, learner: Learner, user: str, words: Sequence[np.ndarray], shots: int) -> UserResult:
         """Average over folds. `words`: the user's clips of each word."""
         half, folds, count = self.half_of(user), [], self.protocol.folds
-        others = (self.half == half) & (self.speakers != user)
+        others, embedder = (self.half == half) & (self.speakers != user), self._embedders[half]
         strangers = [np.flatnonzero(others & (self.is_word == word)) for word in (False, True)]
         if not all(map(len, strangers)):
             raise DataError(
@@ -327,53 +324,36 @@ class CrossValidation:
             support = np.concatenate([np.setdiff1d(clips, clips[fold::count])[:shots] for clips in words])
             if not len(tested):
                 continue
-            start = time.perf_counter()
-            spotter = self._enrol(learner, support, half)
+            start, labels = time.perf_counter(), self.labels[support]
+            if learner.keeps_embeddings:
+                x, classes = self.embeddings[support], self.head.num_classes
+                spotter = Spotter(embedder, learner.classify(embedder, x, labels, classes))
+            else:
+                spotter = learner.enrol(embedder, self.features[support], labels)
             seconds = time.perf_counter() - start
-            after = self._with_accepts_as_before(spotter, half)
-            rates = [
-                np.mean(predicted != self.answers[clips])
-                for clips in (tested, *strangers)
-                for predicted in (
-                    self._before[clips],
-                    after.predict(spotter.classifier.scores(self._embed(spotter.embedder, clips))),
-                )
-            ]
-            folds.append((len(tested), len(support), *rates, self._stored_bytes(spotter), seconds))
+            kept = spotter.embedder.model is self.embedder.model  # the network
+            before, after = self._non_keywords[half], self.protocol
+            if len(before):  # accept no more of them than before
+                now = before if kept else spotter.embedder.embed(spotter.embedder.required_background.non_keywords)
+                accepted = np.count_nonzero(after.predict(self.head.scores(before)) >= 0)
+                after = after.with_accepts(spotter.classifier.scores(now), int(accepted))
+            rates = []
+            for clips in (tested, *strangers):
+                x = self.embeddings[clips] if kept else spotter.embedder.embed(self.features[clips])
+                for predicted in (self._before[clips], after.predict(spotter.classifier.scores(x))):
+                    rates.append(np.mean(predicted != self.answers[clips]))
+            folds.append((len(tested), len(support), *rates, _stored_bytes(self.embedder, spotter), seconds))
         rows = np.array(folds, float)
         errors = np.average(rows[:, 2:4], 0, rows[:, 0])
         return UserResult(user, *map(float, (rows[:, 0].sum(), rows[:, 1].mean(), *errors, *rows[:, 4:].mean(0))))
 
-    def _enrol(self, learner: Learner, support: np.ndarray, half: bool) -> Spotter:
-        embedder, labels = self._embedders[half], self.labels[support]
-        if not learner.keeps_embeddings:
-            return learner.enrol(embedder, self.features[support], labels)
-        classifier = learner.classify(embedder, self.embeddings[support], labels, self.head.num_classes)
-        return Spotter(embedder, classifier)
 
-    def _with_accepts_as_before(self, spotter: Spotter, half: bool) -> Protocol:
-        before = self._non_keywords[half]
-        if not len(before):
-            return self.protocol
-        now = before if spotter.embedder.model is self.embedder.model else _non_keywords(spotter.embedder)
-        count = np.count_nonzero(self.protocol.predict(self.head.scores(before)) >= 0)
-        return self.protocol.with_accepts(spotter.classifier.scores(now), int(count))
-
-    def _embed(self, embedder: Embedder, clips: np.ndarray) -> np.ndarray:
-        same = embedder.model is self.embedder.model
-        return self.embeddings[clips] if same else embedder.embed(self.features[clips])
-
-    def _stored_bytes(self, spotter: Spotter) -> int:
-        """Bytes stored for a user: the classifier's arrays and the weights that have changed."""
-        old, new = self.embedder.weights, spotter.embedder.weights
-        changed = [array for name, array in new.items() if not np.array_equal(array, old[name])]
-        arrays = [value for value in vars(spotter.classifier).values() if isinstance(value, np.ndarray)]
-        return sum(array.nbytes for array in (*changed, *arrays))
-
-
-def _non_keywords(embedder: Embedder) -> np.ndarray:
-    """Embeddings of the background's non-keywords."""
-    return embedder.embed(embedder.required_background.non_keywords)
+def _stored_bytes(embedder: Embedder, spotter: Spotter) -> int:
+    """Bytes stored for a user: the classifier's arrays and the weights that have changed."""
+    old, new = embedder.weights, spotter.embedder.weights
+    changed = [array for name, array in new.items() if not np.array_equal(array, old[name])]
+    arrays = [value for value in vars(spotter.classifier).values() if isinstance(value, np.ndarray)]
+    return sum(array.nbytes for array in (*changed, *arrays))
 
 
 def _halves(speakers: np.ndarray, seed: int) -> np.ndarray:
