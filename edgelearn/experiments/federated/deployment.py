@@ -313,10 +313,11 @@ class Deployment:
 
 
 def _code(experiment: str) -> str:
-    """The module of Flower's app."""
+    """The module of Flower's app, which looks for assignments to its names."""
     return f"""from edgelearn.experiments.federated.experiment import make_client_app, make_server_app
 
-client, server = make_client_app("{experiment}"), make_server_app("{experiment}")
+client = make_client_app("{experiment}")
+server = make_server_app("{experiment}")
 """
 
 
