@@ -14,6 +14,9 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from edgelearn import atomic
+from edgelearn.errors import RunError
+
 ROOM = 64_000_000  # bytes that a cache needs: the kernels of a large network
 MEMORY = Path("/dev/shm")  # the last resort: a disk in main memory
 _log = logging.getLogger(__name__)
@@ -63,9 +66,15 @@ def place(folder: Path, variable: str, room: int = ROOM) -> Place:
     return Place(found, why)
 
 
-def not_saved(path: Path, error: Exception) -> None:
-    """Say in the log that something couldn't be kept in a cache, and must be made again next time."""
-    _warn(f"The cache {path.parent} can't keep all: {error}. What is missing there is made again.")
+def keep(path: Path, data: bytes) -> bool:
+    """Write a file of a cache in one step; False, and a word in the log, if that fails, such as on a full disk."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_bytes(path, data)
+    except (OSError, RunError) as error:
+        _warn(f"The cache {path.parent} can't keep all: {error}. What is missing there is made again.")
+        return False
+    return True
 
 
 def problem(folder: Path, room: int = ROOM) -> str:

@@ -93,11 +93,11 @@ def test_pocl_is_not_asked_to_compile_where_it_would_end_the_process(monkeypatch
 
 PROGRAM = """
 import numpy as np
-from edgelearn.runtime import Context, build, list_devices
+from edgelearn.runtime import Context, kernels, list_devices
 context = Context(list_devices()[0])
 import pyopencl as cl
 memory = context.allocate(64, "x")
-kernel = cl.Kernel(build.build(context, "__kernel void one(__global float *x) { x[get_global_id(0)] = 1; }"), "one")
+kernel = cl.Kernel(kernels.build(context, "__kernel void one(__global float *x) { x[get_global_id(0)] = 1; }"), "one")
 kernel.set_args(memory.handle)
 cl.enqueue_nd_range_kernel(context.queue, kernel, (16,), (1,))
 print(context.read(memory.handle, np.empty(16, np.float32)).sum())

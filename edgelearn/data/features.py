@@ -8,7 +8,6 @@ triangles are linear in hertz. The mel scale is always HTK's: m = 2595 log10(1 +
 import hashlib
 import json
 import os
-import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -282,7 +281,9 @@ def load_features(
     features = _load(path, shape)
     if features is None:
         features = compute_features(dataset, front_end, seconds)
-        _save(path, features)
+        from safetensors.numpy import save
+
+        caches.keep(path, save({"features": features}, {"sha256": _checksum(features)}))
     return features
 
 
@@ -329,26 +330,6 @@ def _load(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
     except (OSError, SafetensorError, KeyError, ValueError):
         return None
     return features if features.shape == shape and checksum == _checksum(features) else None
-
-
-def _save(path: Path, features: np.ndarray) -> None:
-    """Write features atomically; errors such as a full disk are logged."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-    except OSError as error:
-        caches.not_saved(path, error)
-        return
-    os.close(handle)
-    try:
-        save_file({"features": features}, temporary, {"sha256": _checksum(features)})
-        os.replace(temporary, path)
-    except (OSError, SafetensorError) as error:
-        Path(temporary).unlink(missing_ok=True)
-        caches.not_saved(path, error)
 
 
 def _checksum(features: np.ndarray) -> str:

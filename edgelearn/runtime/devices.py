@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn import atomic, caches
+from edgelearn import caches
 from edgelearn.caches import Place
 from edgelearn.device import UNITS, Device, Unit
 from edgelearn.errors import DeviceError, EdgelearnError
@@ -46,11 +46,7 @@ def find_units(device: Device) -> tuple[str, ...]:
             path.unlink(missing_ok=True)
     found = tuple(unit.name for unit in UNITS if _may_have(device, unit) and computes(device, unit))
     if path:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            atomic.write_bytes(path, json.dumps(found).encode())
-        except (OSError, EdgelearnError) as error:
-            caches.not_saved(path, error)
+        caches.keep(path, json.dumps(found).encode())
     return found
 
 

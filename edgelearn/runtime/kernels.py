@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from edgelearn import atomic, caches
+from edgelearn import caches
 from edgelearn.device import Device
 from edgelearn.display import Displayed
-from edgelearn.errors import KernelError, RunError
+from edgelearn.errors import KernelError
 from edgelearn.launch import Launch
 
 from .context import Context
@@ -120,7 +120,8 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
     binary = program.get_info(cl.program_info.BINARIES)[0]
     if marked:
         binary = for_sm_90a(binary)
-    return _from_binary(context, binary) if (path and _save(path, binary)) or marked else program
+    kept = path and caches.keep(path, DIGEST(binary).digest() + binary)
+    return _from_binary(context, binary) if kept or marked else program
 
 
 def programs_folder() -> Path | None:
@@ -180,17 +181,6 @@ def _load(path: Path) -> bytes | None:
         return None
     binary = content[DIGEST_BYTES:]
     return binary if binary and DIGEST(binary).digest() == content[:DIGEST_BYTES] else None
-
-
-def _save(path: Path, binary: bytes) -> bool:
-    """Write a binary; False if that fails, e.g. on a full disk."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_bytes(path, DIGEST(binary).digest() + binary)
-        return True
-    except (OSError, RunError) as error:
-        caches.not_saved(path, error)
-        return False
 
 
 Progress = Callable[[int, int, str], None]
