@@ -19,7 +19,7 @@ from functools import wraps
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -41,47 +41,38 @@ if TYPE_CHECKING:
 BUILT_IN = ("state_dict", "read_saved_model", "read_keras", "read_tflite", "keras_h5", "read_onnx")
 
 
-class Named(Protocol):
-    """An entry.
-
-    - `name`: what users call it.
-    - `function`: what it reads or writes files with; it tells one entry from another of the same name.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def function(self) -> Callable: ...
-
-
-Entry = TypeVar("Entry", bound=Named)
+Entry = TypeVar("Entry")
 
 
 class Table(Generic[Entry]):
     """Entries by name, in the order in which they were added.
 
     Arguments:
+    - `function`: attribute of what an entry reads or writes with, which tells it from another one of the same name.
     - `built_in`: modules of edgelearn.interop that add the package's own entries; they are imported when the table is
       first read.
     """
 
-    def __init__(self, built_in: tuple[str, ...] = ()) -> None:
-        self._built_in, self._entries = built_in, dict[str, Entry]()
+    def __init__(self, function: str, built_in: tuple[str, ...] = ()) -> None:
+        self._function, self._built_in, self._entries = function, built_in, dict[str, Any]()
 
     def _load(self) -> None:
         for module in self._built_in:
             import_module(f"edgelearn.interop.{module}")
 
-    def add(self, entry: Entry) -> Entry:
+    def _origin(self, entry: Any) -> str:
+        """Module and name of an entry's function."""
+        function = getattr(entry, self._function)
+        return f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+
+    def add(self, entry: Any) -> Any:
         """Add an entry; one that isn't the package's own is found before those that are. An entry with the same
         function takes the place of itself. Raises ExtensionError if another one has the name."""
-        own = _origin(entry)
+        own = self._origin(entry)
         is_foreign = not own.startswith("edgelearn.")
         if is_foreign:
             self._load()
-        known = _origin(self._entries.get(entry.name, entry))
-        if own != known:
+        if own != (known := self._origin(self._entries.get(entry.name, entry))):
             raise ExtensionError(
                 f"{own} can't be the format '{entry.name}': {known} is it already. Give yours another name; where "
                 f"suffixes are the same, yours is found first."
@@ -94,11 +85,9 @@ class Table(Generic[Entry]):
         self._load()
         return iter(list(self._entries.values()))
 
-
-def _origin(entry: Named) -> str:
-    """Module and name of an entry's function."""
-    function = entry.function
-    return f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+    def known(self) -> str:
+        """Names and suffixes of all, for errors."""
+        return "; ".join(f"{one.name} ({', '.join(one.suffixes)})" for one in self)  # type: ignore[attr-defined]
 
 
 Reader = Callable[..., ModelFile]
@@ -149,13 +138,8 @@ class Format:
     graph: GraphReader | None = None
     options: tuple[str, ...] = ()
 
-    @property
-    def function(self) -> Callable:
-        """As of a table's entry."""
-        return self.read
 
-
-_formats: Table[Format] = Table(BUILT_IN)
+_formats: Table[Format] = Table("read", BUILT_IN)
 
 
 def register(file_format: Format) -> Format:
@@ -181,8 +165,7 @@ def find_format(path: str | Path) -> Format:
     for file_format in _formats:
         if file_format.signature and start.startswith(file_format.signature):
             return file_format
-    known = "; ".join(f"{f.name} ({', '.join(f.suffixes)})" for f in _formats)
-    raise FormatError(f"{path} has no known format. Known: {known}.")
+    raise FormatError(f"{path} has no known format. Known: {_formats.known()}.")
 
 
 def read_model(
@@ -338,13 +321,8 @@ class Writer:
     write: Callable[..., Written | None]
     options: tuple[str, ...] = ()
 
-    @property
-    def function(self) -> Callable:
-        """As of a table's entry."""
-        return self.write
 
-
-_writers: Table[Writer] = Table()
+_writers: Table[Writer] = Table("write")
 
 
 def register_writer(writer: Writer) -> Writer:
@@ -357,8 +335,7 @@ def find_writer(path: str | Path) -> Writer:
     for writer in _writers:
         if Path(path).name.lower().endswith(writer.suffixes):
             return writer
-    known = "; ".join(f"{w.name} ({', '.join(w.suffixes)})" for w in _writers)
-    raise FormatError(f"{path}: the suffix names no format that is written. Known: {known}.")
+    raise FormatError(f"{path}: the suffix names no format that is written. Known: {_writers.known()}.")
 
 
 def _later(place: str) -> Callable[..., Written | None]:
