@@ -170,9 +170,10 @@ def _kernels_compile_without_warnings():
 @pytest.fixture(autouse=True, scope="session")
 def _answers_are_as_documented():
     from edgelearn import cli
-    from edgelearn.cli.answer import FIELDS, Answer
+    from edgelearn.cli.answer import Answer, plain
+    from edgelearn.cli.parser import FIELDS
 
-    answer = cli.answer
+    answer = cli.answer.answer
 
     def own_words(command):  # of "runs RUN" or "profile --project"
         return [word for word in command.split() if word[0].islower()]
@@ -190,13 +191,13 @@ def _answers_are_as_documented():
 
         def execute_and_check(options):
             found = execute(options)
-            if isinstance(found, Answer):
-                check(shlex.split(options.command_line)[1:], found.record)
+            if (record := found.record if isinstance(found, Answer) else found) is not None:
+                check(shlex.split(cli.answer.command_line)[1:], plain(record))
             return found
 
         options.execute = execute_and_check
         return answer(options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli, "answer", checked)
+        patch.setattr(cli.answer, "answer", checked)
         yield

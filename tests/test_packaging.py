@@ -12,7 +12,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from edgelearn.cli import doctor
+from edgelearn.cli import machine
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = (".py", ".cl", ".h", ".md", ".js", ".json", ".safetensors")
@@ -111,7 +111,7 @@ def test_the_doctor_looks_for_every_dependency():
         return {canonicalize_name(Requirement(line).name) for line in requirements}
 
     extras = {f"edgelearn[{extra}]": names(lines) for extra, lines in project()["optional-dependencies"].items()}
-    assert set(doctor.NEEDED) == names(project()["dependencies"])
-    assert {name: set(packages) for name, packages in doctor.OPTIONAL.items()} == {
+    assert set(machine.NEEDED) == names(project()["dependencies"])
+    assert {name: set(packages) for name, packages in machine.OPTIONAL.items()} == {
         name: packages for name, packages in extras.items() if name not in ("edgelearn[test]", "edgelearn[docs]")
     }

@@ -7,42 +7,24 @@ import io
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 
 from edgelearn import __version__
 from edgelearn.display import escaped
 from edgelearn.errors import EdgelearnError, UsageError
 
-from . import (
-    bench,
-    compare,
-    completion,
-    convert,
-    devices,
-    doctor,
-    federated,
-    finetune,
-    flowers,
-    inspect,
-    keywords,
-    memory,
-    precision,
-    predict,
-    profile,
-    runs,
-    sweep,
-    tune,
-)
-from .answer import answer
-from .parser import make_parser
+from . import answer
+from .parser import Parser, make_parser
 
-COMMANDS = {
-    "devices": devices, "doctor": doctor, "flowers": flowers, "finetune": finetune, "inspect": inspect,
-    "convert": convert, "runs": runs, "compare": compare, "predict": predict, "sweep": sweep, "precision": precision,
-    "memory": memory, "keywords": keywords, "federated": federated, "bench": bench, "profile": profile, "tune": tune,
-    "completion": completion,
+COMMANDS = {  # the first words of commands, and the modules that have them
+    name: f"edgelearn.cli.{module}"
+    for name, module in {
+        "devices": "machine", "doctor": "machine", "flowers": "training", "finetune": "training", "inspect": "models",
+        "convert": "models", "runs": "runs", "compare": "runs", "predict": "runs", "sweep": "runs",
+        "precision": "precision", "memory": "memory", "keywords": "keywords", "federated": "federated",
+        "bench": "machine", "profile": "machine", "tune": "machine", "completion": "machine",
+    }.items()
 }  # fmt: skip
-
-
 _NO_NAMES = {errno.ENAMETOOLONG, errno.ELOOP}  # found wherever a name first meets the file system
 
 
@@ -65,15 +47,20 @@ def main(arguments: list[str] | None = None) -> int:
         return _end(1, f"{str(error.filename)[:60]}… can't be a file's name: {error.strerror}. Name another file.")
 
 
+def full_parser(given: Sequence[str] = tuple(COMMANDS)) -> Parser:
+    """The parser of all commands, with the options of those `given` (default: all)."""
+    return make_parser(__version__, COMMANDS, given)
+
+
 def _run(arguments: list[str]) -> int:
-    parser = make_parser(COMMANDS, __version__)
-    options = parser.parse_args(arguments)
-    options.parser = parser
-    options.command_line = shlex.join(["edgelearn", *arguments])
+    first = arguments[0] if arguments else "--version"
+    given = list(COMMANDS) if first in ("-h", "--help") else [first]
+    options = full_parser(given).parse_args(arguments)
+    answer.command_line = shlex.join(["edgelearn", *arguments])
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Lines, also into a pipe, whose reader wants to follow; and names of files that no encoding has, escaped.
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
-    return answer(options)
+    return answer.answer(options)
 
 
 def _end(status: int, reason: object) -> int:

@@ -3,227 +3,123 @@
 `plan` explains the fastest plan of a network within a budget, `fit` says which combinations of precision, activation
 memory, micro-batch and trained layers are within it, `compare` measures steps by many plans and by PyTorch,
 `measure` measures the launches of this device for `plan`, `train` makes one training from scratch, and `check` compares
-the published claim with plans, steps, times and finished trainings.
-"""
+the published claim with plans, steps, times and finished trainings."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 from edgelearn import atomic
+from edgelearn.compile import Encoding, Offload
 from edgelearn.compile.plan import explain
 from edgelearn.compile.search import COUNTS
 from edgelearn.errors import PlanError
-from edgelearn.experiments.memory import MemoryConfig
-from edgelearn.experiments.memory_plans import ALLOWED
+from edgelearn.experiments import claims, memory_plans
+from edgelearn.experiments.config import setting
+from edgelearn.experiments.memory import MemoryConfig, MemoryExperiment
+from edgelearn.experiments.memory_plans import ALLOWED, named_plan
 from edgelearn.extensions import import_instance
+from edgelearn.interop import find_network
 from edgelearn.lab.runs import RunStore, figures
 from edgelearn.lab.runs.tables import render, table
 from edgelearn.runtime import choose_device, launch_times
+from edgelearn.train.planning import HEADER, PRECISIONS, plan_for
 
-from . import parser as names
-from .answer import Answer, print_table, width
-from .parser import add_options, number, whole, written
-from .training import add_runs, add_runs_folder, train
+from . import answer
+from .answer import Answer, log, print_table, width
+from .parser import ALPHA, DEVICE, NETWORK, RESUME, RUNS, argument, budget, command, is_network, png
+from .training import TRAINING, train
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    plan = commands.add_parser("plan", help="the fastest plan within a budget, explained")
-    _add_network(plan)
-    plan.add_argument("--budget", type=names.budget, metavar="SIZE", help="such as 8MB, or '8MB stored, 20MB peak'")
-    plan.add_argument(
-        "--count", choices=("device", "peak", "stored"), default="device",
-        help="the kind of memory that SIZE limits if it names none: all device memory (default), activations at their "
-        "peak, those stored between the passes",
-    )  # fmt: skip
-    plan.add_argument(
-        "--allow", nargs="+", type=names.one_of(ALLOWED, "strategy"), default=[], metavar="STRATEGY",
-        help=f"extra strategies for the planner, fewer bits, which is lossy, or memory outside the device: "
-        f"{', '.join(ALLOWED)}, or MODULE:CLASS",
-    )  # fmt: skip
-    plan.add_argument("--pages", metavar="DIR", help="with --allow paged: to a file there, not to the host's memory")
-    plan.add_argument("--batchnorm", choices=("moving", "batch"), default="batch")
-    plan.add_argument("--layers", action="store_true", help="a row for each layer")
-    plan.add_argument("--plot", type=written, metavar="PNG", help="draw the timeline there")
-    plan.set_defaults(act=_plan)
-    add_fit(commands.add_parser("fit", help="combinations of precision, memory, micro-batch and layers that fit"))
-    compare = commands.add_parser("compare", help="memory and time of a step by many plans, in turn")
-    _add_network(compare)
-    compare.add_argument(
-        "--plans",
-        nargs="+",
-        default=[],
-        metavar="PLAN",
-        help="some of them, as 'keep_all' '6 MB stored', or MODULE:NAME of a policy",
-    )  # fmt: skip
-    compare.add_argument("--rounds", type=whole(1), default=9)
-    compare.add_argument("--chart", type=written, metavar="PNG", help="draw time over memory there")
-    compare.set_defaults(act=_compare)
-    measure = commands.add_parser("measure", help="times of launches on this device, stored for plans")
-    _add_network(measure)
-    measure.add_argument("--rounds", type=whole(1), default=20)
-    measure.add_argument("--busy", action="store_true", help="store times although other programs use the cores")
-    measure.set_defaults(act=_measure)
-    one = commands.add_parser("train", help="one training from scratch")
-    add_options(one, MemoryConfig)
-    add_runs(one)
-    one.set_defaults(act=_train)
-    check = commands.add_parser("check", help="the claims on MobileNet V2: passed, failed or not measured")
-    check.add_argument("--rounds", type=whole(1), default=9, help="of steps by all plans, for times")
-    add_runs_folder(check)
-    check.set_defaults(act=_check)
-    for command in (plan, compare, measure, check):
-        names.add_device(command)
+CLAIMS = {"claim": "in words", "measured": "in words", "passed": "true, false, or null if it was not measured"}
+NETWORK_ARGUMENT = argument("mobilenet_v2", NETWORK, check=is_network)
+BATCH_SIZE = setting(1, "examples of a step", minimum=1)
 
 
-def _add_network(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "network", nargs="?", type=names.network, default="mobilenet_v2", help=f"{names.NETWORK} (default: %(default)s)"
-    )
-    parser.add_argument("--alpha", type=number(0), default=1.0, help="width of a network of edgelearn.models")
-    parser.add_argument("--batch-size", type=whole(1), default=1, help="examples of a step (default: %(default)s)")
-
-
-def run(options: argparse.Namespace) -> Answer:
-    return options.act(options)
-
-
-def _plan(options: argparse.Namespace) -> Answer:
-    from edgelearn.compile import Encoding, Offload
-    from edgelearn.experiments.memory_plans import named_plan
-    from edgelearn.interop import find_network
-
-    device = choose_device(options.device).device
-    if options.pages and "paged" not in options.allow:
+@command("memory plan", "the fastest plan within a budget, explained", one={
+    "network, device, budget": "names", "batch_size, micro_batch": "examples", "planned": "all device memory, bytes",
+    "stored, peak, paged": "activations between the passes, at their peak, and outside the device, bytes",
+    "predicted_seconds": "of a step", "measured_launches": "share of them whose time was measured",
+    "shares": "layer, purpose and nbytes", "timeline": "layer, forward, nbytes and paged, in order",
+})  # fmt: skip
+def plan(
+    network: str = NETWORK_ARGUMENT,
+    alpha: float = ALPHA,
+    batch_size: int = BATCH_SIZE,
+    budget: str | None = budget(None, "such as 8MB, or '8MB stored, 20MB peak'"),
+    count: str = setting(
+        "device", "the kind of memory that SIZE limits if it names none: all device memory (default), activations at "
+        "their peak, those stored between the passes", choices=("device", "peak", "stored"),
+    ),
+    allow: tuple[str, ...] = setting(
+        (), "extra strategies for the planner, fewer bits, which is lossy, or memory outside the device",
+        choices=tuple(ALLOWED), extensible=True, metavar="STRATEGY",
+    ),
+    pages: str | None = setting(
+        None, "with --allow paged: to a file there, not to the host's memory", metavar="DIR"
+    ),
+    batchnorm: str = setting("batch", choices=("moving", "batch")),
+    layers: bool = setting(False, "a row for each layer"),
+    plot: Path | None = png("draw the timeline there"),
+    device: str | None = DEVICE,
+) -> dict[str, Any]:  # fmt: skip
+    chosen = choose_device(device).device
+    if pages and "paged" not in allow:
         raise PlanError("--pages is for offloading, which isn't allowed: add --allow paged, or leave --pages out.")
-    name = "keep_all" if options.budget is None else _counted(options.budget, options.count)
-    allow = [
-        Offload(options.pages) if name == "paged" else ALLOWED.get(name) or import_instance(name, Encoding)
-        for name in options.allow
+    # `count` for each part of the budget that doesn't name the kind of memory
+    parts = [part.strip() for part in (budget or "").split(",")]
+    limits = [part if part.lower().endswith(tuple(COUNTS)) else f"{part} {count}" for part in parts]
+    name = "keep_all" if budget is None else ", ".join(limits)
+    allowed = [
+        Offload(pages) if each == "paged" else ALLOWED.get(each) or import_instance(each, Encoding) for each in allow
     ]
-    network = find_network(options.network, options.alpha).network
-    plan = named_plan(name, network, device, options.batch_size, options.batchnorm, allow, _log)
-    times = launch_times(device, allow if plan.paged_bytes else ())
-    explanation = explain(plan)
-    print(explanation, "", sep="\n")
-    if options.layers:
-        print(explanation.table(), "", sep="\n")
-    print(explanation.timetable(), "", sep="\n")
-    print(
-        f"Predicted: {times.step(plan) * 1e3:.1f} ms a step ({times.origin}; {times.known(plan):.0%} of its launches)"
-    )
-    if options.plot:
-        from edgelearn.experiments.memory_plans import plot_timeline
-
-        atomic.write_bytes(options.plot, figures.to_png(plot_timeline(plan, name)))
+    net = find_network(network, alpha).network
+    made = named_plan(name, net, chosen, batch_size, batchnorm, allowed, log)
+    times, explanation = launch_times(chosen, allowed if made.paged_bytes else ()), explain(made)
+    tables = [explanation, *([explanation.table()] if layers else []), explanation.timetable()]
+    print(*(f"{each}\n" for each in tables), sep="\n", end="")
+    known = times.known(made)
+    print(f"Predicted: {times.step(made) * 1e3:.1f} ms a step ({times.origin}; {known:.0%} of its launches)")
+    if plot:
+        atomic.write_bytes(plot, figures.to_png(memory_plans.plot_timeline(made, name)))
     accounted = explanation.accounting
-    return Answer({
-        "network": network.name, "device": device.id, "batch_size": plan.request.batch_size,
-        "micro_batch": plan.request.micro_batch, "budget": name, "planned": plan.peak_bytes,
-        "stored": accounted and accounted.stored, "peak": accounted and accounted.peak,
-        "paged": accounted and accounted.paged, "predicted_seconds": times.step(plan),
-        "measured_launches": times.known(plan), "shares": [asdict(share) for share in explanation.shares],
-        "timeline": [asdict(moment) for moment in explanation.timeline],
-    })  # fmt: skip
+    return {
+        "network": net.name, "device": chosen.id, "batch_size": made.request.batch_size,
+        "micro_batch": made.request.micro_batch, "budget": name, "planned": made.peak_bytes,
+        **{each: accounted and getattr(accounted, each) for each in ("stored", "peak", "paged")},
+        "predicted_seconds": times.step(made), "measured_launches": known, "shares": explanation.shares,
+        "timeline": explanation.timeline,
+    }  # fmt: skip
 
 
-def _counted(budget: str, count: str) -> str:
-    """The budget, with `count` for each part that doesn't name the kind of memory."""
-    parts = [part.strip() for part in budget.split(",")]
-    return ", ".join(part if part.lower().endswith(tuple(COUNTS)) else f"{part} {count}" for part in parts)
-
-
-def _log(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def _compare(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments import memory_plans
-
-    measured = memory_plans.compare(
-        options.network, options.plans, options.batch_size, options.rounds, alpha=options.alpha,
-        device=options.device or "", progress=_log,
-    )  # fmt: skip
-    print_table(memory_plans.HEADER, memory_plans.cells(measured), optional=("planned", "paged MB"))
-    if options.chart:
-        atomic.write_bytes(options.chart, figures.to_png(memory_plans.plot(measured)))
-    return Answer({"command": options.command_line, "plans": memory_plans.records(measured)})
-
-
-def _measure(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments.memory_plans import plans_to_measure
-    from edgelearn.interop import find_network
-    from edgelearn.lab.profile import measure_launches
-    from edgelearn.tuned import store
-
-    device = choose_device(options.device).device
-    network = find_network(options.network, options.alpha).network
-    plans = plans_to_measure(network, device, options.batch_size)
-    stored = measure_launches(list(plans.values()), device, options.rounds, options.busy)
-    print(
-        f"{len(stored.seconds)} launches of {device.id} measured, stored in {store.path_of_times(device)}; a step "
-        f"takes {stored.between * 1e6:.1f} µs more for each, and {stored.fixed * 1e6:.0f} µs"
-    )
-    found = {"device": device.id, "launches": len(stored.seconds), "between": stored.between, "fixed": stored.fixed}
-    return Answer(found | {"file": store.path_of_times(device)})
-
-
-def _train(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments.memory import MemoryExperiment
-
-    return train(MemoryExperiment, options)
-
-
-def _check(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments import claims as verdict
-    from edgelearn.experiments import memory
-    from edgelearn.models import mobilenet_v2
-
-    device = choose_device(options.device).device
-    verdicts = [
-        *memory.check(device),
-        *memory.check_times(mobilenet_v2(), device, options.rounds),
-        memory.check_process(device),
-        memory.check_trained(RunStore(options.runs)),
-    ]
-    print_table(verdict.HEADER, verdict.cells(verdicts))
-    return Answer([asdict(each) for each in verdicts], verdict.status(verdicts))
-
-
-def add_fit(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
-    from edgelearn.train.planning import PRECISIONS
-
-    parser.add_argument("network", type=names.network, help=names.NETWORK)
-    parser.add_argument(
-        "--budget", type=names.budget, required=True, metavar="SIZE",
-        help="such as '20 MB' of device memory, '20 MB peak' of activations and workspace, or '8 MB stored'",
-    )  # fmt: skip
-    parser.add_argument("--batch-size", type=whole(1), default=32, help="examples of a step (default: %(default)s)")
-    parser.add_argument("--alpha", type=number(0), default=1.0, help="width of a network of edgelearn.models")
-    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=PRECISIONS, help="those to try")
-    parser.add_argument(
-        "--trained", nargs="+", metavar="LAYERS",
-        help="layers to train: patterns such as 'dense', or 'from LAYER' (default: all, the upper half, the last)",
-    )  # fmt: skip
-    parser.add_argument("--batchnorm", choices=("auto", "moving", "batch"), default="auto")
-    names.add_device(parser)
-    parser.set_defaults(act=fit)
-
-
-def fit(options: argparse.Namespace) -> Answer:
-    """Plan, and print; the exit status is 1 if nothing fits."""
+@command("memory fit", "combinations of precision, memory, micro-batch and layers that fit", one={
+    "network, budget": "names", "batch_size": "examples",
+    "combinations": "those that fit, best first: combination, device_bytes, peak_bytes, seconds, and what differs "
+                    "from float32 with all layers",
+    "largest_micro_batch": "that fits, or null", "refused": "combination, bytes and reason of those that don't fit",
+    "refusal": "in words where nothing fits", "times": "where the seconds come from",
+})  # fmt: skip
+def fit(
+    network: str = argument(help=NETWORK, check=is_network),
+    budget: str = budget(
+        help="such as '20 MB' of device memory, '20 MB peak' of activations and workspace, or '8 MB stored'"
+    ),
+    batch_size: int = setting(32, "examples of a step", minimum=1),
+    alpha: float = ALPHA,
+    precision: tuple[str, ...] = setting(PRECISIONS, "those to try", choices=PRECISIONS),
+    trained: tuple[str, ...] = setting(
+        (), "layers to train: patterns such as 'dense', or 'from LAYER' (default: all, the upper half, the last)",
+        metavar="LAYERS",
+    ),
+    batchnorm: str = setting("auto", choices=("auto", "moving", "batch")),
+    device: str | None = DEVICE,
+) -> Answer:  # fmt: skip
     from edgelearn.train.loading import as_network
-    from edgelearn.train.planning import HEADER, plan_for
 
-    trained = [()] + [(pattern,) for pattern in options.trained] if options.trained else None
+    patterns = [()] + [(pattern,) for pattern in trained] if trained else None
     found = plan_for(
-        as_network(options.network, options.alpha), options.budget, options.batch_size, precision=options.precision,
-        trained=trained, batchnorm=options.batchnorm, device=options.device,
-        progress=lambda text: print(text, file=sys.stderr),
+        as_network(network, alpha), budget, batch_size, precision=precision, trained=patterns, batchnorm=batchnorm,
+        device=device, progress=log,
     )  # fmt: skip
     shown = table(found.title, HEADER)
     for row in found.cells():
@@ -233,3 +129,75 @@ def fit(options: argparse.Namespace) -> Answer:
     print(render([shown] if found.combinations else [found.title], width()), end="")
     print(render(found.notes, width()), end="")
     return Answer(found.to_dict(), 0 if found.combinations else 1)
+
+
+@command("memory compare", "memory and time of a step by many plans, in turn", one={
+    "command": "the command",
+    "plans": "plan, seconds (a number a round), bytes: stored, peak, paged, planned, allocated, process; loss, "
+             "predicted (seconds), measured_launches, network, device, noisy",
+})  # fmt: skip
+def compare(
+    network: str = NETWORK_ARGUMENT,
+    alpha: float = ALPHA,
+    batch_size: int = BATCH_SIZE,
+    plans: tuple[str, ...] = setting(
+        (), "some of them, as 'keep_all' '6 MB stored', or MODULE:NAME of a policy", metavar="PLAN"
+    ),
+    rounds: int = setting(9, minimum=1),
+    chart: Path | None = png("draw time over memory there"),
+    device: str | None = DEVICE,
+) -> dict[str, Any]:
+    measured = memory_plans.compare(network, plans, batch_size, rounds, alpha=alpha, device=device or "", progress=log)
+    print_table(memory_plans.HEADER, memory_plans.cells(measured), optional=("planned", "paged MB"))
+    if chart:
+        atomic.write_bytes(chart, figures.to_png(memory_plans.plot(measured)))
+    return {"command": answer.command_line, "plans": measured}
+
+
+@command("memory measure", "times of launches on this device, stored for plans", one={
+    "device": "name", "launches": "number of measured launches", "between": "seconds more for each launch of a step",
+    "fixed": "seconds more for each step", "file": "where they are stored",
+})  # fmt: skip
+def measure(
+    network: str = NETWORK_ARGUMENT,
+    alpha: float = ALPHA,
+    batch_size: int = BATCH_SIZE,
+    rounds: int = setting(20, minimum=1),
+    busy: bool = setting(False, "store times although other programs use the cores"),
+    device: str | None = DEVICE,
+) -> dict[str, Any]:
+    from edgelearn.lab.profile import measure_launches
+    from edgelearn.tuned import store
+
+    chosen = choose_device(device).device
+    plans = memory_plans.plans_to_measure(find_network(network, alpha).network, chosen, batch_size)
+    stored, path = measure_launches(list(plans.values()), chosen, rounds, busy), store.path_of_times(chosen)
+    print(
+        f"{len(stored.seconds)} launches of {chosen.id} measured, stored in {path}; a step takes "
+        f"{stored.between * 1e6:.1f} µs more for each, and {stored.fixed * 1e6:.0f} µs"
+    )
+    counts = {"launches": len(stored.seconds), "between": stored.between, "fixed": stored.fixed}
+    return {"device": chosen.id, "file": path, **counts}
+
+
+@command("memory train", "one training from scratch", one=TRAINING)
+def train_one(config: MemoryConfig, runs: RunStore = RUNS, resume: str | None = RESUME) -> Answer:
+    return train(MemoryExperiment, config, runs, resume)
+
+
+@command("memory check", "the claims on MobileNet V2: passed, failed or not measured", many=CLAIMS)
+def check(
+    rounds: int = setting(9, "of steps by all plans, for times", minimum=1),
+    runs: RunStore = RUNS,
+    device: str | None = DEVICE,
+) -> Answer:
+    from edgelearn.experiments import memory
+    from edgelearn.models import mobilenet_v2
+
+    chosen = choose_device(device).device
+    found = [
+        *memory.check(chosen), *memory.check_times(mobilenet_v2(), chosen, rounds), memory.check_process(chosen),
+        memory.check_trained(runs),
+    ]  # fmt: skip
+    print_table(claims.HEADER, claims.cells(found))
+    return Answer(found, claims.status(found))

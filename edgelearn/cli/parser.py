@@ -1,22 +1,250 @@
-"""The parser of all commands: types of arguments, options of configurations, help that fits the terminal."""
+"""Commands from functions: their arguments become options, their docstrings the help; shared kinds of arguments.
+
+An argument is declared by `setting` (experiments/config.py); one whose type is a Config gets an option for each of its
+fields. `@command` registers the function; the parser is made of what is registered.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
-from math import inf
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from functools import partial
+from importlib import import_module
+from inspect import getdoc, isclass
 from pathlib import Path
 from textwrap import wrap
-from types import ModuleType
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from edgelearn.compile.search import budgets
 from edgelearn.display import escaped
-from edgelearn.errors import EdgelearnError
-from edgelearn.experiments.config import Config, ConfigError, Setting, settings
+from edgelearn.errors import EdgelearnError, UsageError
+from edgelearn.experiments.config import Config, ConfigError, Setting, setting, settings
 from edgelearn.extensions import import_object, is_reference, nearest
+from edgelearn.lab.runs import RunStore
+
+C = TypeVar("C", bound=Config)
+NONE = "none"  # leaves an optional setting without a value, where that isn't its default
+
+# -- kinds of arguments ----------------------------------------------------------------------------------------------
+
+
+def writable(path: Path) -> None:
+    """Raises UsageError for a file that can't be written, before any work."""
+    if path.is_dir():
+        raise UsageError(f"'{path}' is a folder: name a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"'{path}' can't be written: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"'{path}' can't be written: the folder {path.parent} doesn't allow it")
+
+
+def is_network(text: str) -> None:
+    """Raises EdgelearnError for what `edgelearn.interop.find_network` doesn't find."""
+    from edgelearn.interop import check_network_name
+
+    check_network_name(text)
+
+
+def is_device(text: str) -> None:
+    """Raises DeviceError for what is no part of the name of a device that is there."""
+    from edgelearn.runtime import choose_device
+
+    choose_device(text)
+
+
+NETWORK = "a name of edgelearn.models, a model file, or MODULE:FUNCTION"
+TYPES = "fp32", "tf32", "bf16", "fp16", "int8"
+COMPUTE_HELP = f"types to compute in: {', '.join(TYPES[:-1])}, or int8 with ranges in hindsight"
+
+argument = partial(setting, positional=True)
+network = partial(setting, check=is_network, metavar="NETWORK")
+budget = partial(setting, check=budgets, metavar="SIZE")
+png = partial(setting, None, check=writable, metavar="PNG")
+DEVICE = setting(None, "any part of its name (default: the best; see `edgelearn devices`)", metavar="NAME")
+COMPUTE = setting(("fp32",), COMPUTE_HELP, choices=TYPES, metavar="TYPE")
+RUNS_FOLDER = setting(None, "where runs are kept (default: EDGELEARN_RUNS, else ./runs)", metavar="DIR")
+RUNS = setting(None, RUNS_FOLDER.metadata["help"], metavar="DIR", convert=RunStore)
+RESUME = setting(None, "continue an interrupted run (default: the newest)", const="", metavar="RUN")
+ALPHA = setting(1.0, "width of a network of edgelearn.models", minimum=0)
+MARKDOWN = setting(False, "the table in Markdown")
+
+
+# -- commands --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Arguments:
+    - `function`: executes it; its arguments are the options. Returns an Answer, or the record of one.
+    - `help`: a line (default: the first one of the function's docstring).
+    - `skip`, `fixed`: fields of a configuration that are no options, with their defaults or these values.
+    - `json`: False if it answers nothing.
+    """
+
+    function: Callable[..., Any]
+    help: str
+    skip: Collection[str]
+    fixed: Mapping[str, Any]
+    json: bool
+
+
+REGISTERED: dict[str, Command] = {}  # by their words, such as "memory plan"
+GROUPS = {"federated verify": "networks that accept their user's voice and no other"}
+
+# The JSON that a command prints, a list or one object, and the entries of the object or of each in the list.
+FIELDS: dict[str, tuple[str, dict[str, str]]] = {}
+
+
+def command(
+    words: str, help: str = "", *, one: dict[str, str] | None = None, many: dict[str, str] | None = None,  # noqa: A002
+    skip: Collection[str] = (), fixed: Mapping[str, Any] = MappingProxyType({}),
+) -> Callable:  # fmt: skip
+    """Register a function as the command `words`.
+
+    Arguments:
+    - `help`, `skip`, `fixed`: see Command.
+    - `one`, `many`: entries of its JSON and their meaning: of an object, or of each in a list.
+    """
+    entries = one or many
+    if entries:
+        FIELDS[words] = ("object" if one else "list"), entries
+
+    def register(function: Callable) -> Callable:
+        REGISTERED[words] = Command(function, help, (*skip, *fixed), fixed, entries is not None)
+        return function
+
+    return register
+
+
+def option(each: Setting) -> str:
+    """A setting on the command line: "--batch-size", or its name if the command takes it without."""
+    return each.name if each.positional else each.spelled or f"--{each.name.replace('_', '-')}"
+
+
+def add_options(parser: argparse.ArgumentParser, of: Any, skip: Collection[str] = ()) -> None:
+    """Add an option for each argument of a function or field of a configuration, except those in `skip`.
+
+    `batch_size` becomes `--batch-size`, a tuple an option with several values. A configuration's bool becomes `--flag`
+    and `--no-flag`; its options that aren't given leave no attribute in the namespace, so that its defaults hold.
+    """
+    is_config = isclass(of)
+    groups: dict[str, Any] = {"": parser}
+    for each in settings(of).values():
+        if issubclass(each.type, Config):
+            add_options(parser, each.type, skip)
+        elif each.name not in skip:
+            if each.group not in groups:
+                groups[each.group] = parser.add_mutually_exclusive_group()
+            default = argparse.SUPPRESS if is_config else None if each.default is MISSING else each.default
+            kind = _kind(each, is_config) | ({"dest": each.name} if each.spelled else {})
+            groups[each.group].add_argument(option(each), default=default, help=_help(each, is_config), **kind)
+
+
+def read_config(config: type[C], options: argparse.Namespace) -> C:
+    """The configuration that `options` choose. Raises ConfigError, with the option's name, for an invalid value."""
+    known = settings(config)
+    given = {name: _value(known[name], value) for name, value in vars(options).items() if name in known}
+    try:
+        return config(**given)
+    except ConfigError as error:
+        raise ConfigError(option(known[error.name]), error.problem) from None
+
+
+def changed(config: Config) -> list[str]:
+    """The options whose values in `config` aren't the default."""
+    return [option(each) for each in settings(type(config)).values() if getattr(config, each.name) != each.default]
+
+
+def call(function: Callable, options: argparse.Namespace) -> Any:
+    """Call a command's function with the arguments that `options` choose."""
+    arguments = {}
+    for name, each in settings(function).items():
+        if issubclass(each.type, Config):
+            arguments[name] = read_config(each.type, options)
+        else:
+            value = _value(each, getattr(options, name))
+            arguments[name] = each.convert(value) if each.convert else value
+    return function(**arguments)
+
+
+def _value(each: Setting, value: Any) -> Any:
+    if value == NONE and _takes_none(each):
+        return None
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _takes_none(each: Setting) -> bool:
+    return each.optional and each.default is not None
+
+
+def _kind(each: Setting, is_config: bool) -> dict[str, Any]:
+    """Arguments of argparse's add_argument."""
+    if each.type is bool:
+        return {"action": argparse.BooleanOptionalAction if is_config else "store_true"}
+    kind: dict[str, Any] = {"type": _parse(each), "metavar": each.metavar}
+    if each.choices and not each.extensible:
+        kind["choices"] = (*each.choices, NONE) if _takes_none(each) else each.choices
+    elif is_config and not each.positional:
+        kind["metavar"] = each.metavar or ("NAME" if each.extensible else each.type.__name__.upper())
+    required = each.default is MISSING
+    if each.many:
+        kind["nargs"] = "*" if each.const is not None or (each.positional and not required) else "+"
+    elif each.const is not None or (each.positional and not required):
+        kind |= {"nargs": "?", "const": each.const}
+    if required and not each.positional:
+        kind["required"] = True
+    return kind
+
+
+def _parse(each: Setting) -> Callable[[str], Any]:
+    """A type for argparse: a value of the setting, refused before any work if it can't be that."""
+
+    def parse(text: str) -> Any:
+        if text == NONE and _takes_none(each):
+            return text
+        value = text if each.convert else each.type(text)
+        try:
+            if each.extensible and is_reference(text):
+                import_object(text)
+            elif each.extensible or not each.choices:
+                each.validate_one(value)
+            if check := is_device if each.name == "device" else each.check:
+                check(value)
+        except ConfigError as error:
+            problem, known = error.problem, list(map(str, each.choices or ()))
+            if known:
+                kind = each.label if each.metavar in (None, "NAME") else each.metavar
+                choose = f"{nearest(text, known)} Choose {', '.join(known)}, or MODULE:CLASS"
+                problem = f"there is no {kind.lower()} '{text}'.{choose}"
+            raise argparse.ArgumentTypeError(problem) from None
+        except EdgelearnError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        return value
+
+    parse.__name__ = each.type.__name__  # argparse names it in an error
+    return parse
+
+
+def _help(each: Setting, is_config: bool) -> str:
+    default, text = each.default, each.help
+    if each.extensible:
+        text += ": " * bool(text) + f"{', '.join(map(str, each.choices or ()))}, or MODULE:CLASS"
+    if default in (None, MISSING, (), "") or "(default" in text or (each.type is bool and not is_config):
+        return text.replace("%", "%%")
+    if each.type is bool:
+        default = "yes" if default else "no"
+    elif each.many:
+        default = " ".join(map(str, default))
+    return f"{text} (default: {default})".lstrip().replace("%", "%%")
+
+
+# -- the parser ------------------------------------------------------------------------------------------------------
 
 FIRST = """\
 What to do first:
@@ -86,24 +314,51 @@ class Parser(argparse.ArgumentParser):
         return found
 
 
-def make_parser(commands: dict[str, ModuleType], version: str) -> Parser:
-    """A parser with a command for each module: its docstring is the description, `add_arguments` adds its options,
-    `run` executes it."""
+def make_parser(version: str, commands: Mapping[str, str], given: Sequence[str]) -> Parser:
+    """The parser of what is registered.
+
+    Arguments:
+    - `commands`: the first words of all commands, and the modules that register them.
+    - `given`: those whose options are needed: the others' modules aren't imported.
+    """
     parser = Parser("edgelearn", description="On-device learning on any OpenCL device.")
     parser.add_argument("--version", action="version", version=version)
     parser.set_defaults(execute=lambda _: print(f"{parser.description}\n\n{FIRST}"))
-    parsers = parser.add_subparsers(metavar="COMMAND")
+    below: dict[str, Any] = {"": parser.add_subparsers(metavar="COMMAND")}
     for name, module in commands.items():
-        text = module.__doc__ or ""
-        command = parsers.add_parser(name, help=text.partition("\n")[0], description=text)
-        module.add_arguments(command)
-        command.set_defaults(execute=module.run)  # commands have an argument called run
-        for _, leaf in leaves(command, name):
-            if getattr(module, "ANSWERS", True):
-                leaf.add_argument("--json", action="store_true", help="print JSON alone (fields: see the manual)")
-                leaf.add_argument("--save", type=written, metavar="FILE", help="write that JSON to a file, too")
+        if name not in given:
+            below[""].add_parser(name)
+            continue
+        described = getdoc(import_module(module)) or ""
+        for words, each in REGISTERED.items():
+            if words.split(" ")[0] == name:
+                leaf = _add_command(below, words, getdoc(each.function) or "", each.help, described)
+                add_options(leaf, each.function, each.skip)
+                leaf.set_defaults(execute=partial(call, each.function), **each.fixed)
+                if each.json:
+                    leaf.add_argument("--json", action="store_true", help="print JSON alone (fields: see the manual)")
+                    leaf.add_argument("--save", type=_SAVED, metavar="FILE", help="write that JSON to a file, too")
     _list_choices(parser)
     return parser
+
+
+_SAVED = _parse(Setting("save", Path, False, True, None, check=writable))
+
+
+def _add_command(below: dict[str, Any], words: str, text: str, line: str, group: str) -> argparse.ArgumentParser:
+    """Add the parser of a command, or of a group of commands, and of the groups that it is in.
+
+    Arguments:
+    - `below`: the commands of each group, to which new groups are added.
+    - `text`, `line`: the description, and the help among others of the group (default: the first line of `text`).
+    - `group`: description of the outermost group.
+    """
+    parents, _, name = words.rpartition(" ")
+    if parents not in below:
+        outer = " " not in parents
+        own = _add_command(below, parents, group if outer else "", "" if outer else GROUPS[parents], group)
+        below[parents] = own.add_subparsers(required=True, metavar="COMMAND")
+    return below[parents].add_parser(name, help=line or text.partition("\n")[0], description=text or None)
 
 
 def _below(parser: argparse.ArgumentParser) -> Iterator[dict[str, argparse.ArgumentParser]]:
@@ -135,197 +390,3 @@ def _list_choices(parser: argparse.ArgumentParser) -> None:
             if _are_many(action):
                 names = ", ".join(map(str, action.choices or ()))
                 action.help = f"{action.help or ''}; one of {names}".lstrip("; ")
-
-
-def whole(least: int) -> Callable[[str], int]:
-    """A type: whole numbers of at least `least`."""
-
-    def parse(text: str) -> int:
-        try:
-            if (value := int(text)) >= least:
-                return value
-        except ValueError:
-            pass
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number of at least {least}")
-
-    return parse
-
-
-def number(least: float = -inf, most: float = inf) -> Callable[[str], float]:
-    """A type: finite numbers from `least` to `most`."""
-
-    def parse(text: str) -> float:
-        try:
-            if least <= (value := float(text)) <= most and abs(value) < inf:
-                return value
-        except ValueError:
-            pass
-        limits = [f"at {word} {limit:g}" for word, limit in (("least", least), ("most", most)) if abs(limit) < inf]
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number{' of ' * bool(limits)}{' and '.join(limits)}")
-
-    return parse
-
-
-def written(text: str) -> Path:
-    """A type: a file to write, in a folder that exists."""
-    path = Path(text)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"'{text}' is a folder: name a file")
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"'{text}' can't be written: there is no folder {path.parent}")
-    if not os.access(path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"'{text}' can't be written: the folder {path.parent} doesn't allow it")
-    return path
-
-
-TYPES = "fp32", "tf32", "bf16", "fp16", "int8"
-NETWORK = "a name of edgelearn.models, a model file, or MODULE:FUNCTION"
-
-
-def network(text: str) -> str:
-    """A type: what `edgelearn.interop.find_network` finds."""
-    from edgelearn.interop import check_network_name
-
-    return _checked(text, check_network_name)
-
-
-def device(text: str) -> str:
-    """A type: part of the name of a device that is there."""
-    from edgelearn.runtime import choose_device
-
-    return _checked(text, choose_device)
-
-
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """--device NAME."""
-    parser.add_argument(
-        "--device",
-        type=device,
-        metavar="NAME",
-        help="any part of its name (default: the best; see `edgelearn devices`)",
-    )
-
-
-def budget(text: str) -> str:
-    """A type: a limit on memory."""
-    return _checked(text, budgets)
-
-
-def one_of(names: Iterable[str], what: str) -> Callable[[str], str]:
-    """A type: one of `names`, or MODULE:CLASS."""
-    known = list(names)
-
-    def parse(text: str) -> str:
-        if text in known:
-            return text
-        if is_reference(text):
-            return _checked(text, import_object)
-        raise argparse.ArgumentTypeError(
-            f"there is no {what} '{text}'.{nearest(text, known)} Choose {', '.join(known)}, or MODULE:CLASS"
-        )
-
-    return parse
-
-
-def add_compute(parser: argparse.ArgumentParser) -> None:
-    """Add --compute."""
-    parser.add_argument(
-        "--compute", nargs="+", choices=TYPES, default=["fp32"], metavar="TYPE",
-        help="types to compute in: fp32, tf32, bf16, fp16, or int8 with ranges in hindsight (default: fp32)",
-    )  # fmt: skip
-
-
-def _checked(text: str, check: Callable[[str], object]) -> str:
-    try:
-        check(text)
-    except EdgelearnError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
-
-
-NONE = "none"  # leaves an optional setting without a value, where that isn't its default
-C = TypeVar("C", bound=Config)
-
-
-def add_options(parser: argparse.ArgumentParser, config: type[Config], skip: Collection[str] = ()) -> None:
-    """Add an option for each field of `config`, except those in `skip`.
-
-    `batch_size` becomes `--batch-size`, a bool `--flag` and `--no-flag`, a tuple an option with several values. An
-    option that is not given leaves no attribute in the namespace, so that the configuration's default holds.
-    """
-    for setting in settings(config).values():
-        if setting.name not in skip:
-            parser.add_argument(option(setting), default=argparse.SUPPRESS, help=_help(setting), **_arguments(setting))
-
-
-def read_config(config: type[C], options: argparse.Namespace) -> C:
-    """The configuration that `options` choose. Raises ConfigError, with the option's name, for an invalid value."""
-    try:
-        return config(**{s.name: _value(s, options) for s in settings(config).values() if hasattr(options, s.name)})
-    except ConfigError as error:
-        raise ConfigError(option(settings(config)[error.name]), error.problem) from None
-
-
-def changed(config: Config) -> list[str]:
-    """The options whose values in `config` aren't the default."""
-    return [option(each) for each in settings(type(config)).values() if getattr(config, each.name) != each.default]
-
-
-def option(setting: Setting) -> str:
-    """A setting on the command line: "--batch-size", or its name if the command takes it without."""
-    return setting.name if setting.positional else f"--{setting.name.replace('_', '-')}"
-
-
-def _arguments(setting: Setting) -> dict[str, Any]:
-    if setting.type is bool:
-        return {"action": argparse.BooleanOptionalAction}
-    choices = setting.choices
-    if choices and _takes_none(setting):
-        choices = (*choices, NONE)
-    arguments: dict[str, Any] = {"type": device if setting.name == "device" else _parser(setting), "choices": choices}
-    if setting.extensible and choices:
-        arguments = {"type": one_of(choices, setting.label.lower())}
-    if not setting.positional:
-        arguments["metavar"] = setting.metavar or (
-            "NAME" if setting.extensible else None if choices else setting.type.__name__.upper()
-        )
-    if setting.many:
-        arguments["nargs"] = "+"
-    elif setting.positional:
-        arguments["nargs"] = "?"
-    return arguments
-
-
-def _parser(setting: Setting) -> Any:
-    if not _takes_none(setting) or setting.type is str:
-        return setting.type
-
-    def parse(text: str) -> Any:
-        return text if text == NONE else setting.type(text)
-
-    parse.__name__ = setting.type.__name__  # argparse names it in an error
-    return parse
-
-
-def _takes_none(setting: Setting) -> bool:
-    return setting.optional and setting.default is not None
-
-
-def _value(setting: Setting, options: argparse.Namespace) -> Any:
-    value = getattr(options, setting.name)
-    if value == NONE and _takes_none(setting):
-        return None
-    return tuple(value) if setting.many else value
-
-
-def _help(setting: Setting) -> str:
-    default, text = setting.default, setting.help
-    if setting.extensible:
-        text += f": {', '.join(map(str, setting.choices or ()))}, or MODULE:CLASS"
-    if default is None:
-        return text.replace("%", "%%")
-    if setting.type is bool:
-        default = "yes" if default else "no"
-    elif setting.many:
-        default = " ".join(map(str, default))
-    return f"{text} (default: {default})".lstrip().replace("%", "%%")

@@ -6,174 +6,154 @@ published claims against formula, counters and trainings."""
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import asdict
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
 from edgelearn import atomic
-from edgelearn.compile.precision import KINDS
-from edgelearn.experiments.config import TrainingConfig
-from edgelearn.experiments.precision import SEEDS, PrecisionConfig
+from edgelearn.compile.precision import KINDS, convolutions, layer_traffic
+from edgelearn.experiments import claims, precision, precision_claims
+from edgelearn.experiments.config import TrainingConfig, setting
+from edgelearn.experiments.precision import SEEDS, TASKS, PrecisionConfig, PrecisionExperiment, select
+from edgelearn.interop import find_network
 from edgelearn.lab.runs import RunStore, figures
+from edgelearn.runtime import choose_device
+from edgelearn.statistics import REMEDY
 
-from . import parser as names
+from . import answer
 from .answer import Answer, print_table
-from .parser import add_options, number, read_config, whole, written
-from .training import add_runs, add_runs_folder, train
+from .memory import CLAIMS
+from .parser import DEVICE, MARKDOWN, NETWORK, RESUME, RUNS, argument, command, is_network, png
+from .training import TRAINING, train
+
+SEED = ("seed",)
+COMPARED = setting(SEEDS, minimum=0)
+ONLY = setting((), 'variants by pattern, as "fp32" "every*"', metavar="VARIANT")
+CHART = png("draw the accuracies")
+REPORT = {"tasks": "by name: device, date, command, variants"}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    one = commands.add_parser("train", help="one training")
-    add_options(one, PrecisionConfig)
-    add_runs(one)
-    one.set_defaults(act=_train)
-    for name, act, text in (("sweep", _sweep, "all trainings of a task"), ("report", _report, "results of a sweep")):
-        command = commands.add_parser(name, help=text)
-        _add_comparison(command)
-        add = command.add_argument
-        add("--only", nargs="+", default=[], metavar="VARIANT", help='variants by pattern, as "fp32" "every*"')
-        add("--markdown", action="store_true", help="the table in Markdown")
-        add("--chart", type=written, metavar="PNG", help="draw the accuracies")
-        command.set_defaults(act=act)
-    trace = commands.add_parser("trace", help="the quantized tensors of a training with --trace")
-    trace.add_argument("name", nargs="?", metavar="RUN", help="the run's id or the start of it (default: the newest)")
-    trace.add_argument("--kind", choices=KINDS, default="gradients")
-    trace.add_argument("--chart", type=written, metavar="PNG", help="draw layers by steps")
-    trace.add_argument("--what", default="cosine", help="to draw: cosine, signal_to_noise, clipped or staleness")
-    add_runs_folder(trace)
-    trace.set_defaults(act=_trace)
-    timed = commands.add_parser("time", help="steps in fp32, in hindsight and with current ranges, in turn")
-    add = timed.add_argument
-    add("networks", nargs="*", type=names.network, default=["mobilenet_v1"], metavar="NETWORK", help=names.NETWORK)
-    add("--batch-size", type=whole(1), default=1)
-    add("--alpha", type=number(0), default=1.0, help="width of networks of edgelearn.models")
-    add("--batchnorm", choices=("moving", "batch"), default="moving")
-    add("--variants", nargs="+", metavar="VARIANT", help='some of them, as "fp32" "integers, current"')
-    add("--rounds", type=whole(1), default=15)
-    add("--steps", type=whole(1), default=5, help="steps of each precision in a round")
-    names.add_device(timed)
-    add("--markdown", action="store_true", help="the table in Markdown")
-    timed.set_defaults(act=_time)
-    cost = commands.add_parser("cost", help="the published formula, layer by layer")
-    cost.add_argument(
-        "networks", nargs="*", type=_published_or_network, metavar="NETWORK",
-        help=f"{names.NETWORK} (default: the published ones)",
-    )  # fmt: skip
-    cost.set_defaults(act=_cost)
-    commands.add_parser("tasks", help="the tasks to train").set_defaults(act=_tasks)
-    check = commands.add_parser("check", help="the claims: passed, failed or not measured")
-    _add_comparison(check)
-    check.set_defaults(act=_check)
+@command("precision train", "one training", one=TRAINING)
+def train_one(config: PrecisionConfig, runs: RunStore = RUNS, resume: str | None = RESUME) -> Answer:
+    return train(PrecisionExperiment, config, runs, resume)
 
 
-def _published_or_network(text: str) -> str:
-    from edgelearn.experiments import precision_claims
-
-    return text if text in precision_claims.networks() else names.network(text)
+def _quantized(config: TrainingConfig) -> PrecisionConfig:
+    return PrecisionConfig(**config.to_dict())
 
 
-def _add_comparison(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, TrainingConfig, skip=("seed",))
-    parser.add_argument("--seeds", nargs="+", type=whole(0), default=SEEDS)
-    add_runs_folder(parser)
-
-
-def run(options: argparse.Namespace) -> Answer:
-    return options.act(options)
-
-
-def _train(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments.precision import PrecisionExperiment
-
-    return train(PrecisionExperiment, options)
-
-
-def _sweep(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments.precision import select, sweep
-
-    config = read_config(PrecisionConfig, options)
-    if not sweep(config, select(options.only), options.seeds, RunStore(options.runs)):
-        print(f"Stopped and saved. Continue with: {options.command_line}")
+@command("precision sweep", "all trainings of a task", one=REPORT, skip=SEED)
+def sweep(
+    config: TrainingConfig, seeds: tuple[int, ...] = COMPARED, runs: RunStore = RUNS, only: tuple[str, ...] = ONLY,
+    markdown: bool = MARKDOWN, chart: Path | None = CHART,
+) -> Answer:  # fmt: skip
+    if not precision.sweep(_quantized(config), select(only), seeds, runs):
+        print(f"Stopped and saved. Continue with: {answer.command_line}")
         return Answer({}, 130)
-    return _report(options)
+    return Answer(report(config, seeds, runs, only, markdown, chart))
 
 
-def _report(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments import precision_claims
-    from edgelearn.experiments.precision import select
-
-    config = read_config(PrecisionConfig, options)
-    comparison = precision_claims.Comparison.of(config, select(options.only), options.seeds, RunStore(options.runs))
+@command("precision report", "results of a sweep", one=REPORT, skip=SEED)
+def report(
+    config: TrainingConfig, seeds: tuple[int, ...] = COMPARED, runs: RunStore = RUNS, only: tuple[str, ...] = ONLY,
+    markdown: bool = MARKDOWN, chart: Path | None = CHART,
+) -> dict[str, Any]:  # fmt: skip
+    comparison = precision_claims.Comparison.of(_quantized(config), select(only), seeds, runs)
     print(comparison.title)
-    print_table(precision_claims.HEADER, comparison.cells(), options.markdown)
-    if options.chart:
-        precision_claims.plot(comparison.results, options.chart)
-    return Answer(comparison.to_dict(options.command_line))
+    print_table(precision_claims.HEADER, comparison.cells(), markdown)
+    if chart:
+        precision_claims.plot(comparison.results, chart)
+    return comparison.to_dict(answer.command_line)
 
 
-def _trace(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments import precision
-
-    run, trace = precision.of_run(RunStore(options.runs), options.name)
-    print(f"{run.id}: {len(trace.steps)} steps traced")
-    print_table(precision.HEADER, precision.cells(trace, options.kind))
-    if first := trace.first_divergence():
+@command("precision trace", "the quantized tensors of a training with --trace", one={
+    "run": "id", "steps": "numbers of the updates", "tensors": "names",
+    "divergence": "step and tensor whose rounded values first point elsewhere, or null",
+    "cosine, signal_to_noise, clipped, staleness": "a list a step, a number a tensor",
+})  # fmt: skip
+def trace(
+    name: str | None = argument(None, "the run's id or the start of it (default: the newest)", metavar="RUN"),
+    kind: str = setting("gradients", choices=KINDS),
+    chart: Path | None = png("draw layers by steps"),
+    what: str = setting("cosine", "to draw: cosine, signal_to_noise, clipped or staleness"),
+    runs: RunStore = RUNS,
+) -> dict[str, Any]:
+    run, found = precision.of_run(runs, name)
+    print(f"{run.id}: {len(found.steps)} steps traced")
+    print_table(precision.HEADER, precision.cells(found, kind))
+    if first := found.first_divergence():
         print("Step {}: {} is the first whose rounded values point elsewhere.".format(*first))
-    if options.chart:
-        atomic.write_bytes(options.chart, figures.to_png(precision.plot_ranges(trace, options.what, options.kind)))
-    measures = {name: getattr(trace, name) for name in ("cosine", "signal_to_noise", "clipped", "staleness")}
-    return Answer({"run": run.id, "steps": trace.steps, "tensors": trace.tensors, "divergence": first} | measures)
+    if chart:
+        atomic.write_bytes(chart, figures.to_png(precision.plot_ranges(found, what, kind)))
+    measures = {measure: getattr(found, measure) for measure in ("cosine", "signal_to_noise", "clipped", "staleness")}
+    return {"run": run.id, "steps": found.steps, "tensors": found.tensors, "divergence": first} | measures
 
 
-def _time(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments import precision_claims
-    from edgelearn.interop import find_network
-    from edgelearn.runtime import choose_device
-    from edgelearn.statistics import REMEDY
-
-    device = choose_device(options.device).device
-    sizes = options.batch_size, options.batchnorm, options.rounds, options.steps
-    found = []
-    for network in [find_network(name, options.alpha).network for name in options.networks]:
-        times = precision_claims.time_precisions(network, device, *sizes, only=options.variants)
-        print(precision_claims.time_title(times, options.batchnorm))
-        print_table(precision_claims.TIME_HEADER, precision_claims.time_cells(times), options.markdown)
+@command("precision time", "steps in fp32, in hindsight and with current ranges, in turn", many={
+    "device, network": "names", "examples": "of a step", "seconds": "of a step, by variant, a number a round",
+    "peaks": "planned bytes by variant", "traffic": "bytes moved by a step, by variant",
+    "steps": "of each variant in a round",
+    "noise": "share of the rounds during which other processes used the cores",
+})  # fmt: skip
+def time(
+    networks: tuple[str, ...] = argument(("mobilenet_v1",), NETWORK, check=is_network, metavar="NETWORK"),
+    batch_size: int = setting(1, minimum=1),
+    alpha: float = setting(1.0, "width of networks of edgelearn.models", minimum=0),
+    batchnorm: str = setting("moving", choices=("moving", "batch")),
+    variants: tuple[str, ...] = setting((), 'some of them, as "fp32" "integers, current"', metavar="VARIANT"),
+    rounds: int = setting(15, minimum=1),
+    steps: int = setting(5, "steps of each precision in a round", minimum=1),
+    device: str | None = DEVICE,
+    markdown: bool = MARKDOWN,
+) -> list[Any]:
+    chosen, found = choose_device(device).device, []
+    for network in [find_network(name, alpha).network for name in networks]:
+        times = precision_claims.time_precisions(network, chosen, batch_size, batchnorm, rounds, steps, only=variants)
+        print(precision_claims.time_title(times, batchnorm))
+        print_table(precision_claims.TIME_HEADER, precision_claims.time_cells(times), markdown)
         if times.problem:
             print(f"Disturbed: {times.problem}. {REMEDY}")
-        found.append(asdict(times))
-    return Answer(found)
+        found.append(times)
+    return found
 
 
-def _tasks(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments.precision import TASKS
+def is_published_or_network(text: str) -> None:
+    """Raises EdgelearnError for a name that is neither a network of the published tables nor one that is found."""
+    if text not in precision_claims.networks():
+        is_network(text)
 
-    print_table(("task", "epochs", "description"), [(n, str(k.epochs), k.title) for n, k in TASKS.items()])
-    return Answer([{"task": name, "epochs": kind.epochs, "title": kind.title} for name, kind in TASKS.items()])
 
-
-def _cost(options: argparse.Namespace) -> Answer:
-    from edgelearn.compile.precision import convolutions, layer_traffic
-    from edgelearn.experiments import precision_claims
-    from edgelearn.interop import find_network
-
+@command("precision cost", "the published formula, layer by layer", many={
+    "network": "name", "layers": "by name: weights, inputs, outputs, accumulators in bits, and saved_share",
+})  # fmt: skip
+def cost(
+    networks: tuple[str, ...] = argument(
+        (), f"{NETWORK} (default: the published ones)", check=is_published_or_network, metavar="NETWORK"
+    ),
+) -> list[Any]:
     published, found = precision_claims.networks(), []
-    for name in options.networks or published:
+    for name in networks or published:
         network = published.get(name) or find_network(name).network
         print(f"{name}: KiB that a forward pass of one example moves")
         print_table(precision_claims.COST_HEADER, precision_claims.cost_cells(network))
         layers = {layer: layer_traffic(network, layer) for layer in convolutions(network)}
-        found.append(
-            {"network": name, "layers": {n: asdict(t) | {"saved_share": t.saved_share} for n, t in layers.items()}}
-        )
-    return Answer(found)
+        sizes = {layer: {each.name: getattr(t, each.name) for each in fields(t)} for layer, t in layers.items()}
+        found.append({"network": name, "layers": {
+            layer: sizes[layer] | {"saved_share": traffic.saved_share} for layer, traffic in layers.items()
+        }})  # fmt: skip
+    return found
 
 
-def _check(options: argparse.Namespace) -> Answer:
-    from edgelearn.experiments import claims, precision_claims
-    from edgelearn.runtime import choose_device
+@command("precision tasks", "the tasks to train", many={"task": "name", "epochs": "number", "title": "in words"})
+def tasks() -> list[Any]:
+    rows = [(name, kind.epochs, kind.title) for name, kind in TASKS.items()]
+    print_table(("task", "epochs", "description"), [tuple(map(str, row)) for row in rows])
+    return [dict(zip(("task", "epochs", "title"), row, strict=True)) for row in rows]
 
-    config = read_config(PrecisionConfig, options)
+
+@command("precision check", "the claims: passed, failed or not measured", many=CLAIMS, skip=SEED)
+def check(config: TrainingConfig, seeds: tuple[int, ...] = COMPARED, runs: RunStore = RUNS) -> Answer:
     device = choose_device(config.device).device
-    checked = precision_claims.check(config, options.seeds, RunStore(options.runs), device)
+    checked = precision_claims.check(_quantized(config), seeds, runs, device)
     print_table(claims.HEADER, claims.cells(checked))
-    return Answer([asdict(each) for each in checked], claims.status(checked))
+    return Answer(checked, claims.status(checked))

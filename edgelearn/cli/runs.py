@@ -1,68 +1,85 @@
-"""List the runs, newest first; show or export one, train it again; delete some.
-
-`edgelearn runs prune` lists the runs that failed, were interrupted or are damaged, `edgelearn runs prune --yes` deletes
-them. What runs compare and predict with is gone with them."""
+"""Commands on runs: list, compare and export them, predict with their networks, make many."""
 
 from __future__ import annotations
 
-import argparse
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from edgelearn.display import megabytes
-from edgelearn.errors import RunError, UsageError
+from edgelearn.errors import ExtensionError, RunError, UsageError
 from edgelearn.experiments import EXPERIMENTS
+from edgelearn.experiments.config import Config, ConfigError, Setting, find_setting, setting
 from edgelearn.extensions import import_object
-from edgelearn.lab.runs import RunStore, RunSummary, export, list_table, write_export
-from edgelearn.train import ProgressBar
+from edgelearn.lab.runs import RunStore, RunSummary, export, interval, list_table, write_export
+from edgelearn.lab.runs import compare as compare_runs
 
-from .answer import Answer, width
-from .parser import whole
-from .training import add_runs_folder
+from .answer import Answer, print_table, width
+from .parser import DEVICE, FIELDS, NONE, RUNS, argument, command, png
+
+if TYPE_CHECKING:
+    from edgelearn.experiments.sweep import Outcome
 
 PRUNED = ("failed", "interrupted", "damaged")
+SUMMARY = {
+    "id, folder, kind": "of the run", "status": "running, finished, failed, interrupted or damaged",
+    "started, updated": "times as texts", "epochs": "finished ones", "device, results": "as in the run's record",
+    "last": "newest row of its history", "problem": "why a damaged run can't be read, or null",
+    "bytes": "of its files",
+}  # fmt: skip
+WORDS = (
+    "show this run (its id or the start of it) as JSON; or `delete RUN …`, `prune`, or `rerun RUN`, which trains with "
+    "its configuration again"
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "words", nargs="*", metavar="RUN",
-        help="show this run (its id or the start of it) as JSON; or `delete RUN …`, `prune`, or `rerun RUN`, which "
-        "trains with its configuration again",
-    )  # fmt: skip
-    add("--export", metavar="FILE", help="write it to one JSON file instead")
-    add("--yes", action="store_true", help="prune: delete what it lists")
-    add(
-        "--days", type=whole(0), default=0, help="prune: only what nothing was written to for so many days (default: 0)"
+@command("runs", many=SUMMARY)
+def list_runs(
+    words: tuple[str, ...] = argument((), WORDS, metavar="RUN"),
+    export: str | None = setting(None, "write it to one JSON file instead", metavar="FILE"),
+    yes: bool = setting(False, "prune: delete what it lists"),
+    days: int = setting(0, "prune: only what nothing was written to for so many days", minimum=0),
+    runs: RunStore = RUNS,
+) -> Answer:  # fmt: skip
+    """List the runs, newest first; show or export one, train it again; delete some.
+
+    `edgelearn runs prune` lists the runs that failed, were interrupted or are damaged, `edgelearn runs prune --yes`
+    deletes them. What runs compare and predict with is gone with them."""
+    match words:
+        case ():
+            if export:
+                raise RunError("The command names no run to export: put its id, or the start of it, before --export.")
+            return _list(runs)
+        case "delete", first, *more:
+            return _delete([_summary(runs, name) for name in (first, *more)], runs)
+        case ("prune",):
+            return _prune(runs, days, yes)
+        case "rerun", name:
+            return _rerun(runs, name)
+        case (name,) if name not in ("delete", "rerun"):
+            return _show(runs, name, export)
+    raise UsageError(
+        f"'{' '.join(words):.80}' is no command of runs. One run is shown at a time; or write delete RUN [RUN …], "
+        f"prune, or rerun RUN."
     )
-    add_runs_folder(parser)
 
 
-def run(options: argparse.Namespace) -> Answer:
-    store = RunStore(options.runs)
-    if not options.words:
-        if options.export:
-            raise RunError("The command names no run to export: put its id, or the start of it, before --export.")
-        return _list(store)
-    first, *names = options.words
-    if first == "delete" and names:
-        return _delete([_summary(store, name) for name in names], store)
-    if first == "prune" and not names:
-        return _prune(store, options)
-    if first == "rerun" and len(names) == 1:
-        return _rerun(store, names[0])
-    if names or first in ("delete", "prune", "rerun"):
-        raise UsageError(
-            f"'{' '.join(options.words):.80}' is no command of runs. One run is shown at a time; or write "
-            f"delete RUN [RUN …], prune, or rerun RUN."
-        )
-    answer = Answer(export(store.open(first)))
-    if options.export:
-        write_export(store.open(first), options.export)
+FIELDS["runs RUN"] = "object", {
+    "format": "version of this document", "run": "its record: configuration, device, versions, results",
+    "history": "a row an epoch",
+}  # fmt: skip
+
+
+def _show(store: RunStore, name: str, file: str | None) -> Answer:
+    record = export(store.open(name))
+    if file:
+        write_export(store.open(name), file)
     else:
-        print(json.dumps(answer.record, indent=1))
-    return answer
+        print(json.dumps(record, indent=1))
+    return Answer(record)
 
 
 def _list(store: RunStore) -> Answer:
@@ -72,7 +89,7 @@ def _list(store: RunStore) -> Answer:
         return Answer([])
     print(list_table(found, width()))
     print(f"{len(found)} runs in {store.root}, {megabytes(sum(each.bytes for each in found))}")
-    return Answer([asdict(each) for each in found])
+    return Answer(found)
 
 
 def _summary(store: RunStore, name: str) -> RunSummary:
@@ -85,23 +102,25 @@ def _delete(chosen: list[RunSummary], store: RunStore) -> Answer:
     for each in chosen:
         store.delete(each.id)
         print(f"{each.id} is deleted, {megabytes(each.bytes)}.")
-    return Answer([asdict(each) for each in chosen])
+    return Answer(chosen)
 
 
-def _prune(store: RunStore, options: argparse.Namespace) -> Answer:
-    before = (datetime.now(UTC) - timedelta(days=options.days)).isoformat()
+def _prune(store: RunStore, days: int, yes: bool) -> Answer:
+    before = (datetime.now(UTC) - timedelta(days=days)).isoformat()
     found = [each for each in store.list() if each.status in PRUNED and (each.updated or each.started) <= before]
     if not found:
         print(f"No run in {store.root} failed, was interrupted or is damaged.")
         return Answer([])
-    if options.yes:
+    if yes:
         return _delete(found, store)
     print(list_table(found, width()))
     print(f"{megabytes(sum(each.bytes for each in found))}. To delete them: edgelearn runs prune --yes")
-    return Answer([asdict(each) for each in found])
+    return Answer(found)
 
 
 def _rerun(store: RunStore, name: str) -> Answer:
+    from edgelearn.train import ProgressBar
+
     record = store.open(name).record
     if record["kind"] not in EXPERIMENTS:
         raise RunError(
@@ -111,4 +130,132 @@ def _rerun(store: RunStore, name: str) -> Answer:
     experiment = import_object(EXPERIMENTS[record["kind"]])
     results = experiment.start(experiment.config_type.from_dict(record["config"]), store, [ProgressBar()])
     again = store.open(store.list()[0].id)
-    return Answer([asdict(_summary(store, again.id))], 130 if results is None else 0)
+    return Answer([_summary(store, again.id)], 130 if results is None else 0)
+
+
+@command("compare", one={
+    "runs": "ids", "differences": "by key of the configuration: its value by run",
+    "results": "a list a run: as in the run's record",
+})  # fmt: skip
+def compare(
+    run: tuple[str, ...] = argument(help="ids, or starts of ids"),
+    plot: Path | None = png("draw the learning curves over each other"),
+    runs: RunStore = RUNS,
+) -> dict:
+    """Put runs side by side: what differs in their configurations, and how they ended."""
+    comparison = compare_runs([runs.open(name) for name in run])
+    print(comparison.to_text(width()))
+    if plot:
+        comparison.plot(plot)
+    return comparison.to_dict()
+
+
+@command("predict", many={
+    "image": "file", "classes": "name and probability, best first", "problem": "text or null",
+})  # fmt: skip
+def predict(
+    image: tuple[str, ...] = argument(help="JPEG or PNG files"),
+    run: str | None = setting(None, "the run whose network is used (default: the newest)", metavar="RUN"),
+    runs: RunStore = RUNS,
+    device: str | None = DEVICE,
+) -> Answer:
+    """Name what is in pictures, with the network of a finished run."""
+    from edgelearn.experiments import tasks
+
+    found = []
+    for path, answer in tasks.predict(image, runs, run, device):
+        problem, classes = (answer, []) if isinstance(answer, str) else (None, answer)
+        print(f"{path}: " + (problem or ", ".join(f"{name} {share:.1%}" for name, share in classes)))
+        named = [{"name": name, "probability": share} for name, share in classes]
+        found.append({"image": path, "classes": named, "problem": problem})
+    return Answer(found, int(any(each["problem"] for each in found)))
+
+
+@command("sweep", many={
+    "settings": "those that vary, by name", "seed": "number", "run": "id", "results": "of the run, or null",
+    "problem": "why there are none, or empty",
+})  # fmt: skip
+def sweep(
+    experiment: str = argument(help="", choices=tuple(EXPERIMENTS), extensible=True, metavar="EXPERIMENT"),
+    settings: tuple[str, ...] = argument(
+        (), "settings of the experiment, with one value or more; those of its own command, with _ for -",
+        metavar="NAME=VALUE,VALUE",
+    ),
+    seeds: tuple[int, ...] = setting((0, 1, 2), minimum=0),
+    engine: str = setting("local", "one after the other (default), or on Ray", choices=("local", "ray")),
+    cores: int = setting(1, "of each training on Ray", minimum=1),
+    runs: RunStore = RUNS,
+) -> Answer:  # fmt: skip
+    """Train an experiment with several settings and seeds: here, or on the machines of a Ray cluster.
+
+    `edgelearn sweep federated strategy=fedavg,fedyogi rounds=5 --seeds 0 1 2 --engine ray` makes six runs. What is
+    finished in the run store isn't trained again, and what was interrupted goes on: repeat the command after a kill."""
+    from edgelearn.experiments.experiment import Experiment
+    from edgelearn.experiments.sweep import Job, combine, in_turn, on_ray
+
+    chosen: Any = import_object(EXPERIMENTS.get(experiment, experiment))
+    if not isinstance(chosen, Experiment):
+        raise ExtensionError(f"'{experiment}' is no Experiment, but {chosen!r:.80}.")
+    varied = dict(_values(chosen.config_type, each) for each in settings)
+    shared = {name: values[0] for name, values in varied.items() if len(values) == 1}
+    varied = {name: values for name, values in varied.items() if len(values) > 1}
+    configs = combine(chosen.config_type(**shared), varied, seeds)
+    jobs = [Job(chosen, config, str(runs.root)) for config in configs]
+    outcomes: dict[int, Outcome] = {}
+    for number, outcome in (in_turn if engine == "local" else on_ray(cores))(jobs):
+        outcomes[number] = outcome
+        shown = ", ".join(f"{name} {getattr(configs[number], name)}" for name in (*varied, "seed"))
+        print(f"{len(outcomes)} of {len(jobs)}: {shown}: {_result(outcome)}")
+    in_order = [outcomes[number] for number in range(len(jobs))]
+    _print_means(configs, in_order, list(varied))
+    found = [
+        {"settings": {name: getattr(config, name) for name in varied}, "seed": config.to_dict()["seed"]}
+        | {each.name: getattr(outcome, each.name) for each in fields(outcome)}
+        for config, outcome in zip(configs, in_order, strict=True)
+    ]
+    return Answer(found, int(any(outcome.problem for outcome in in_order)))
+
+
+def _values(config: type[Config], text: str) -> tuple[str, list[Any]]:
+    """The name of a setting and its values, from NAME=VALUE,VALUE."""
+    name, equals, values = text.partition("=")
+    name = name.replace("-", "_")
+    if not equals:
+        raise RunError(f"'{text}' is no setting: write NAME=VALUE or NAME=VALUE,VALUE.")
+    each = find_setting(config, name)
+    if name == "seed":
+        raise ConfigError(name, "give seeds by --seeds.")
+    found = [_value(each, value) for value in values.split(",")]
+    return name, [tuple(found)] if each.many else found
+
+
+def _value(each: Setting, text: str) -> Any:
+    if text == NONE and each.optional:
+        return None
+    try:
+        return {"yes": True, "no": False}[text] if each.type is bool else each.type(text)
+    except (KeyError, ValueError):
+        expected = "yes or no" if each.type is bool else each.type.__name__
+        raise ConfigError(each.name, f"expected {expected}, got '{text}'.") from None
+
+
+def _result(outcome: Outcome) -> str:
+    if outcome.results is None:
+        return f"failed: {outcome.problem}"
+    accuracy = outcome.results.get("accuracy")
+    return f"{outcome.run}" + (f", accuracy {accuracy:.2%}" if accuracy is not None else "")
+
+
+def _print_means(configs: Sequence[Config], outcomes: Sequence[Outcome], varied: Sequence[str]) -> None:
+    """A row for each combination of settings: mean and 95 % interval of the accuracy over its seeds."""
+    groups: dict[tuple, list[Outcome]] = {}
+    for config, outcome in zip(configs, outcomes, strict=True):
+        groups.setdefault(tuple(str(getattr(config, name)) for name in varied), []).append(outcome)
+    rows = []
+    for values, group in groups.items():
+        found = [o.results["accuracy"] for o in group if o.results and o.results.get("accuracy") is not None]
+        shown = f"{sum(found) / len(found):.2%}" if found else ""
+        if len(found) > 1:
+            shown += f" ± {interval(found).margin:.2%}"
+        rows.append((*values, f"{sum(o.results is not None for o in group)} of {len(group)}", shown))
+    print_table((*varied, "seeds", "accuracy ± 95 %"), rows)

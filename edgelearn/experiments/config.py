@@ -1,14 +1,15 @@
-"""Configurations of experiments: frozen dataclasses whose fields describe themselves.
+"""Settings that describe themselves: fields of experiments' configurations, and arguments of commands.
 
-A field declared by `setting` needs nothing else: its option of the command line (cli/parser.py), its control in a
-notebook's form (widgets/views.py) and its validation are generated from it.
+A field or an argument declared by `setting` needs nothing else: its option of the command line (cli/parser.py), its
+control in a notebook's form (widgets/views.py) and its validation are generated from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import KW_ONLY, MISSING, Field, asdict, dataclass, field, fields
 from functools import cache
+from inspect import Parameter, isclass, signature
 from math import isfinite
 from types import NoneType
 from typing import Any, Self, get_args, get_origin, get_type_hints
@@ -25,37 +26,38 @@ class ConfigError(UsageError):
         self.name, self.problem = name, problem
 
 
-def setting(
-    default: Any, help: str, *,  # noqa: A002
-    choices: Sequence[Any] | None = None, ordered: bool = False,
-    minimum: float | None = None, maximum: float | None = None, above: float | None = None,
-    check: Callable[[Any], object] | None = None, metavar: str | None = None, positional: bool = False,
-    extensible: bool = False,
-) -> Any:  # fmt: skip
-    """A dataclass field of type bool, int, float, str or tuple of one of these, each also `| None`.
+def setting(default: Any = MISSING, help: str = "", **details: Any) -> Any:  # noqa: A002
+    """A dataclass field, or the default of a function's argument, of type bool, int, float, str or tuple of one of
+    these, each also `| None`.
 
     Arguments:
-    - `default`: the default value; None if the experiment chooses.
+    - `default`: the default value; None if the experiment chooses. Without one, a value is required.
     - `help`: a short description, for the command line and for forms.
-    - `choices`: the allowed values; `ordered` if they form a scale (a form then shows a slider).
-    - `minimum`, `maximum`, `above`: inclusive bounds and an exclusive lower bound of a number, or of each in a tuple.
-    - `check`: called with the value, unless that is None; raises EdgelearnError for an invalid one.
-    - `metavar`: the value's name in the command's help (default: from the type).
-    - `positional`: the command takes the value without the option's name.
-    - `extensible`: MODULE:CLASS is allowed besides `choices`: see edgelearn.extensions.
+    - `details`: further fields of Setting, such as `choices` and `minimum`.
     """
-    metadata = {
-        "help": help, "choices": None if choices is None else tuple(choices), "ordered": ordered, "minimum": minimum,
-        "maximum": maximum, "above": above, "check": check, "metavar": metavar, "positional": positional,
-        "extensible": extensible,
-    }  # fmt: skip
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata={"help": help, **details})
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A field of a configuration, read from its type and its metadata (see `setting`). `type` is bool, int, float or
-    str: the value's, or with `many` that of each value of a tuple. `optional` values may be None."""
+    """A field of a configuration or an argument of a function, read from its type and its metadata (see `setting`).
+
+    Arguments:
+    - `type`: bool, int, float or str: the value's, or with `many` that of each value of a tuple.
+    - `optional`: the value may be None.
+    - `choices`: the allowed values; `ordered` if they form a scale (a form then shows a slider).
+    - `minimum`, `maximum`, `above`: inclusive bounds and an exclusive lower bound of a number, or of each in a tuple.
+    - `check`: called with the value, unless that is None; raises EdgelearnError for an invalid one.
+    - `extensible`: MODULE:CLASS is allowed besides `choices`: see edgelearn.extensions.
+
+    On the command line:
+    - `metavar`: the value's name in the help (default: from the type).
+    - `positional`: the value is given without the option's name.
+    - `const`: value of the option's name alone, which may then stand without a value.
+    - `spelled`: the option (default: the name after two hyphens).
+    - `group`: options of the same group exclude each other.
+    - `convert`: makes the argument of the value.
+    """
 
     name: str
     type: type
@@ -69,9 +71,13 @@ class Setting:
     maximum: float | None = None
     above: float | None = None
     check: Callable[[Any], object] | None = None
+    extensible: bool = False
     metavar: str | None = None
     positional: bool = False
-    extensible: bool = False
+    const: Any = None
+    spelled: str = ""
+    group: str = ""
+    convert: Callable[[Any], Any] | None = None
 
     @property
     def label(self) -> str:
@@ -85,14 +91,15 @@ class Setting:
                 raise ConfigError(self.name, "a value is required.")
             return
         for each in value if self.many else (value,):
-            self._validate_one(each)
+            self.validate_one(each)
         if self.check is not None:
             try:
                 self.check(value)
             except EdgelearnError as error:
                 raise ConfigError(self.name, str(error)) from None
 
-    def _validate_one(self, value: Any) -> None:
+    def validate_one(self, value: Any) -> None:
+        """Raises ConfigError if the setting, or one of its values, can't be this one."""
         if self.choices is not None:
             if value not in self.choices and not (self.extensible and isinstance(value, str) and is_reference(value)):
                 raise ConfigError(self.name, f"{value!r} is not one of {', '.join(map(str, self.choices))}.")
@@ -110,10 +117,19 @@ class Setting:
 
 
 @cache
-def settings(config: type[Config]) -> dict[str, Setting]:
-    """The fields of a configuration class, by name."""
-    hints = get_type_hints(config)
-    return {each.name: _setting(each.name, hints[each.name], each.default, each.metadata) for each in fields(config)}
+def settings(of: Any) -> dict[str, Setting]:
+    """The fields of a configuration class, or the arguments of a function, by name."""
+    if isclass(of):
+        kind: Any = of
+        declared = {each.name: each for each in fields(kind)}
+    else:
+        declared = {name: _field(argument.default) for name, argument in signature(of).parameters.items()}
+    hints = get_type_hints(of)
+    return {name: _setting(name, hints[name], each.default, each.metadata) for name, each in declared.items()}
+
+
+def _field(default: Any) -> Any:
+    return default if isinstance(default, Field) else field(default=MISSING if default is Parameter.empty else default)
 
 
 def find_setting(config: type[Config], name: str) -> Setting:
@@ -130,7 +146,8 @@ def _setting(name: str, hint: Any, default: Any, metadata: Any) -> Setting:
     kinds = [part for part in parts if part is not NoneType]
     many = get_origin(kinds[0]) is tuple
     type_ = get_args(kinds[0])[0] if many else str if str in kinds else kinds[0]
-    return Setting(name, type_, many, optional, default, **metadata)
+    details: dict[str, Any] = {k: tuple(v) if k == "choices" and v is not None else v for k, v in metadata.items()}
+    return Setting(name, type_, many, optional, default, **details)
 
 
 @dataclass(frozen=True)

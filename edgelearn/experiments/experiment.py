@@ -170,16 +170,15 @@ class Training(Generic[C]):
 
     def log_setup(self, log: Log) -> None:
         """Log data, device, network and memory plan."""
-        device = self.model.device
-        for line in (
-            *self.sources,
-            f"Device: {device.id} (driver {device.driver}), {self.model.choice.reason}",
-            f"  {find(device)}",
-            *(f"  note: {note}" for note in device.notes),
-            self.model.summary(),
-            str(self.phases),
-        ):
+        for line in self.sources:
             log(line)
+        device = self.model.device
+        log(f"Device: {device.id} (driver {device.driver}), {self.model.choice.reason}")
+        log(f"  {find(device)}")
+        for note in device.notes:
+            log(f"  note: {note}")
+        log(self.model.summary())
+        log(str(self.phases))
 
     def memory(self) -> dict[str, Any]:
         """Bytes: the planned and the allocated peak on the device, and the peak of this process."""

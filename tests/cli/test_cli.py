@@ -121,7 +121,7 @@ def test_a_keyboard_interrupt_is_no_traceback(monkeypatch, capsys):
     def interrupted(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(COMMANDS["runs"], "run", interrupted)
+    monkeypatch.setattr("edgelearn.cli.runs._list", interrupted)
     assert main(["runs"]) == 130
     assert capsys.readouterr().err == "edgelearn: interrupted\n"
 

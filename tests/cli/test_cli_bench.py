@@ -63,4 +63,4 @@ def test_a_report_that_is_not_there(capsys):
 @pytest.mark.parametrize("arguments", [["--network", "lenet"], ["--device", "abacus"], ["--rounds", "0"]])
 def test_wrong_usage(arguments, capsys, status_of):
     assert status_of("bench", "train", *arguments) == 2
-    assert repr(arguments[1]) in capsys.readouterr().err
+    assert arguments[1] in capsys.readouterr().err

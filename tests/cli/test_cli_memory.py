@@ -104,8 +104,8 @@ def test_what_cannot_be(capsys, words, problem, status):
         (["plan", *SMALL, "--budget", "much"], "'much'"),
         (["plan", *SMALL, "--device", "abacus"], "'abacus'"),
         (["plan", "gone.onnx"], "gone.onnx"),
-        (["plan", "--batch-size", "0"], "'0'"),
-        (["measure", "--rounds", "-1"], "'-1'"),
+        (["plan", "--batch-size", "0"], "0 is too small"),
+        (["measure", "--rounds", "-1"], "-1 is too small"),
         (["compare", "--plans"], "--plans"),
     ],
 )

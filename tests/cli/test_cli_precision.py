@@ -86,9 +86,9 @@ def test_time(capsys):
         (["train", "--activations", "fp32", "--integers"], "--integers: "),
         (["time", "alexnet"], "'alexnet'"),
         (["cost", "LeNet"], "'LeNet'"),
-        (["time", "--batch-size", "-1"], "'-1'"),
+        (["time", "--batch-size", "-1"], "-1 is too small"),
         (["time", "--device", "abacus"], "'abacus'"),
-        (["report", "--seeds", "-1"], "'-1'"),
+        (["report", "--seeds", "-1"], "-1 is too small"),
     ],
 )
 def test_wrong_usage(capsys, status_of, words, problem):

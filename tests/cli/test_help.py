@@ -2,10 +2,10 @@
 
 import pytest
 
-from edgelearn.cli import COMMANDS, main
-from edgelearn.cli.parser import leaves, make_parser
+from edgelearn.cli import COMMANDS, full_parser, main
+from edgelearn.cli.parser import leaves
 
-WORDS = ["", *COMMANDS, *(name for name, _ in leaves(make_parser(COMMANDS, "")) if " " in name)]
+WORDS = ["", *COMMANDS, *(name for name, _ in leaves(full_parser()) if " " in name)]
 
 
 def help_of(words, columns, monkeypatch, capsys):

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgelearn.cli import COMMANDS, main
-from edgelearn.cli.answer import FIELDS, to_markdown
-from edgelearn.cli.parser import leaves, make_parser
+from edgelearn.cli import full_parser, main
+from edgelearn.cli.parser import FIELDS, leaves
 from edgelearn.keywords import Vocabulary
 from edgelearn.keywords.files import sample_embedder
 from edgelearn.runtime import list_devices
 
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 NETS = """
 import edgelearn as el
 from edgelearn.ops import Conv2D, Dense, GlobalAveragePooling2D
@@ -84,12 +84,30 @@ def test_json(command, here, capsys):
 
 
 def test_every_command_is_documented():
-    words = {name for name, _ in leaves(make_parser(COMMANDS, ""))}
+    words = {name for name, _ in leaves(full_parser())}
     assert (
         words == set(FIELDS) - {"profile --project", "runs RUN"} | {"completion"} and set(FIELDS) == set(CASES) | SLOW
     )
 
 
 def test_the_manual_has_the_entries():
-    page = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
-    assert page.read_text().endswith(to_markdown())
+    """Write the page anew: python -m tests.cli.test_json."""
+    assert PAGE.read_text().endswith(to_markdown())
+
+
+def to_markdown():
+    """The tables of the page."""
+    full_parser()
+    parts = []
+    for command, (kind, entries) in sorted(FIELDS.items()):
+        rows = ["| entry | meaning |", "|---|---|"]
+        for names, meaning in entries.items():
+            rows.append(f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {meaning} |")
+        what = "A list of objects" if kind == "list" else "An object"
+        parts.append(f"## {command}\n\n{what}:\n\n" + "\n".join(rows))
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    text = PAGE.read_text()
+    PAGE.write_text(text[: text.index("## ")] + to_markdown())

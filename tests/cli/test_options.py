@@ -7,7 +7,6 @@ import pytest
 
 from edgelearn.cli import main
 from edgelearn.cli.parser import add_options, option, read_config
-from edgelearn.errors import RunError
 from edgelearn.experiments.config import Config, ConfigError, setting, settings
 from edgelearn.experiments.flowers import FlowersConfig
 from edgelearn.experiments.keywords.embedding import KeywordsConfig
@@ -49,9 +48,10 @@ def test_defaults_and_values():
     ("name", "value"),
     [("count", 0), ("rate", 1.5), ("rate", -0.1), ("rate", "nan"), ("width", 0), ("width", "inf"), ("sizes", 0)],
 )
-def test_an_error_names_the_option(name, value):
-    with pytest.raises(RunError, match=f"^--{name}: {value}"):
+def test_an_error_names_the_option(name, value, capsys):
+    with pytest.raises(SystemExit):
         parse(Everything, f"--{name}", value)
+    assert f"--{name}: {value}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [("--color", "green"), ("--count", "x"), ("--rate", "x"), ("--sizes", "x")])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edgelearn.cli import main
-from edgelearn.cli.keywords import learner
+from edgelearn.cli.keywords import find_learner
 from edgelearn.compile.policies import POLICIES, find_policy
 from edgelearn.errors import ExtensionError, UsageError
 from edgelearn.experiments.config import ConfigError
@@ -69,9 +69,9 @@ def test_policies():
 
 
 def test_learner():
-    mean = learner("cli_parts:Mean")
+    mean = find_learner("cli_parts:Mean")
     assert type(mean).__name__ == "Mean" and mean.to_dict()["learner"] == "cli_parts:Mean"
-    assert type(learner("nearest-mean")) is NearestMean
+    assert type(find_learner("nearest-mean")) is NearestMean
 
 
 @pytest.mark.parametrize(

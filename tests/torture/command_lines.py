@@ -21,9 +21,7 @@ from pathlib import Path
 from random import Random
 
 import edgelearn as el
-from edgelearn import __version__
-from edgelearn.cli import COMMANDS, main
-from edgelearn.cli.parser import make_parser
+from edgelearn.cli import full_parser, main
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense
 
@@ -204,7 +202,7 @@ def _lines(name: str, rng: Random, places: dict[str, str]) -> Iterator[list[str]
 
 def _options(name: str) -> list[str]:
     """All options of a command."""
-    parser = make_parser(COMMANDS, __version__)
+    parser = full_parser()
     for word in name.split():
         actions = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
         parser = next(actions).choices[word]

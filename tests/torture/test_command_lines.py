@@ -37,7 +37,7 @@ def test_other_errors_of_the_system_are_no_names(monkeypatch):
     def fails(options):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("edgelearn.cli.answer", fails)
+    monkeypatch.setattr("edgelearn.cli.answer.answer", fails)
     with pytest.raises(OSError, match="Input/output"):
         main(["runs"])
 

@@ -1,0 +1,136 @@
+"""Commands on model files: look into them, convert them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from edgelearn.errors import DataError, FormatError
+from edgelearn.experiments.finetune import PIXELS, pictures_of
+from edgelearn.graph import Network
+from edgelearn.interop import ModelFile, find_network, find_writer, read_model, write_model
+from edgelearn.interop.weights import check_weights
+from edgelearn.train import Model
+
+from .answer import Answer
+from .parser import NETWORK, argument, command, network, setting, writable
+
+MODEL = argument(help="the file", metavar="MODEL")
+NETWORK_OF_WEIGHTS = network(None, f"for files that hold weights alone: {NETWORK}")
+INPUTS = setting((), "tensors at which the network begins", metavar="TENSOR")
+OUTPUTS = setting((), "tensors at which it ends (default: the file's)", metavar="TENSOR")
+SHAPE = setting((), "of an example, such as 224 224 3, where the file leaves it open", minimum=1, metavar="N")
+WRITTEN = {
+    "bytes": "size of the file", "types": "bytes of weights and other constants by type",
+    "float32": "layers that stay float32 where integers were asked for, with the reason",
+}  # fmt: skip
+
+
+def _named(name: str | None) -> Network | None:
+    return find_network(name).network if name else None
+
+
+@command("inspect", one={
+    "name, source": "of the network, and the file", "supported": "true if every operator is here",
+    "inputs, outputs": "shapes by name, without the batch", "parameters, multiply_adds": "numbers",
+    "saved_bytes": "of an example's activations that the backward pass reads, or null",
+    "layers": "name, op, inputs, shape, parameters, multiply_adds, saved_bytes, and true or false: forward, "
+              "backward, trainable, trained",
+    "problems": "operators without a counterpart: kind, name, attributes, reason, nearest", "notes": "in words",
+})  # fmt: skip
+def inspect(
+    model: str = MODEL,
+    network: str | None = NETWORK_OF_WEIGHTS,
+    inputs: tuple[str, ...] = INPUTS,
+    outputs: tuple[str, ...] = OUTPUTS,
+    input_shape: tuple[int, ...] = SHAPE,
+) -> Answer:
+    """Show what is in a model, operator by operator, before anything runs.
+
+    All operators that edgelearn doesn't have are listed, with their attributes and what works instead; the exit status
+    is then 1.
+    """
+    from edgelearn.train.inspection import inspect
+
+    found = inspect(model, _named(network), inputs=inputs, outputs=outputs, input_shape=input_shape or None)
+    print(found)
+    return Answer(found.to_dict(), 0 if found.supported else 1)
+
+
+@command("convert", one={"out": "the file", "format": "name", "network": "name", "parameters": "number"} | WRITTEN)
+def convert(
+    model: str = MODEL,
+    network: str | None = NETWORK_OF_WEIGHTS,
+    inputs: tuple[str, ...] = INPUTS,
+    outputs: tuple[str, ...] = OUTPUTS,
+    input_shape: tuple[int, ...] = SHAPE,
+    out: Path = argument(help="the file to write; its suffix names the format", check=writable, metavar="OUT"),
+    int8: bool = setting(False, "integers, by the model's ranges or those of examples (TFLite, ONNX)", group="types"),
+    full_integer: bool = setting(
+        False, "integers alone, inputs and outputs among them, for microcontrollers (TFLite)", group="types"
+    ),
+    float16: bool = setting(False, "weights in float16 (TFLite, ONNX)", group="types"),
+    images: str | None = setting(
+        None, "pictures that give the ranges for integers, JPEG or PNG, in subfolders too", group="examples",
+        metavar="DIR",
+    ),
+    calibration: str | None = setting(
+        None, "instead of pictures: an array (examples, ...) in NumPy's format .npy", group="examples", metavar="FILE"
+    ),
+    examples: int = setting(100, "of these examples at most", minimum=1, metavar="N"),
+    pixels: str | None = setting(None, "what pictures become, if the model doesn't say", choices=tuple(PIXELS)),
+) -> dict:  # fmt: skip
+    """Convert a model: from any format that is read to any that is written, by the suffixes of the files.
+
+    Weights without a graph need --network. --int8 and --full-integer write integers: by the ranges of a model that
+    `edgelearn finetune --precision int8` trained, or by those that examples give: pictures of --images or an array of
+    --calibration. The lines printed are the size, the bytes of weights by type, and the layers that stay float32, with
+    the reason.
+    """
+    writer = find_writer(out)
+    file = read_model(model, _named(network), inputs=inputs, outputs=outputs, input_shape=input_shape or None)
+    check_weights(file.network, file.weights)
+    if out.resolve() == Path(model).resolve():
+        raise FormatError(f"{out} is the file that is read: give another name.")
+    types = {"int8": int8, "full_integer": full_integer, "float16": float16}
+    if calibration:
+        found = _calibration(calibration, examples, file)
+    else:
+        found = _pictures(images, examples, pixels, file) if images else None
+    if found is None:
+        written = write_model(out, file, **types)
+    else:
+        trained = Model(file.network, file.network.initialize() | file.weights)
+        trained.class_names, trained.preprocessing = file.class_names, dict(file.preprocessing)
+        trained.metadata = dict(file.metadata)
+        written = trained.export(out, found, **types)
+    print(f"'{file.network.name}', {file.network.count():,} parameters", written, sep="\n")
+    return {
+        "out": out, "format": writer.name, "network": file.network.name, "parameters": file.network.count(),
+        **{name: getattr(written, name) for name in WRITTEN},
+    }  # fmt: skip
+
+
+def _pictures(folder: str, most: int, pixels: str | None, file: ModelFile) -> np.ndarray:
+    """Examples of pictures spread over the folder. Raises DataError if it has none."""
+    pictures = pictures_of(file.network, file.preprocessing, pixels)
+    paths = sorted(p for p in Path(folder).rglob("*") if p.suffix.lower() in (".jpg", ".jpeg", ".png"))
+    if not paths:
+        raise DataError(f"{folder} has no pictures (.jpg, .jpeg, .png).")
+    count = min(most, len(paths))
+    return np.concatenate([pictures.load(str(paths[n * len(paths) // count])) for n in range(count)])
+
+
+def _calibration(path: str, most: int, file: ModelFile) -> np.ndarray:
+    """Examples of an array. Raises DataError if they don't fit the network."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} is no array in NumPy's format .npy ({error!s:.200}).") from None
+    if not isinstance(array, np.ndarray) or array.shape[1:] != file.network.input_shape:
+        raise DataError(
+            f"{path}: '{file.network.name}' needs examples of shape (n, "
+            f"{', '.join(map(str, file.network.input_shape))}), not {getattr(array, 'shape', 'several arrays')}."
+        )
+    return array[:: max(1, len(array) // most)][:most]
