@@ -382,6 +382,11 @@ def write_keras(path: str | Path, file: ModelFile) -> None:
             model.save_weights(own)
             atomic.write_bytes(path, own.read_bytes())
         return
+    if own_layers := [layer.name for layer in model.layers if isinstance(layer, WeightLayer)]:
+        raise FormatError(
+            f"{path}: Keras has no layer for '{own_layers[0]}' of '{file.network.name}'. Export its weights alone "
+            f"({WEIGHTS_SUFFIX}), or another format, such as ONNX."
+        )
     with tempfile.TemporaryDirectory() as folder:
         own = Path(folder) / "model.keras"
         model.save(own)

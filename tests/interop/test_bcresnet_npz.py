@@ -1,6 +1,5 @@
 import os
 import re
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -120,22 +119,6 @@ def test_pickles_are_not_opened(tmp_path, network, state):
     np.savez(path, **state, harm=np.array([{"a": 1}], object))
     with pytest.raises(FormatError, match="plain arrays"):
         state_dict.read_bcresnet(path, network)
-
-
-def test_damaged_anywhere(tmp_path, network, state):
-    data = write(tmp_path / "whole.npz", state).read_bytes()
-    path, rng = tmp_path / "hurt.npz", np.random.default_rng(0)
-    for length in range(0, len(data), len(data) // 13):
-        path.write_bytes(data[:length])
-        with pytest.raises(FormatError, match="damaged"):
-            state_dict.read_bcresnet(path, network)
-    for _ in range(30):
-        hurt = bytearray(data)
-        for place in rng.integers(0, len(data), 30):
-            hurt[place] = rng.integers(256)
-        path.write_bytes(hurt)
-        with suppress(FormatError):
-            state_dict.read_bcresnet(path, network)
 
 
 LOGITS = [2.2392, 1.1409, 2.1809, 0.2769, -0.9544, 0.1742, -1.4236, -0.5544, -0.9400, -0.4719, -1.7738, 0.3185]

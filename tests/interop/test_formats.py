@@ -9,7 +9,7 @@ import edgelearn as el
 from edgelearn.errors import ExtensionError, FormatError
 from edgelearn.interop import ModelFile, find_format, formats, read_model, safetensors, write_model
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import Conv2D, Dense, Flatten
+from edgelearn.ops import Conv2D, Dense, Flatten, Scale
 
 PLUGIN = '''
 """Weights as lines "layer/role number number ...", behind the word WEIGHTS."""
@@ -100,6 +100,15 @@ def test_unknown_files(tmp_path):
     for path in (tmp_path / "x.txt", tmp_path / "missing", tmp_path):
         with pytest.raises(FormatError, match=path.name):
             find_format(path)
+
+
+def test_a_layer_that_keras_lacks_is_named(tmp_path):
+    pytest.importorskip("keras")
+    network = el.Network("small", (4,))
+    network.add("scale", Scale())
+    with pytest.raises(FormatError, match=r"m\.keras: Keras has no layer for 'scale'"):
+        write_model(tmp_path / "m.keras", ModelFile(network, network.initialize(0)))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras with NumPy 2

@@ -1,7 +1,6 @@
 """The one container: what is written is read, and a damaged or hostile file is refused by name and place."""
 
 import json
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -65,24 +64,6 @@ def test_an_entry_that_is_no_json_leaves_the_old_file(tmp_path, file):
     with pytest.raises(RunError):
         safetensors.write_model_file(path, ModelFile(file.network, file.weights, metadata={"what": object()}))
     assert path.read_bytes() == before
-
-
-def test_cut_off_anywhere(tmp_path, file):
-    path = tmp_path / "m.safetensors"
-    data = safetensors.model_bytes(file)
-    for length in range(0, len(data), 211):
-        path.write_bytes(data[:length])
-        with pytest.raises(FormatError, match=r"m\.safetensors"):
-            safetensors.read_model_file(path)
-
-
-def test_a_flipped_bit_of_the_header_never_crashes(tmp_path, file):
-    path = tmp_path / "m.safetensors"
-    data = bytearray(safetensors.model_bytes(file))
-    for place in range(0, 8 + int.from_bytes(data[:8], "little"), 97):
-        path.write_bytes(bytes([*data[:place], data[place] ^ 0x15, *data[place + 1 :]]))
-        with suppress(FormatError):
-            safetensors.read_model_file(path)
 
 
 @pytest.mark.parametrize(

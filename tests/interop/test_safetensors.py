@@ -37,12 +37,3 @@ def test_files_that_are_something_else(tmp_path):
     header = b'{"x":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}'
     path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 4)
     refused(path, "not a safetensors file, or is damaged")
-
-
-def test_truncated_anywhere(tmp_path, weights):
-    data = safetensors.to_bytes(weights)
-    path = tmp_path / "w.safetensors"
-    for length in range(0, len(data), 7):
-        path.write_bytes(data[:length])
-        with pytest.raises(FormatError, match="damaged"):
-            safetensors.read_weights(path)
