@@ -78,6 +78,11 @@ def pair(x: Any, what: str, op: Operator, image: Operand, missing: int = 1) -> t
     return int(numbers[0]), int(numbers[1])
 
 
+def pairs(x: Any) -> np.ndarray:
+    """(before, after) for each axis, or, in a row, all numbers before and all numbers after."""
+    return np.reshape(x, (2, -1)).T if np.ndim(x) == 1 else np.asarray(x)
+
+
 # What is made of an input or an attribute, by the annotation of the argument
 READ: dict[str, Callable[[Any, str, Operator, Any], Any]] = {
     "Value": lambda x, what, op, image: computed(x, what),
@@ -87,7 +92,7 @@ READ: dict[str, Callable[[Any, str, Operator, Any], Any]] = {
     "int": lambda x, what, op, image: integers(x, what)[0],
     "float": lambda x, what, op, image: number(x, what),
     "bool": lambda x, what, op, image: bool(x),
-    "Sequence[Pair]": lambda x, what, op, image: known(x, what) if isinstance(x, Value | np.ndarray) else x,
+    "Sequence[Pair]": lambda x, what, op, image: pairs(known(x, what) if isinstance(x, Value | np.ndarray) else x),
     "Pair": pair,
     "Margin": partial(pair, missing=0),
 }

@@ -728,15 +728,19 @@ global_average_pool, global_max_pool = partial(global_pool, kind=Mean), partial(
 
 
 def pad(
-    b: Builder, x: Operand, sides: Sequence[Pair], value: float = 0.0, *, mode: str = "constant",
+    b: Builder, x: Operand, sides: Sequence[Pair], value: float = 0.0, axes: Sequence[int] | None = None, *,
+    mode: str = "constant",
 ) -> Operand:  # fmt: skip
     """More values around those that are there; a negative number takes some away.
 
     Arguments:
-    - `sides`: (before, after) for each of the file's axes.
+    - `sides`: (before, after) for each of the file's `axes` (default: all).
     - `value`, `mode`: as of Pad.
     """
-    sides = [(int(before), int(after)) for before, after in sides]
+    rank, sides = len(x.shape), [(int(before), int(after)) for before, after in sides]
+    if axes is not None:
+        given = dict(zip((axis % rank for axis in axes), sides, strict=True))
+        sides = [given.get(axis, (0, 0)) for axis in range(rank)]
     if mode not in MODES:
         raise UnsupportedError(f"mode='{mode}'.", f"{', '.join(MODES)}.")
     if isinstance(x, np.ndarray):

@@ -23,7 +23,7 @@ from . import operators, shapes
 from .builder import Builder, Operand, Value
 from .canonical import ForeignGraph, Operator, Quantization, TensorInfo, gives_channels_first, takes_channels_first
 from .formats import GraphReader, graph_format, register
-from .forms import Form, Only, forms, integers, known
+from .forms import Form, Only, forms, known
 
 Array = np.ndarray  # a constant
 AUTOMATIC = {"SAME_UPPER": "same", "SAME_LOWER": "same_lower", "VALID": "valid"}
@@ -106,19 +106,17 @@ def smallest(
 
 
 def resize(
-    b: Builder, x: Value, roi: Operand | None = None, scales: Operand | None = None, sizes: Operand | None = None, *,
+    b: Builder, x: Value, roi: Operand | None = None, scales: Operand | None = None,
+    sizes: Sequence[int] | None = None, *,
     mode: str = "nearest", coordinates: str | None = None, rounding: str | None = None,
 ) -> Value:  # fmt: skip
     """Opset 10 has no regions: its second input are the scales."""
     op, scale = b.operator, None
-    if op.version < 11 and op.kind == "Resize":
-        scales = roi
-    if op.kind == "Upsample":
+    if op.version < 11 or op.kind == "Upsample":
         old = [1, 1, *(op.attributes.get(name, 1.0) for name in ("height_scale", "width_scale"))]
         scales = roi if roi is not None else np.array(op.attributes.get("scales", old))
-    if sizes is not None:
-        target = integers(sizes)
-    else:
+    target = sizes
+    if target is None:
         factors = [float(n) for n in known(scales, "scales")]
         target = [int(np.floor(n * factor)) for n, factor in zip(x.shape, factors, strict=True)]
         scale = (factors[-2], factors[-1])
@@ -158,18 +156,6 @@ def slices(
         end = None if by < 0 and last < -x.shape[axis] else last  # in front of the first
         x = shapes.slice_axis(b, x, axis, first, end, by)
     return x
-
-
-def pad(
-    b: Builder, x: Operand, pads: Sequence[int], value: float = 0.0, axes: Sequence[int] | None = None, *,
-    mode: str = "constant",
-) -> Operand:  # fmt: skip
-    rank = len(x.shape)
-    where = range(rank) if axes is None else [axis % rank for axis in axes]
-    sides = [(0, 0)] * rank
-    for n, axis in enumerate(where):
-        sides[axis] = (int(pads[n]), int(pads[n + len(where)]))
-    return operators.pad(b, x, sides, value, mode=mode)
 
 
 def constant(b: Builder) -> Operand:
@@ -275,7 +261,7 @@ HANDLERS = forms(
         "Min": "minimum *",
         "Not": logical_not,
         "Or": "maximum",
-        "Pad": pad,
+        "Pad": ("pad", {"sides": lambda op, x: op.attributes.get("pads", op.attributes.get("paddings"))}),
         "Pow": "power",
         "QuantizeLinear": quantize,
         "Range": "arange",
@@ -308,7 +294,6 @@ HANDLERS = forms(
     ceil="ceil_mode", counts_padding="count_include_pad", block="blocksize", dtype=_dtype,
     with_zeros="allowzero", turn_x="transA", turn_y="transB",
     coordinates="coordinate_transformation_mode", rounding="nearest_mode",
-    pads=lambda op, x: op.attributes.get("pads", op.attributes.get("paddings")),
 )  # fmt: skip
 
 NEAREST = {

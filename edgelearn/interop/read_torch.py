@@ -88,13 +88,6 @@ def upsample(
     return operators.resize(b, x, size, scale=factors if len(factors) == 2 else None, channels=1, **how)
 
 
-def pad(b: Builder, x: Operand, *, pads: Sequence[int], value: float = 0.0, mode: str | None = None) -> Operand:
-    given = mode or b.operator.kind.partition("_")[0]
-    mode = PADS.get(given, given)
-    sides = [(pads[2 * n], pads[2 * n + 1]) for n in range(len(pads) // 2)][::-1]
-    return operators.pad(b, x, [(0, 0)] * (len(x.shape) - len(sides)) + sides, value, mode=mode)
-
-
 def expand_as(b: Builder, x: Operand, like: Operand) -> Operand:
     return shapes.expand(b, x, like.shape)
 
@@ -129,11 +122,24 @@ def _squeezed(op: Operator, x: Any) -> list[int] | None:
     return None if axes is None else [axis for axis in integers(axes) if x.shape[axis] == 1]
 
 
+def _sides(op: Operator, x: Any) -> list[tuple[int, int]]:
+    """(before, after) for each axis; PyTorch has the last axis first, and those in front may be missing."""
+    pads = op.attributes.get("pad", op.attributes.get("padding"))
+    sides = list(zip(pads[::2], pads[1::2], strict=True))[::-1]
+    return [(0, 0)] * (len(x.shape) - len(sides)) + sides
+
+
+def _mode(op: Operator, x: Any) -> str:
+    given = op.attributes.get("mode") or op.kind.partition("_")[0]
+    return PADS.get(given, given)
+
+
 def _factors(op: Operator, x: Any) -> tuple[float, ...]:
     a = op.attributes
     return tuple(float(f) for f in a.get("scale_factors") or (a.get("scales_h"), a.get("scales_w")) if f)
 
 
+_PAD = ("pad x", {"sides": _sides, "mode": _mode})
 _CLIP = ("clip", {"low": "min", "high": "max"})
 _CONV = "conv x kernel:OIHW bias"
 HANDLERS = forms(
@@ -154,7 +160,7 @@ HANDLERS = forms(
         "clamp_max": _CLIP,
         "clamp_min": _CLIP,
         "clone": "identity",
-        "constant_pad_nd": pad,
+        "constant_pad_nd": _PAD,
         "contiguous": "identity",
         "conv1d": _CONV,
         "conv2d": _CONV,
@@ -187,15 +193,15 @@ HANDLERS = forms(
         "mm": "matmul",
         "narrow": ("slice_axis x", {"end": lambda op, x: op.attributes["start"] + op.attributes["length"]}),
         "ne": "not_equal",
-        "pad": pad,
+        "pad": _PAD,
         "permute": ("transpose", {"order": "dims"}),
         "pixel_shuffle": ("depth_to_space", {"pixels_first": False}),
         "pow": "power",
         "prelu": prelu,
-        "reflection_pad1d": pad,
-        "reflection_pad2d": pad,
-        "replication_pad1d": pad,
-        "replication_pad2d": pad,
+        "reflection_pad1d": _PAD,
+        "reflection_pad2d": _PAD,
+        "replication_pad1d": _PAD,
+        "replication_pad2d": _PAD,
         "rsub": (scaled, "y x", {"x": "other"}),
         "scaled_dot_product_attention": (
             attention,
@@ -224,7 +230,6 @@ HANDLERS = forms(
     epsilon="eps", rate="p", y="other",
 
     factors=_factors, block="upscale_factor",
-    pads=lambda op, x: op.attributes.get("pad", op.attributes.get("padding")),
     shape=lambda op, x: op.attributes.get("size") or op.attributes.get("shape"),
 )  # fmt: skip
 
