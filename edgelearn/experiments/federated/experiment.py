@@ -177,20 +177,22 @@ class FederatedConfig(TrainingConfig):
             strategy = self.make_strategy()
         except PlanError as error:
             raise ConfigError("bad" if self.server_rate is None else "server_rate", str(error)) from None
-        if (self.clip is None) != (self.noise is None):
-            raise ConfigError("clip" if self.clip is None else "noise", "clip and noise belong together: give both.")
-        if self.masked and (self.clip is not None or self.compress != "float32"):
-            raise ConfigError("masked", "masks hide changes as they are: leave clip, noise and compress out.")
-        if strategy.combines and (self.masked or self.clip is not None):
-            raise ConfigError("strategy", f"{self.strategy} must see each client's change: leave masked and clip out.")
-        if self.masked and strategy.own_size:
-            raise ConfigError("masked", f"{self.strategy} sends clients' own vectors: choose another strategy.")
-        if self.authenticate and not self.tls:
-            raise ConfigError("authenticate", "nodes authenticate over TLS only: give tls too.")
-        if self.listen and not self.authenticate:
-            raise ConfigError(
-                "listen", "nodes of other machines need encryption and keys: give tls and authenticate too."
-            )
+        private = self.clip is not None
+        for refused, name, problem in (
+            (private != (self.noise is not None), "noise" if private else "clip",
+             "clip and noise belong together: give both."),
+            (self.masked and (private or self.compress != "float32"), "masked",
+             "masks hide changes as they are: leave clip, noise and compress out."),
+            (strategy.combines and (self.masked or private), "strategy",
+             f"{self.strategy} must see each client's change: leave masked and clip out."),
+            (self.masked and strategy.own_size, "masked",
+             f"{self.strategy} sends clients' own vectors: choose another strategy."),
+            (self.authenticate and not self.tls, "authenticate", "nodes authenticate over TLS only: give tls too."),
+            (self.listen and not self.authenticate, "listen",
+             "nodes of other machines need encryption and keys: give tls and authenticate too."),
+        ):  # fmt: skip
+            if refused:
+                raise ConfigError(name, problem)
 
     def make_strategy(self) -> Strategy:
         """The strategy with its settings."""
