@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from edgelearn.interop.to_torch import to_torch
 from edgelearn.interop.weights import fold_batchnorm
-from edgelearn.ops import Loss, Optimizer
+from edgelearn.ops import BatchNormalization, Loss, Optimizer
 
 from .contenders import on_nvidia
 from .workloads import FULL, INT8, NAME, OpProblem, Workload, digest, make_problem
@@ -143,7 +143,8 @@ class TorchPeer:
             return ["eager", "channels_last", "matmul", "compile"]
         images = workload.op is None or len(workload.op.shape) == 3
         variants = ["eager", "channels_last", "compile"] if images else ["eager", "compile"]
-        return variants if workload.trains or workload.compute != FULL else [*variants, "jit"]
+        frozen = workload.op and isinstance(workload.op.op, BatchNormalization)  # of a batch's statistics nothing is
+        return variants if workload.trains or workload.compute != FULL or frozen else [*variants, "jit"]
 
     def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
         problem = make_problem(workload)
@@ -175,74 +176,47 @@ def _laid_out(tensor: torch.Tensor, variant: str) -> torch.Tensor:
     return tensor.contiguous(memory_format=_layout(variant, tensor))
 
 
-class _Loss(nn.Module):
-    def __init__(self, labels: torch.Tensor) -> None:
-        super().__init__()
-        self.register_buffer("labels", labels)
-
-    def forward(self, logits: torch.Tensor) -> torch.Tensor:
-        return F.cross_entropy(logits, self.labels)  # type: ignore[arg-type]
-
-
 def _op_step(problem: OpProblem, workload: Workload, variant: str) -> OpStep:
     """The step of a single op. Variants as of networks."""
+    compiled: Any = torch.compile if variant == "compile" else lambda run: run
     if isinstance(problem.spec.op, Optimizer):
-        return _update(problem, variant)
+        parameter = nn.Parameter(torch.from_numpy(problem.x))
+        parameter.grad = torch.from_numpy(problem.dy)
+        update = compiled(torch.optim.SGD([parameter], problem.learning_rate, fused=variant != "compile").step)
+
+        def step() -> Callable[[], list[float]]:
+            update()
+            return lambda: digest(parameter.detach().numpy())
+
+        return step
+    net, dy, weights = None, None, []
     if isinstance(problem.spec.op, Loss):
-        return _loss(problem, variant)
-    net = to_torch(problem.spec.network(), problem.named_weights, batchnorm="batch", mirrored=True).train()
-    inputs = _laid_out(net.encode(problem.x), variant)
-    net = net.to(memory_format=_layout(variant, inputs))
-    if not workload.trains:
-        infer = inference(net, inputs, variant, workload)
-
-        def forward() -> Callable[[], list[float]]:
-            y = infer()
-            return lambda: digest(net.decode(y))
-
-        return forward
-    weights = [net.tensor(f"{NAME}/{role}") for role in problem.trained]
-    sources = weights if problem.spec.reads_pictures else [inputs.requires_grad_(), *weights]
-    dy = _laid_out(net.encode(problem.dy), variant)
-    run: Any = torch.compile(net) if variant == "compile" else net
+        inputs, labels = torch.from_numpy(problem.x), torch.from_numpy(problem.labels)
+        run = compiled(lambda logits: F.cross_entropy(logits, labels))
+    else:
+        net = to_torch(problem.spec.network(), problem.named_weights, batchnorm="batch", mirrored=True)
+        net.train(workload.trains or isinstance(problem.spec.op, BatchNormalization))
+        inputs, dy = (_laid_out(net.encode(array), variant) for array in (problem.x, problem.dy))
+        net = net.to(memory_format=_layout(variant, inputs))
+        weights = [net.tensor(f"{NAME}/{role}") for role in problem.trained]
+        infer = None if workload.trains else inference(net, inputs, variant, workload)
+        run = (lambda _: infer()) if infer else compiled(net)
+    decode = net.decode if net else lambda tensor: tensor.detach().numpy()
+    sources = weights if problem.spec.reads_pictures else [inputs, *weights]
+    if workload.trains:
+        inputs.requires_grad_(not problem.spec.reads_pictures)
 
     def step() -> Callable[[], list[float]]:
         y = run(inputs)
-        gradients = torch.autograd.grad(y, sources, dy)
+        gradients = torch.autograd.grad(y, sources, dy) if workload.trains else ()
 
         def results() -> list[float]:
-            dx = gradients[: len(sources) - len(weights)]
-            for weight, gradient in zip(weights, gradients[len(dx) :], strict=True):
+            dx = gradients[: len(gradients) - len(weights)]
+            for weight, gradient in zip(weights, gradients[len(dx) :], strict=False):
                 weight.grad = gradient
-            found = net.gradients()
-            return digest(net.decode(y), *map(net.decode, dx), *(found[f"{NAME}/{role}"] for role in problem.trained))
+            found = net.gradients() if net and gradients else {}
+            return digest(decode(y), *map(decode, dx), *found.values())
 
         return results
-
-    return step
-
-
-def _loss(problem: OpProblem, variant: str) -> OpStep:
-    net = _Loss(torch.from_numpy(problem.labels))
-    run: Any = torch.compile(net) if variant == "compile" else net
-    inputs = torch.from_numpy(problem.x).requires_grad_()
-
-    def step() -> Callable[[], list[float]]:
-        loss = run(inputs)
-        (dx,) = torch.autograd.grad(loss, [inputs])
-        return lambda: digest(loss.detach().numpy(), dx.numpy())
-
-    return step
-
-
-def _update(problem: OpProblem, variant: str) -> OpStep:
-    parameter = nn.Parameter(torch.from_numpy(problem.x))
-    parameter.grad = torch.from_numpy(problem.dy)
-    optimizer = torch.optim.SGD([parameter], problem.learning_rate, fused=variant != "compile")
-    update = torch.compile(optimizer.step) if variant == "compile" else optimizer.step
-
-    def step() -> Callable[[], list[float]]:
-        update()
-        return lambda: digest(parameter.detach().numpy())
 
     return step
