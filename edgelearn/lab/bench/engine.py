@@ -236,11 +236,9 @@ def make_request(workload: Workload, micro_batch: int) -> Request:
 
 
 def _step(session: Session, workload: Workload, problem: Problem, resident: bool) -> Callable[[], Any]:
-    micro = session.plan.request.micro_batch
-    starts = range(0, workload.batch, micro)
-    inputs: list[Examples | None] = [session.pack(problem.inputs[i : i + micro]) for i in starts]
-    labels = [problem.labels[i : i + micro].astype(np.int32) for i in starts]
-
+    parts = problem.parts(session.plan.request.micro_batch)
+    inputs: list[Examples | None] = [session.pack(examples) for examples, _ in parts]
+    labels = [labels for _, labels in parts]
     numbers = itertools.count(1)
 
     def train(rate: float) -> float:

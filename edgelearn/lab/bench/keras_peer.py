@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from edgelearn.interop.to_keras import keras_variables, to_keras
@@ -40,35 +39,28 @@ class KerasPeer:
         if isinstance(problem, OpProblem):
             return _op_step(problem, workload.trains, jit)
         if not workload.trains:
-            return _forward(to_keras(*fold_batchnorm(problem.network, problem.weights), logits=True), problem, jit)
+            net, inputs = (
+                to_keras(*fold_batchnorm(problem.network, problem.weights), logits=True),
+                tf.constant(problem.inputs),
+            )
+            logits = tf.function(lambda: net(inputs, training=False), jit_compile=jit)
+            return lambda: logits().numpy()
         net = to_keras(problem.network, problem.weights, workload.batchnorm, logits=True)
         make = _train_on_batch if variant.startswith("train_on_batch") else _function
         return make(net, problem, workload, jit)
 
 
-def _forward(net: keras.Model, problem: Problem, jit: bool) -> Callable[[], np.ndarray]:
-    inputs = tf.constant(problem.inputs)
-
-    @tf.function(jit_compile=jit)
-    def logits() -> tf.Tensor:
-        return net(inputs, training=False)
-
-    return lambda: logits().numpy()
-
-
-def _loss() -> keras.losses.Loss:
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 def _function(net: keras.Model, problem: Problem, workload: Workload, jit: bool) -> Callable[[], float]:
-    loss_of = _loss()
     optimizer = keras.optimizers.SGD(workload.learning_rate, workload.momentum)
     optimizer.build(net.trainable_variables)
-    parts = [(tf.constant(examples), tf.constant(labels)) for examples, labels in _parts(problem, workload)]
+    parts = [(tf.constant(examples), tf.constant(labels)) for examples, labels in problem.parts(workload.micro_batch)]
 
     def gradients_of(examples: tf.Tensor, labels: tf.Tensor) -> tuple[Any, Any]:
         with tf.GradientTape() as tape:
-            loss: Any = loss_of(labels, net(examples, training=True)) / len(parts)  # pyright: ignore[reportOptionalOperand]
+            loss: Any = LOSS(labels, net(examples, training=True)) / len(parts)  # pyright: ignore[reportOptionalOperand]
         return loss, tape.gradient(loss, net.trainable_variables)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     if len(parts) == 1:
@@ -105,32 +97,35 @@ def _function(net: keras.Model, problem: Problem, workload: Workload, jit: bool)
 
 
 def _train_on_batch(net: keras.Model, problem: Problem, workload: Workload, jit: bool) -> Callable[[], float]:
-    parts = _parts(problem, workload)
+    parts = problem.parts(workload.micro_batch)
     accumulated = len(parts) if len(parts) > 1 else None
     optimizer = keras.optimizers.SGD(workload.learning_rate, workload.momentum, gradient_accumulation_steps=accumulated)
-    net.compile(optimizer, _loss(), jit_compile=jit)  # pyright: ignore[reportArgumentType]: "auto" is the default, bool the rest
+    net.compile(optimizer, LOSS, jit_compile=jit)  # pyright: ignore[reportArgumentType]: "auto" is the default, bool the rest
 
     return lambda: sum(float(net.train_on_batch(examples, labels)) for examples, labels in parts) / len(parts)
-
-
-def _parts(problem: Problem, workload: Workload) -> list[tuple[np.ndarray, np.ndarray]]:
-    size = workload.micro_batch
-    starts = range(0, workload.batch, size)
-    return [(problem.inputs[i : i + size], problem.labels[i : i + size]) for i in starts]
 
 
 def _op_step(problem: OpProblem, trains: bool, jit: bool) -> OpStep:
     """The step of a single op as a tf.function, compiled by XLA with `jit`."""
     if isinstance(problem.spec.op, Optimizer):
-        return _update(problem, jit)
+        parameter, gradient = keras.Variable(problem.x), tf.constant(problem.dy)
+        optimizer = keras.optimizers.SGD(problem.learning_rate)
+        optimizer.build([parameter])
+        update = tf.function(lambda: optimizer.apply([gradient], [parameter]), jit_compile=jit)
+
+        def apply() -> Callable[[], list[float]]:
+            update()
+            return lambda: digest(parameter.numpy())
+
+        return apply
     inputs, dy = tf.constant(problem.x), tf.constant(problem.dy)
     weights: list[Any] = []
     gradients_of: list[Any] | None = [dy]
     if isinstance(problem.spec.op, Loss):
-        labels, loss_of, gradients_of = tf.constant(problem.labels), _loss(), None
+        labels, gradients_of = tf.constant(problem.labels), None
 
         def call() -> Any:
-            return loss_of(labels, inputs)
+            return LOSS(labels, inputs)
     else:
         network = problem.spec.network()
         net = to_keras(network, problem.named_weights, "batch")
@@ -142,9 +137,7 @@ def _op_step(problem: OpProblem, trains: bool, jit: bool) -> OpStep:
 
     sources = weights if problem.spec.reads_pictures else [inputs, *weights]
 
-    @tf.function(jit_compile=jit)
-    def forward() -> Any:
-        return (call(),)
+    forward = tf.function(lambda: (call(),), jit_compile=jit)
 
     @tf.function(jit_compile=jit)
     def train() -> Any:
@@ -156,21 +149,5 @@ def _op_step(problem: OpProblem, trains: bool, jit: bool) -> OpStep:
     def step() -> Callable[[], list[float]]:
         results = train() if trains else forward()
         return lambda: digest(*(tensor.numpy() for tensor in results))
-
-    return step
-
-
-def _update(problem: OpProblem, jit: bool) -> OpStep:
-    parameter, gradient = keras.Variable(problem.x), tf.constant(problem.dy)
-    optimizer = keras.optimizers.SGD(problem.learning_rate)
-    optimizer.build([parameter])
-
-    @tf.function(jit_compile=jit)
-    def update() -> None:
-        optimizer.apply([gradient], [parameter])
-
-    def step() -> Callable[[], list[float]]:
-        update()
-        return lambda: digest(parameter.numpy())
 
     return step

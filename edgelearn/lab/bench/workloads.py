@@ -307,6 +307,11 @@ class Problem:
     inputs: np.ndarray
     labels: np.ndarray
 
+    def parts(self, size: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Inputs and labels (int32) of each micro-batch."""
+        labels = self.labels.astype(np.int32)
+        return [(self.inputs[i : i + size], labels[i : i + size]) for i in range(0, len(labels), size)]
+
 
 def make_network(workload: Workload) -> Network:
     """The network of a workload, as `find_part`."""
