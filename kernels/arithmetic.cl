@@ -58,9 +58,7 @@ INLINE V otherwise_second(const V a, const V b, const V g) { return a != (V)0 ? 
 
 // An operand: a step of an image, down or right moves it by so many of its m rows, 0 where it is repeated. KIND_x is
 // WHOLE if it has the size of the result, SINGLE if it has one channel and the result more.
-#define WHOLE 0
-#define REPEATED 1
-#define SINGLE 2
+#include "operand_kinds.h"
 #ifndef KIND_C
 #define KIND_C WHOLE
 #endif

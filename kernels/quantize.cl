@@ -186,10 +186,8 @@ KERNEL check_finite(INPUT(records), OUTPUT(flag), JOBS) {
   JOB_START(flag, 2)[0] = ELEMENT(all, CLIPPED) - ELEMENT(all, CLIPPED) == 0.0f ? 0.0f : 1.0f;
 }
 
-// How learn_range gets the next range; the same numbers as in edgelearn/ops/quantize.py
-#define RULE_BLEND 0  // from the statistics, and with `momentum` from the range before
-#define RULE_KEEP 1   // the range in use
-#define RULE_OWN 2    // from the statistics, which were also the range in use
+// How learn_range gets the next range
+#include "range_rules.h"
 
 // After a mini-batch, unless it held a NaN or an infinity: its statistics, and the range for the next one
 KERNEL learn_range(OUTPUT(range), INPUT(records), INPUT(counters), JOBS, const float momentum) {

@@ -3,9 +3,7 @@
 #include "elementwise.h"
 #include "group_sum.h"
 
-#define SUM 0
-#define MAXIMUM 1
-#define SHARE 2
+#include "reduction_kinds.h"
 #ifndef KIND
 #define KIND SUM
 #endif

@@ -1,9 +1,7 @@
 // Losses of single values: the mean, over the values of a row, of a function of outputs minus targets.
 #include "logits.h"
 
-#define SQUARED 0
-#define ABSOLUTE 1
-#define HUBER 2
+#include "error_kinds.h"
 
 INLINE float error_of(const float d, const float delta) {
   const float size = d < 0.0f ? -d : d;

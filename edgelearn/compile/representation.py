@@ -15,6 +15,7 @@ from edgelearn.ops import (
     Float16,
     Tensor,
 )
+from edgelearn.ops.constants import RangeRule
 from edgelearn.ops.emit import Control
 from edgelearn.ops.formats import (
     KernelView,
@@ -29,7 +30,6 @@ from edgelearn.ops.formats import (
 )
 from edgelearn.ops.observers import CurrentMinMax
 from edgelearn.ops.quantize import (
-    OWN,
     Quantizer,
     emit_check_finite,
     emit_decode,
@@ -266,7 +266,7 @@ class Representation:
 
         def emit(y: Tensor) -> None:
             known = q.name in self._observed or q.name in self._checked
-            statistics = None if known else self._statistics(q.name, weight_parts(kernel), q, OWN)
+            statistics = None if known else self._statistics(q.name, weight_parts(kernel), q, RangeRule.RULE_OWN)
             extremes = emit_quantized_weights(
                 self.prepare, q, KernelView(kernel), y, statistics, self._control, self.measure
             )
@@ -334,7 +334,7 @@ class Representation:
         return self._statistics(q.name, record_parts(self.micro, x), q, rule_of(q.observer), not self.first)
 
     def _statistics(
-        self, name: str, count: int, q: Quantizer | None = None, rule: int = OWN, add: bool = False
+        self, name: str, count: int, q: Quantizer | None = None, rule: int = RangeRule.RULE_OWN, add: bool = False
     ) -> RangeStatistics | None:
         """`count` records of the tensor `name`: of a quantized one, from which `rule` computes the next range. A NaN or
         an infinity in it fails the step, unless integers are simulated, which keep a NaN: a later layer may hide it."""

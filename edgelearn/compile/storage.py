@@ -17,7 +17,8 @@ import numpy as np
 from edgelearn.graph.network import Network
 from edgelearn.launch import Buffer, Launch, Role
 from edgelearn.ops import Conv2D, Losses, Tensor, pack
-from edgelearn.ops.emit import OUTPUTS, Control, Row
+from edgelearn.ops.constants import Counter
+from edgelearn.ops.emit import Control, Row
 from edgelearn.ops.formats import Format
 from edgelearn.ops.losses import rows_of
 from edgelearn.ops.observers import Observer
@@ -159,7 +160,7 @@ class Storage:
         names = list(losses.by_output) or [""]
         several = len(names) > 1
         scalars = self.tensor("scalars", (1, 16), Role.CONTROL)
-        counters = self.tensor("counters", (1, max(16, OUTPUTS + 2 * len(names) * several)), Role.CONTROL)
+        counters = self.tensor("counters", (1, max(16, Counter.OUTPUTS + 2 * len(names) * several)), Role.CONTROL)
         controls = {}
         for name in names:
             of, shape = f" of {name}" if several else "", self.network.nodes[name].shape if name else (1,)

@@ -14,13 +14,13 @@ from edgelearn.errors import ShapeError
 from edgelearn.launch import Access
 
 from .base import Arrays, Gradients, Op, Targets, Weight, is_count, only
+from .constants import OperandKind
 from .emit import Emitter, Sum, start_sum
 from .formula import NUMPY, differentiate
 from .shapes import emit_zeros
 from .target import Target
 from .tensor import BLOCK, Shape, Tensor, ceil_div
 
-WHOLE, REPEATED, SINGLE = 0, 1, 2  # kinds of operands in kernels/arithmetic.cl
 Sizes = tuple[int, int, int, int]  # images, height, width, channels
 
 
@@ -75,8 +75,8 @@ class Operand:
     @property
     def kind(self) -> int:
         if self.sizes == self.full:
-            return WHOLE
-        return SINGLE if self.sizes[3] < self.full[3] else REPEATED
+            return OperandKind.WHOLE
+        return OperandKind.SINGLE if self.sizes[3] < self.full[3] else OperandKind.REPEATED
 
     @property
     def arguments(self) -> tuple[Access | int, ...]:
@@ -103,7 +103,7 @@ def emit_chosen(e: Emitter, condition: Operand, a: Operand, b: Operand, y: Tenso
     _, height, width, _ = a.full
     groups, count = e.bands(y.rows, y.blocks, 64)
     operands = (condition, a, b)
-    channels, macros = _selected("same", (a, b), any(o.kind == SINGLE for o in operands))
+    channels, macros = _selected("same", (a, b), any(o.kind == OperandKind.SINGLE for o in operands))
     e.launch(
         "arithmetic.cl", "choose", (groups, y.blocks), *(argument for o in operands for argument in o.arguments),
         y.write, y.rows, count, *channels, height, width, kind_c=condition.kind, **macros,
@@ -143,7 +143,7 @@ class Gradient:
     def emit(self, e: Emitter, target: Target) -> None:
         """Emit the gradient of an input."""
         own, dy = self.own, self.dy
-        if own.kind != WHOLE:
+        if own.kind != OperandKind.WHOLE:
             total, members, _ = self._group(e)
             self._emit_sum(e, target.arguments, target.macros, 1, ceil_div(total, members))
             return
@@ -171,7 +171,7 @@ class Gradient:
         own, x = self.own, self.own.tensor
         _, members, group = self._group(e)
         _, chosen = self._macros
-        single = own.kind == SINGLE
+        single = own.kind == OperandKind.SINGLE
         e.launch(
             "arithmetic.cl", "combine_gradient_sum", (x.rows * groups * members, x.blocks), *self._operands,
             self.dy.read, x.rows, self.dy.rows, own.full[3], *own.full[1:3], *own.sizes[1:3], *self._repeats, groups,
@@ -180,7 +180,7 @@ class Gradient:
 
     def _group(self, e: Emitter) -> tuple[int, int, int]:
         """(pixels of a sum, members of a work-group that share it, its work-items)"""
-        total, vectors = prod(self._repeats), 1 if self.own.kind == SINGLE else BLOCK // e.traits.vector
+        total, vectors = prod(self._repeats), 1 if self.own.kind == OperandKind.SINGLE else BLOCK // e.traits.vector
         members = e.traits.group // vectors
         return (total, members, e.traits.group) if total >= 4 * members else (total, 1, vectors)
 
@@ -204,7 +204,7 @@ def _selected(function: str, operands: Sequence[Operand], padded: bool) -> tuple
     """(the channels, if zeros must be written where they are padded; the macros that select the function)"""
     a, b = operands
     channels = a.full[3]
-    padded = (padded or SINGLE in (a.kind, b.kind)) and channels % BLOCK != 0
+    padded = (padded or OperandKind.SINGLE in (a.kind, b.kind)) and channels % BLOCK != 0
     macros = {"function": f"{function}_", "kind_a": a.kind, "kind_b": b.kind, "padded": padded}
     return ((channels,) if padded else ()), macros
 

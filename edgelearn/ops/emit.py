@@ -84,14 +84,9 @@ class Compute:
         return {"tf32": 1} if self.type == "tf32" else {}
 
 
-# places in `scalars`, which the host writes
-INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP, SECOND_CORRECTION, UNSCALE = range(8)
-LOSS, CORRECT, SEEN, NONFINITE, OUTPUTS = range(5)  # places in `counters`, which the device counts
-
-
 @dataclass(frozen=True)
 class Control:
-    """Tensors of these numbers, and what the loss compares the outputs of a micro-batch with.
+    """Tensors of the numbers that host and device share (see constants.py), and what the loss compares outputs with.
 
     Arguments:
     - `scalars`, `counters`: 16 words each, or more counters for many outputs.

@@ -6,7 +6,6 @@ exact. Kernels: kernels/include/stored.h, kernels/include/range.h. Half precisio
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from enum import IntEnum
 from math import prod
 from typing import Any, ClassVar, Self, TypeGuard
 
@@ -16,6 +15,7 @@ from edgelearn.errors import PlanError
 from edgelearn.extensions import enter
 from edgelearn.launch import In, Role
 
+from .constants import StoredType as StoredType
 from .emit import Emitter
 from .tensor import Shape, Tensor, ceil_div
 
@@ -110,24 +110,6 @@ def emit_scaled_taps(e: Emitter, kernel: Tensor, scale: Tensor) -> Tensor:
 
 LEAST_SCALE = 2.0**-100  # of a range of nothing but 0: its values are 0 to any purpose, and 1 / scale is finite
 ROUNDINGS = ("nearest", "stochastic")
-
-
-class StoredType(IntEnum):
-    """Types that kernels read, by their number in kernels/include/values.h."""
-
-    FLOAT32 = 0
-    FLOAT16 = 1
-    INT8 = 2
-    BFLOAT16 = 3
-
-    @staticmethod
-    def of(dtype: str) -> StoredType:
-        """The storage of a dtype, such as "float16"."""
-        return StoredType[dtype.upper()]
-
-    @staticmethod
-    def has(dtype: str) -> bool:
-        return dtype.upper() in StoredType.__members__
 
 
 class NumberFormat:

@@ -13,7 +13,8 @@ import numpy as np
 from edgelearn.errors import PlanError
 
 from .base import Arrays, Gradients, Op, Targets, only
-from .emit import OUTPUTS, Answers, Control, Emitter
+from .constants import Counter, ErrorKind
+from .emit import Answers, Control, Emitter
 from .formula import NUMPY, differentiate
 from .tensor import BLOCK, Shape, Tensor
 
@@ -153,7 +154,7 @@ def emit_count(e: Emitter, answers: Sequence[Answers], control: Control, n: int,
     ones. `weights`: of the outputs' losses, if there are several."""
     for number, answer in enumerate(answers):
         rows, is_last = answer.losses.channels, number == len(answers) - 1
-        place = OUTPUTS + 2 * number if len(answers) > 1 else 0
+        place = Counter.OUTPUTS + 2 * number if len(answers) > 1 else 0
         e.launch(
             "softmax_cross_entropy.cl", "count_examples", (1,), answer.losses.read, answer.right.read,
             control.counters.update, rows, n if is_last else 0, n / rows, float(weights[number] if weights else 1.0),
@@ -460,9 +461,6 @@ class CategoricalFocalCrossentropy(CategoricalCrossentropy):
         return -self.alpha * y * (1 - xp.exp(log_p)) ** self.gamma * log_p
 
 
-SQUARED, ABSOLUTE, HUBER = range(3)  # as in kernels/regression.cl
-
-
 @dataclass(frozen=True)
 class RegressionLoss(Loss):
     """Base of the mean errors: targets are float, in the shape of the outputs."""
@@ -472,7 +470,7 @@ class RegressionLoss(Loss):
     head: ClassVar[str] = ""
     accuracy: ClassVar[str] = ""
     takes_weights: ClassVar[bool] = True
-    error: ClassVar[int] = SQUARED
+    error: ClassVar[int] = ErrorKind.SQUARED
 
     @property
     def settings(self) -> tuple[float, ...]:
@@ -504,7 +502,7 @@ class MeanSquaredError(RegressionLoss):
 class MeanAbsoluteError(RegressionLoss):
     """Mean of |output - target|. Its slope at 0 is 0."""
 
-    error: ClassVar[int] = ABSOLUTE
+    error: ClassVar[int] = ErrorKind.ABSOLUTE
 
     def term(self, xp: Any, d: Any) -> Any:
         return xp.abs(d)
@@ -520,7 +518,7 @@ class Huber(RegressionLoss):
     Raises PlanError for another delta.
     """
 
-    error: ClassVar[int] = HUBER
+    error: ClassVar[int] = ErrorKind.HUBER
 
     delta: float = 1.0
 

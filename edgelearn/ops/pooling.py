@@ -15,6 +15,7 @@ from edgelearn.launch import In
 
 from .arithmetic import emit_repeated, emit_summed
 from .base import Arrays, Gradients, Op, Targets, only
+from .constants import ReductionKind
 from .emit import Emitter
 from .shapes import Axis, emit_gather, positions, strides
 from .target import Target
@@ -200,9 +201,6 @@ def _pixels(window: Window) -> np.ndarray:
     return reduce(np.add, (inside[region] for _, _, region in window.slices()))
 
 
-SUM, MAXIMUM, SHARE = 0, 1, 2  # KIND in kernels/reductions.cl
-
-
 @dataclass(frozen=True)
 class Reduction(Op):
     """Base of reductions.
@@ -285,7 +283,7 @@ class Sum(Reduction):
         return [self._repeated(inputs[0], dy).copy()], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        self._emit_reduced(e, SUM, inputs[0], y)
+        self._emit_reduced(e, ReductionKind.SUM, inputs[0], y)
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         self._emit_repeated(e, dy, only(targets))
@@ -308,7 +306,7 @@ class Mean(Reduction):
         if self._keeps_a_row(x.shape[1:]):
             emit_summed(e, x, Target(y), factor)
         else:
-            self._emit_reduced(e, SUM, x, y, factor=factor)
+            self._emit_reduced(e, ReductionKind.SUM, x, y, factor=factor)
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         (x,), target = inputs, only(targets)
@@ -340,12 +338,12 @@ class Max(Reduction):
         return [found / found.sum(self._axes(x), keepdims=True) * self._repeated(x, dy)], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        self._emit_reduced(e, MAXIMUM, inputs[0], y)
+        self._emit_reduced(e, ReductionKind.MAXIMUM, inputs[0], y)
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         (x,), target = inputs, only(targets)
         share = e.tensor("share of each maximum", y.shape)
-        self._emit_reduced(e, SHARE, x, share, y, dy)
+        self._emit_reduced(e, ReductionKind.SHARE, x, share, y, dy)
         shape, stride = x.shape[1:], strides(y.shape[1:])
         sources = self._sources(shape)
         table = tuple((n, *((0, 0) if s is None else stride[s])) for n, s in zip(shape, sources, strict=True))

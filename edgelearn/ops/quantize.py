@@ -14,6 +14,7 @@ from edgelearn.errors import PlanError
 from edgelearn.launch import Access, Role
 from edgelearn.tuned.store import Traits
 
+from .constants import RangeField, RangeRule, StoredType
 from .emit import LONGEST_SUM, Control, Emitter, Sum, layer_code, start_sum
 from .formats import (
     Format,
@@ -22,7 +23,6 @@ from .formats import (
     QuantizedTensor,
     RangeStatistics,
     Stored,
-    StoredType,
     has_range,
     reads,
     stored_macros,
@@ -79,9 +79,7 @@ FIELDS = (
     "scale", "inverse", "zero", "low", "high", "least", "most", "clipped", "count", "signal", "noise", "product",
     "result", "next_low", "next_high", "updates",
 )  # fmt: skip
-NEXT_LOW, NEXT_HIGH, UPDATES = range(13, 16)
-
-BLEND, KEEP, OWN = range(3)  # rules for the next range: learn_range in kernels/quantize.cl
+NEXT = [RangeField.NEXT_LOW, RangeField.NEXT_HIGH]
 WEIGHT_ROWS = 256  # of a block of a kernel that a work-group quantizes
 
 
@@ -89,7 +87,7 @@ def first_record(observer: Observer) -> np.ndarray:
     """The record before the first mini-batch: float32 (16,)."""
     record = np.zeros(16, np.float32)
     if observer.start is not None:
-        record[[NEXT_LOW, NEXT_HIGH]] = observer.start
+        record[NEXT] = observer.start
     return record
 
 
@@ -98,8 +96,8 @@ def moved(observer: Observer, record: np.ndarray) -> np.ndarray:
 
     Raises PlanError unless that is two finite numbers with 0 between them.
     """
-    low, high, least, most = record[3:7]
-    given = observer.next(low, high, least, most, record[UPDATES] - 1)
+    low, high, least, most = record[RangeField.LOW : RangeField.CLIPPED]
+    given = observer.next(low, high, least, most, record[RangeField.UPDATES] - 1)
     try:
         with np.errstate(over="ignore"):
             low, high = np.array(given, np.float32).reshape(2)
@@ -111,7 +109,7 @@ def moved(observer: Observer, record: np.ndarray) -> np.ndarray:
             f"them: correct its `next`."
         )
     after = record.copy()
-    after[[NEXT_LOW, NEXT_HIGH]] = low, high
+    after[NEXT] = low, high
     return after
 
 
@@ -222,7 +220,7 @@ def emit_learn_range(e: Emitter, q: Quantizer, parts: Tensor, control: Control, 
 
 def rule_of(observer: Observer) -> int:
     """The rule for the next range of an activation or a gradient."""
-    return BLEND if isinstance(observer, Blending) else KEEP
+    return RangeRule.RULE_BLEND if isinstance(observer, Blending) else RangeRule.RULE_KEEP
 
 
 def weight_parts(w: Tensor) -> int:

@@ -22,6 +22,7 @@ from edgelearn.device import Device
 from edgelearn.display import Displayed
 from edgelearn.errors import KernelError
 from edgelearn.launch import Launch
+from edgelearn.ops.constants import HEADERS
 
 from .context import Context
 from .driver import POCL, POCL_CACHE, prepare_pocl_cache
@@ -60,6 +61,8 @@ def read_source(name: str, kernel: str) -> str:
             return ""
         seen.add(file)
         own = path.with_name(file)
+        if file in HEADERS and not own.is_file():
+            return HEADERS[file]
         return expand((own if own.is_file() else kernels_folder() / "include" / file).read_text())
 
     text = expand(path.read_text())

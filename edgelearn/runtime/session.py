@@ -16,8 +16,8 @@ from edgelearn.compile.storage import Weights, input_blocks
 from edgelearn.errors import DeviceError, FormatError, PlanError
 from edgelearn.launch import Buffer, Launch, Role, Traffic, words_of
 from edgelearn.ops import Tensor, pack, unpack
-from edgelearn.ops import emit as places
-from edgelearn.ops.emit import CORRECT, LOSS, LOSS_SCALE, NONFINITE, OUTPUTS
+from edgelearn.ops.constants import Counter, Scalar
+from edgelearn.ops.emit import LOSS_SCALE
 from edgelearn.ops.losses import rows_of
 from edgelearn.ops.quantize import FIELDS, Quantizer, moved
 from edgelearn.ops.tensor import Empty
@@ -216,18 +216,18 @@ class Session:
         update, from 1; 0 where nothing is trained. Raises PlanError if a plan without an optimizer is to train."""
         request, storage, scale = self.plan.request, self.plan.storage, self.loss_scale
         scalars = np.zeros(16, np.float32)
-        scalars[places.UNSCALE], scalars[places.LEARNING_RATE] = 1 / scale, rate
+        scalars[Scalar.UNSCALE], scalars[Scalar.LEARNING_RATE] = 1 / scale, rate
         if step:
             if request.optimizer is None:
                 raise PlanError("This plan only evaluates and predicts: to train, make one with an optimizer.")
-            scalars[places.CORRECTION] = request.optimizer.correction(step)
-            scalars[places.SECOND_CORRECTION] = request.optimizer.second_correction(step)
+            scalars[Scalar.CORRECTION] = request.optimizer.correction(step)
+            scalars[Scalar.SECOND_CORRECTION] = request.optimizer.second_correction(step)
         words, seed = scalars.view(np.uint32), request.seed
-        words[places.SEED], words[places.SEED_HIGH], words[places.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
+        words[Scalar.SEED], words[Scalar.SEED_HIGH], words[Scalar.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
         own = storage.controls.values() if len(self._factors) > 1 else ()
         for control, factor in zip((storage.control, *own), (self._factors[0], *self._factors), strict=False):
             sent = scalars.copy()
-            sent[places.INVERSE_BATCH] = factor / examples * scale
+            sent[Scalar.INVERSE_BATCH] = factor / examples * scale
             self.send(control.scalars.buffer, sent)
         counters = storage.control.counters.buffer
         handle, offset = self.at(counters)
@@ -311,7 +311,9 @@ class Session:
     def by_output(self) -> dict[str, tuple[float, float]]:
         """(sum of losses, number of right answers) of each of several outputs in the last mini-batch."""
         names = list(self.plan.request.losses.by_output)
-        pairs = self._counters[OUTPUTS : OUTPUTS + 2 * len(names)].reshape(-1, 2) if len(names) > 1 else ()
+        pairs = (
+            self._counters[Counter.OUTPUTS : Counter.OUTPUTS + 2 * len(names)].reshape(-1, 2) if len(names) > 1 else ()
+        )
         return {name: (float(loss), float(correct)) for name, (loss, correct) in zip(names, pairs, strict=False)}
 
     def outputs(self, n: int) -> dict[str, np.ndarray]:
@@ -331,7 +333,7 @@ class Session:
             for key, part in self._parts(micro_batches, examples, step):
                 if part == "finish":
                     words = self.read(counters)
-                    words[LOSS] = np.nan  # the finite check at the end of the step then withholds the update
+                    words[Counter.LOSS] = np.nan  # the finite check at the end of the step then withholds the update
                     self._copy(counters, words).wait()
                 self._run(key, part)
             return self.gradients()
@@ -426,8 +428,8 @@ class Session:
 
     def _end(self, examples: int) -> tuple[float, float, bool]:
         counters = self._counters = self.read(self.plan.storage.control.counters.buffer)
-        loss, correct = float(counters[LOSS]) / examples, float(counters[CORRECT])
-        finite = bool(counters[NONFINITE] == 0 and np.isfinite(loss))
+        loss, correct = float(counters[Counter.LOSS]) / examples, float(counters[Counter.CORRECT])
+        finite = bool(counters[Counter.NONFINITE] == 0 and np.isfinite(loss))
         return loss, round(correct) if self._counts_whole else correct, finite
 
     def _run(self, key: ProgramKey, part: str) -> None:

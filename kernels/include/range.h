@@ -2,22 +2,7 @@
 // A range record is a block of 16 floats. Records of formats with a range for each channel (PER_CHANNEL) have, for
 // each 16 channels, such a block for each field: [channels/16][16 fields][16].
 
-#define SCALE_OF 0        // a step, in the tensor's units
-#define INVERSE 1         // 1 / scale
-#define ZERO 2            // the integer that stands for 0
-#define LOW 3             // the range in use
-#define HIGH 4
-#define LEAST_FOUND 5     // least and most value of the last mini-batch (0 included)
-#define MOST_FOUND 6
-#define CLIPPED 7         // values beyond the range in use; a NaN where a value was a NaN or an infinity
-#define COUNT 8           // values
-#define SIGNAL 9          // sums for traces: v * v,
-#define NOISE 10          // (v - w) * (v - w) with w the value that v became,
-#define PRODUCT 11        // v * w,
-#define RESULT_POWER 12   // w * w
-#define NEXT_LOW 13       // the range that the next mini-batch starts from
-#define NEXT_HIGH 14
-#define UPDATES 15        // mini-batches that the next range has been updated by
+#include "range_fields.h"
 
 #ifndef STOCHASTIC
 #define STOCHASTIC 0

@@ -1,8 +1,5 @@
-// Number formats of values in memory (StoredType in edgelearn/ops/formats.py), and how halves become floats and back.
-#define FLOAT32 0
-#define FLOAT16 1
-#define INT8 2
-#define BFLOAT16 3
+// Number formats of values in memory, and how halves become floats and back.
+#include "stored_types.h"
 
 typedef VECTOR(ushort) Halves;
 

@@ -10,8 +10,8 @@ from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.launch import Role, Traffic
 from edgelearn.ops import SGD, BatchNormalization, Conv2D, Dense, Flatten, Float16, Format, MaxPooling2D, ReLU
+from edgelearn.ops.constants import RangeField
 from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax
-from edgelearn.ops.quantize import NEXT_LOW
 
 from .quantized_reference import fitting
 from .saved import saved_bytes
@@ -203,7 +203,7 @@ def test_a_failed_step_changes_nothing(start):
     for name, w in session.weights().items():
         assert (w == before[name]).all()
     for name, record in session.records().items():
-        assert (record[NEXT_LOW:] == ranges[name][NEXT_LOW:]).all(), name
+        assert (record[RangeField.NEXT_LOW :] == ranges[name][RangeField.NEXT_LOW :]).all(), name
     culprit = session.first_nonfinite(batches(session, bad, labels), EXAMPLES, 0.1, 2)
     assert culprit and "input" in culprit[1].name
 

@@ -7,7 +7,8 @@ from math import prod
 import numpy as np
 
 from edgelearn.ops import Epilogue, Format, LinearOp, Target, Tensor, finish
-from edgelearn.ops.emit import SEED, SEED_HIGH, STEP, Control, layer_code
+from edgelearn.ops.constants import Scalar
+from edgelearn.ops.emit import Control, layer_code
 from edgelearn.ops.formats import QuantizedTensor, RangeStatistics
 from edgelearn.ops.random import philox
 from edgelearn.ops.tensor import RELU, RELU6, ceil_div
@@ -177,7 +178,7 @@ def check_stochastic(op: LinearOp, bench: Workbench, rng: np.random.Generator, s
     """Numbers are drawn by seed, tensor, step, example and place: the same in micro-batches of any size."""
     fmt, seed, step, n = Format(rounding="stochastic"), (7 << 32) + 5, 3, 3
     words = np.zeros(16, np.uint32)
-    words[[SEED, SEED_HIGH, STEP]] = 5, 7, step
+    words[[Scalar.SEED, Scalar.SEED_HIGH, Scalar.STEP]] = 5, 7, step
     weight = op.weights(shape)["kernel"]
     x, kernel = Drawn(bench, rng, (n, *shape), PLAIN), Drawn(bench, rng, weight.packed_shape, WEIGHTS)
     y = op.reference_forward([x.centred], {"kernel": kernel.q.reshape(weight.shape)})

@@ -7,7 +7,8 @@ import pytest
 
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Loss, Tensor
-from edgelearn.ops.emit import CORRECT, INVERSE_BATCH, LOSS, SEEN, Control
+from edgelearn.ops.constants import Counter, Scalar
+from edgelearn.ops.emit import Control
 from edgelearn.ops.losses import emit_count
 
 from .harness import close
@@ -15,7 +16,7 @@ from .harness import close
 
 def make_control(bench, targets: np.ndarray, inverse_batch: float, weights: np.ndarray | None = None) -> Control:
     scalars, counters = np.zeros((1, 16)), np.zeros((1, 16))
-    scalars[0, INVERSE_BATCH] = inverse_batch
+    scalars[0, Scalar.INVERSE_BATCH] = inverse_batch
     if targets.dtype.kind == "i":
         tensor = Tensor(bench._allocate(Buffer("labels", 4 * targets.size, Role.INPUT)), (1, targets.size))
         bench.context.write(bench.memory[tensor.buffer].handle, targets.astype(np.int32))
@@ -44,13 +45,13 @@ def check_loss(
         losses, expected = losses * weights.reshape(-1), expected * weights.reshape(-1, 1)
     total = losses.sum() * n / len(rows)
     counters = bench.get(control.counters)[0]
-    assert counters[LOSS] == pytest.approx(total, rel=1e-5, abs=1e-5 * n)
-    assert counters[CORRECT] == pytest.approx(right, rel=1e-5)
-    assert counters[SEEN] == n
+    assert counters[Counter.LOSS] == pytest.approx(total, rel=1e-5, abs=1e-5 * n)
+    assert counters[Counter.CORRECT] == pytest.approx(right, rel=1e-5)
+    assert counters[Counter.SEEN] == n
     close(bench.get(gradient), expected.reshape(outputs.shape) / share, 1e-5)
     emit_count(bench, [loss.emit(bench, bench.put(outputs), control, None)], control, n)
     bench.run()
-    assert bench.get(control.counters)[0, LOSS] == pytest.approx(2 * total, rel=1e-5, abs=1e-5 * n)
+    assert bench.get(control.counters)[0, Counter.LOSS] == pytest.approx(2 * total, rel=1e-5, abs=1e-5 * n)
 
 
 def check_reference(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> None:

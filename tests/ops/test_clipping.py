@@ -3,7 +3,8 @@ import pytest
 
 from edgelearn.errors import PlanError
 from edgelearn.ops import SGD, Adam
-from edgelearn.ops.emit import NONFINITE, STEP, Control, Sum
+from edgelearn.ops.constants import Counter, Scalar
+from edgelearn.ops.emit import Control, Sum
 from edgelearn.ops.finish import emit_finite_check, emit_sum
 from edgelearn.ops.optimizers import CHUNK, Clipping, emit_average, emit_proximal
 
@@ -27,7 +28,7 @@ def clip(bench, optimizer, *gradients):
     emit_finite_check(bench, flags[-1], control)  # a plan has them next to each other
     clipping.emit(bench, factors)
     bench.run()
-    return [bench.get(t) for t in tensors], bench.get(control.counters)[0, NONFINITE]
+    return [bench.get(t) for t in tensors], bench.get(control.counters)[0, Counter.NONFINITE]
 
 
 @pytest.mark.parametrize("size", (1, 16, 33, SIZE))
@@ -73,7 +74,7 @@ def test_moving_average(bench, rng):
     average, control, expected = bench.put(np.full(SIZE, 9.0)), control_of(bench), None
     for step in (1, 2, 3):
         scalars = np.zeros(16, np.uint32)
-        scalars[STEP] = step
+        scalars[Scalar.STEP] = step
         bench.context.write(bench.memory[control.scalars.buffer].handle, scalars)
         weights = bench.put(w * step)
         emit_average(bench, optimizer, weights.buffer, average.buffer, control)
@@ -81,7 +82,7 @@ def test_moving_average(bench, rng):
         expected = w if step == 1 else 0.75 * expected + 0.25 * w * step
         assert np.abs(bench.get(average) - expected).max() <= 1e-6 * np.abs(expected).max()
     counters = np.zeros(16, np.float32)
-    counters[NONFINITE] = 1
+    counters[Counter.NONFINITE] = 1
     bench.context.write(bench.memory[control.counters.buffer].handle, counters)
     before = bench.get(average)
     emit_average(bench, optimizer, bench.put(w).buffer, average.buffer, control)
@@ -95,7 +96,7 @@ def test_proximal_term(bench, rng):
     reference, control = bench.put(np.full(SIZE, 9.0)), control_of(bench)
     for step, moved in ((1, 0.0), (2, 0.5), (3, -2.0)):
         scalars = np.zeros(16, np.uint32)
-        scalars[STEP] = step
+        scalars[Scalar.STEP] = step
         bench.context.write(bench.memory[control.scalars.buffer].handle, scalars)
         weights, gradient = bench.put(start + moved), bench.put(g)
         emit_proximal(bench, optimizer, weights.buffer, gradient.buffer, reference.buffer, control)
@@ -103,7 +104,7 @@ def test_proximal_term(bench, rng):
         assert np.abs(bench.get(gradient) - (g + 0.3 * moved)).max() <= 1e-6 * np.abs(g).max()
         assert np.array_equal(bench.get(reference), start.astype(np.float32))
     counters = np.zeros(16, np.float32)
-    counters[NONFINITE] = 1
+    counters[Counter.NONFINITE] = 1
     bench.context.write(bench.memory[control.counters.buffer].handle, counters)
     emit_proximal(bench, optimizer, bench.put(start).buffer, gradient.buffer, reference.buffer, control)
     before = bench.get(gradient)

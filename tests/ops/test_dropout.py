@@ -3,7 +3,8 @@ import pytest
 
 from edgelearn.errors import ShapeError
 from edgelearn.ops import Dropout, SpatialDropout2D, Target
-from edgelearn.ops.emit import SEED, SEED_HIGH, SEEN, STEP, Control
+from edgelearn.ops.constants import Counter, Scalar
+from edgelearn.ops.emit import Control
 from edgelearn.ops.random import philox
 from edgelearn.ops.tensor import RELU6
 
@@ -42,8 +43,8 @@ def training(bench, seed: int = BIG, step: int = 2**31 + 5, seen: int = 0) -> No
     """Have the workbench train: scalars and counters as a session writes them."""
     scalars, counters = np.zeros((1, 16), np.float32), np.zeros((1, 16), np.float32)
     words = scalars.view(np.uint32)
-    words[0, SEED], words[0, SEED_HIGH], words[0, STEP] = seed & 0xFFFFFFFF, seed >> 32, step
-    counters[0, SEEN] = seen
+    words[0, Scalar.SEED], words[0, Scalar.SEED_HIGH], words[0, Scalar.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
+    counters[0, Counter.SEEN] = seen
     bench.training = Control(bench.put(scalars), bench.put(counters), None)
     bench.layer = "drop"
 

@@ -3,7 +3,8 @@ import pytest
 
 from edgelearn.launch import Role
 from edgelearn.ops import Conv2D, Format, Traits, batchnorm, finish, pack
-from edgelearn.ops.emit import NONFINITE, UNSCALE, Control, Sum, start_sum
+from edgelearn.ops.constants import Counter, Scalar
+from edgelearn.ops.emit import Control, Sum, start_sum
 from edgelearn.ops.optimizers import emit_commit
 
 from .harness import close
@@ -51,7 +52,7 @@ def test_a_bad_element_is_found_wherever_it_is(bench, rng, bad, groups):
             control = Control(bench.put(np.zeros((1, 16))), bench.put(np.zeros((1, 16))), None)
             finish.emit_finite_check(bench, flags, control)
             bench.run()
-            assert bench.get(control.counters)[0, NONFINITE] == (bad is not None)
+            assert bench.get(control.counters)[0, Counter.NONFINITE] == (bad is not None)
 
 
 @pytest.mark.parametrize("count", (1, 4096, 4097, 10_001))
@@ -62,7 +63,7 @@ def test_flags_of_a_gpu_are_counted_in_parts(bench, rng, count):
     finish.emit_finite_check(bench, flags.buffer, Control(bench.put(np.zeros((1, 16))), counters, None))
     assert len(bench.launches) == (1 if count <= 4096 else 2)
     bench.run()
-    assert bench.get(counters)[0, NONFINITE] == given.sum()
+    assert bench.get(counters)[0, Counter.NONFINITE] == given.sum()
     assert not bench.get(flags).any()
 
 
@@ -122,7 +123,7 @@ def test_finished_kernel_gradient_without_gamma(bench, rng):
 @pytest.mark.parametrize("shape", [(1,), (5, 33)])
 def test_gradients_are_divided_by_the_scale_of_the_loss(bench, rng, shape):
     gradients, scalars = rng.standard_normal(shape).astype(np.float32), np.zeros((1, 16))
-    scalars[0, UNSCALE] = 1 / 1024
+    scalars[0, Scalar.UNSCALE] = 1 / 1024
     tensor = bench.put(gradients)
     finish.emit_unscaled(bench, tensor.buffer, Control(bench.put(scalars), bench.put(np.zeros((1, 16))), None))
     bench.run()
@@ -133,7 +134,7 @@ def test_gradients_are_divided_by_the_scale_of_the_loss(bench, rng, shape):
 @pytest.mark.parametrize("shape", [(1,), (70, 33)])
 def test_statistics_are_kept_if_the_step_is_finite(bench, rng, shape, bad):
     new, old, counters = rng.standard_normal(shape), rng.standard_normal(shape), np.zeros((1, 16))
-    counters[0, NONFINITE] = bad
+    counters[0, Counter.NONFINITE] = bad
     source, target = bench.put(new), bench.put(old)
     emit_commit(bench, source.buffer, target.buffer, Control(bench.put(np.zeros((1, 16))), bench.put(counters), None))
     bench.run()

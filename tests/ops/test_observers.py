@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError, PlanError
+from edgelearn.ops.constants import RangeField
 from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
-from edgelearn.ops.quantize import NEXT_HIGH, NEXT_LOW, UPDATES, first_record, moved
+from edgelearn.ops.quantize import NEXT, first_record, moved
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ def test_ranges_of_ones_own_that_are_none(given):
             return given
 
     record = first_record(Odd())
-    record[UPDATES] = 1
+    record[RangeField.UPDATES] = 1
     try:
         with pytest.raises(PlanError, match="Odd"):
             moved(Odd(), record)
@@ -44,10 +45,10 @@ def test_ranges_of_ones_own_that_are_none(given):
 
 def test_a_range_of_ones_own():
     record = first_record(Wider(2.0))
-    record[[3, 4, 5, 6, UPDATES]] = -9, 9, -1, 3, 1
+    record[[3, 4, 5, 6, RangeField.UPDATES]] = -9, 9, -1, 3, 1
     after = moved(Wider(2.0), record)
-    assert after[[NEXT_LOW, NEXT_HIGH]].tolist() == [-2, 6]
-    assert np.array_equal(np.delete(after, [NEXT_LOW, NEXT_HIGH]), np.delete(record, [NEXT_LOW, NEXT_HIGH]))
+    assert after[NEXT].tolist() == [-2, 6]
+    assert np.array_equal(np.delete(after, NEXT), np.delete(record, NEXT))
 
 
 def test_momentum_by_hand():

@@ -3,7 +3,8 @@ import pytest
 
 from edgelearn.errors import PlanError
 from edgelearn.ops import LAMB, SGD, Adam, AdamW, Lion, RMSprop
-from edgelearn.ops.emit import CORRECTION, LEARNING_RATE, LOSS, NONFINITE, SECOND_CORRECTION, STEP, Control, Pieces, Sum
+from edgelearn.ops.constants import Counter, Scalar
+from edgelearn.ops.emit import Control, Pieces, Sum
 from edgelearn.ops.finish import emit_finite_check, emit_sum
 from edgelearn.ops.optimizers import CHUNK
 
@@ -41,8 +42,8 @@ class Trainer:
         self.step += 1
         scalars = np.zeros(16, np.float32)
         corrections = self.optimizer.correction(self.step), self.optimizer.second_correction(self.step)
-        scalars[[LEARNING_RATE, CORRECTION, SECOND_CORRECTION]] = RATE, *corrections
-        scalars.view(np.uint32)[STEP] = self.step
+        scalars[[Scalar.LEARNING_RATE, Scalar.CORRECTION, Scalar.SECOND_CORRECTION]] = RATE, *corrections
+        scalars.view(np.uint32)[Scalar.STEP] = self.step
         context, memory = self.bench.context, self.bench.memory
         context.write(memory[self.control.scalars.buffer].handle, scalars)
         context.write(memory[self.g.buffer].handle, np.float32(g))
@@ -131,11 +132,11 @@ def test_a_bad_gradient_changes_nothing(bench, rng, bad, place):
     g = rng.standard_normal(SIZE)
     g[place] = bad
     trainer.update(g)
-    assert bench.get(trainer.control.counters)[0, NONFINITE] == 1
+    assert bench.get(trainer.control.counters)[0, Counter.NONFINITE] == 1
     for kept, now in zip(before, trainer.read(), strict=True):
         assert np.array_equal(kept, now)
     trainer.update(rng.standard_normal(SIZE))
-    assert bench.get(trainer.control.counters)[0, NONFINITE] == 0, "the next good gradient counts again"
+    assert bench.get(trainer.control.counters)[0, Counter.NONFINITE] == 0, "the next good gradient counts again"
     assert not np.array_equal(before[0], trainer.read()[0])
 
 
@@ -151,10 +152,10 @@ def test_every_rule_looks_at_the_count(bench, rng, name):
 def test_a_bad_loss_changes_nothing(bench, rng, loss):
     trainer = Trainer(bench, SGD(), rng.standard_normal(SIZE))
     before, counters = trainer.read(), np.zeros(16, np.float32)
-    counters[LOSS] = loss
+    counters[Counter.LOSS] = loss
     bench.context.write(bench.memory[trainer.control.counters.buffer].handle, counters)
     trainer.update(rng.standard_normal(SIZE))
-    assert bench.get(trainer.control.counters)[0, NONFINITE] == 1
+    assert bench.get(trainer.control.counters)[0, Counter.NONFINITE] == 1
     assert np.array_equal(before[0], trainer.read()[0])
 
 
@@ -162,7 +163,7 @@ def test_huge_gradients_are_finite(bench):
     """Their sum would overflow; each of them does not."""
     trainer = Trainer(bench, SGD(), np.zeros(SIZE))
     trainer.update(np.full(SIZE, 3e38))
-    assert bench.get(trainer.control.counters)[0, NONFINITE] == 0
+    assert bench.get(trainer.control.counters)[0, Counter.NONFINITE] == 0
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,12 @@ import numpy as np
 import pytest
 
 from edgelearn.ops import Format
-from edgelearn.ops.emit import NONFINITE, SEED, SEEN, STEP, Control
+from edgelearn.ops.constants import Counter, RangeRule, Scalar
+from edgelearn.ops.emit import Control
 from edgelearn.ops.formats import KernelView, RangeStatistics
 from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Percentile, RunningMinMax
 from edgelearn.ops.quantize import (
-    BLEND,
     FIELDS,
-    OWN,
     Quantizer,
     emit_learn_range,
     emit_measured_range,
@@ -40,8 +39,8 @@ def quantizer(bench, fmt, observer, **fields) -> Quantizer:
 
 def control_of(bench, seen: int = 0, nonfinite: int = 0) -> Control:
     scalars, counters = np.zeros((1, 16), np.float32), np.zeros((1, 16), np.float32)
-    scalars.view(np.uint32)[0, [SEED, STEP]] = SEED_USED, STEP_USED
-    counters[0, SEEN], counters[0, NONFINITE] = seen, nonfinite
+    scalars.view(np.uint32)[0, [Scalar.SEED, Scalar.STEP]] = SEED_USED, STEP_USED
+    counters[0, Counter.SEEN], counters[0, Counter.NONFINITE] = seen, nonfinite
     return Control(bench.put(scalars), bench.put(counters), None)
 
 
@@ -136,7 +135,7 @@ def test_micro_batches_add_up(bench, rng):
     for index, part in enumerate((v[:4], v[4:])):
         x = bench.put(part)
         emit_quantize(bench, q, x, x, RangeStatistics(found, add=index > 0))
-    emit_learn_range(bench, q, found, control_of(bench), BLEND)
+    emit_learn_range(bench, q, found, control_of(bench), RangeRule.RULE_BLEND)
     bench.run()
     record = record_of(bench, q.record)
     assert (record["least"], record["most"], record["count"]) == (v.min(), v.max(), v.size)
@@ -158,7 +157,7 @@ def test_sequence_of_ranges(bench, observer):
         else:
             emit_measured_range(bench, q, x)
         emit_quantize(bench, q, x, x, RangeStatistics(found))
-        emit_learn_range(bench, q, found, control_of(bench), BLEND)
+        emit_learn_range(bench, q, found, control_of(bench), RangeRule.RULE_BLEND)
         bench.run()
         record = record_of(bench, q.record)
         used.append(record["high"])
@@ -172,7 +171,7 @@ def test_sequence_of_ranges(bench, observer):
 def test_nothing_is_learnt_from_a_failed_step(bench):
     q = quantizer(bench, Format(8), InHindsightMinMax(), next_low=-1, next_high=2, updates=3)
     before = record_of(bench, q.record)
-    emit_learn_range(bench, q, bench.put(np.full((2, 16), 5)), control_of(bench, nonfinite=1), BLEND)
+    emit_learn_range(bench, q, bench.put(np.full((2, 16), 5)), control_of(bench, nonfinite=1), RangeRule.RULE_BLEND)
     bench.run()
     assert record_of(bench, q.record) == before
 
@@ -237,7 +236,7 @@ def test_weights(bench, rng, channels, per_channel, rounding):
     w, y = bench.put(v), bench.empty(v.shape)
     found, control = bench.empty((weight_parts(w), 16)), control_of(bench)
     emit_quantized_weights(bench, q, KernelView(w), y, RangeStatistics(found, traced=True), control)
-    emit_learn_range(bench, q, found, control, OWN)
+    emit_learn_range(bench, q, found, control, RangeRule.RULE_OWN)
     bench.run()
     axes = (0, 1) if per_channel else None
     drawn = None

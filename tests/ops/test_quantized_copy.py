@@ -5,7 +5,8 @@ import pytest
 
 from edgelearn.ops import Format, ReLU, Target, Traits, finish
 from edgelearn.ops import quantize as copy
-from edgelearn.ops.emit import SEED, STEP, Control
+from edgelearn.ops.constants import Scalar
+from edgelearn.ops.emit import Control
 from edgelearn.ops.formats import KernelView, QuantizedTensor, RangeStatistics
 from edgelearn.ops.observers import CurrentMinMax
 from edgelearn.ops.quantize import Quantizer, emit_quantized_weights
@@ -125,7 +126,7 @@ def test_weights_as_the_pass_to_data_wants_them(bench, rng, shape, scaled, per_c
 def test_weights_rounded_at_random(bench, rng):
     w, fmt = F(rng.standard_normal((1, 63, 17))), Format(4, symmetric=True, rounding="stochastic")
     words = np.zeros(16, np.uint32)
-    words[[SEED, STEP]] = 5, 3
+    words[[Scalar.SEED, Scalar.STEP]] = 5, 3
     control = Control(bench.put(words.view(F)[None]), bench.put(np.zeros((1, 16))), None)
     y, q = bench.empty(w.shape, dtype="int8"), quantizer(bench, fmt)
     emit_quantized_weights(bench, q, KernelView(bench.put(w)), y, None, control)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from edgelearn.ops import LogSoftmax, Softmax, SoftmaxCrossEntropy, Target
-from edgelearn.ops.emit import CORRECT, LOSS, SEEN
+from edgelearn.ops.constants import Counter
 from edgelearn.ops.losses import emit_count
 
 from .harness import SIZES, close
@@ -18,9 +18,9 @@ def check(bench, logits, labels, smoothing=0.0, tolerance=2e-5):
     bench.run()
     losses, gradient = SoftmaxCrossEntropy(smoothing).reference(logits, labels)
     counters = bench.get(control.counters)[0]
-    assert counters[LOSS] == pytest.approx(losses.sum(), rel=2e-5, abs=1e-5 * n)
-    assert counters[CORRECT] == (logits.argmax(-1) == labels).sum()
-    assert counters[SEEN] == n
+    assert counters[Counter.LOSS] == pytest.approx(losses.sum(), rel=2e-5, abs=1e-5 * n)
+    assert counters[Counter.CORRECT] == (logits.argmax(-1) == labels).sum()
+    assert counters[Counter.SEEN] == n
     assert np.abs(bench.get(tdx) - gradient).max() <= tolerance / n
     ty = bench.empty(logits.shape)
     Softmax().emit_forward(bench, [tx], ty)
@@ -76,9 +76,9 @@ def test_counters_add_up_over_micro_batches(bench, rng):
     bench.run()
     losses, _ = SoftmaxCrossEntropy().reference(logits, labels)
     counters = bench.get(control.counters)[0]
-    assert counters[LOSS] == pytest.approx(3 * losses.sum(), rel=1e-5)
-    assert counters[CORRECT] == 3 * (logits.argmax(-1) == labels).sum()
-    assert counters[SEEN] == 33
+    assert counters[Counter.LOSS] == pytest.approx(3 * losses.sum(), rel=1e-5)
+    assert counters[Counter.CORRECT] == 3 * (logits.argmax(-1) == labels).sum()
+    assert counters[Counter.SEEN] == 33
 
 
 def test_gradient_is_of_the_mini_batch(bench, rng):
@@ -97,7 +97,7 @@ def test_nan_reaches_the_loss(bench, rng, where):
     control = make_control(bench, np.array([0, 1, 2]), 1.0)
     emit_count(bench, [SoftmaxCrossEntropy().emit(bench, bench.put(logits), control, None)], control, 3)
     bench.run()
-    assert np.isnan(bench.get(control.counters)[0, LOSS])
+    assert np.isnan(bench.get(control.counters)[0, Counter.LOSS])
 
 
 @pytest.mark.parametrize("channels", SIZES)

@@ -29,7 +29,8 @@ from edgelearn.ops import (
     pack,
     unpack,
 )
-from edgelearn.ops.emit import INVERSE_BATCH, LEARNING_RATE, LOSS, SEEN, Control, Row
+from edgelearn.ops.constants import Counter, Scalar
+from edgelearn.ops.emit import Control, Row
 from edgelearn.ops.formats import emit_prepared
 from edgelearn.ops.losses import emit_count
 from edgelearn.ops.tensor import BLOCK, LINEAR
@@ -161,7 +162,7 @@ def _batchnorm(stand: Stand, problem: OpProblem, trains: bool) -> Results:
 
 def _control(stand: Stand, problem: OpProblem) -> Control:
     scalars, counters = np.zeros((2, 1, 16), np.float32)
-    scalars[0, [INVERSE_BATCH, LEARNING_RATE]] = 1 / len(problem.x), problem.learning_rate
+    scalars[0, [Scalar.INVERSE_BATCH, Scalar.LEARNING_RATE]] = 1 / len(problem.x), problem.learning_rate
     labels = stand.put(problem.labels.astype(np.int32)[None], Role.INPUT)
     return Control(stand.put(scalars, Role.CONTROL), stand.put(counters, Role.CONTROL), labels)
 
@@ -173,7 +174,7 @@ def _loss(stand: Stand, problem: OpProblem, trains: bool) -> Results:
 
     def mean_loss() -> np.ndarray:
         counters = stand.get(control.counters)[0]  # they go on counting from step to step
-        return counters[LOSS] / counters[SEEN]
+        return counters[Counter.LOSS] / counters[Counter.SEEN]
 
     return [mean_loss, dx]
 
