@@ -180,7 +180,7 @@ class Form:
     def apply(self, b: Builder, op: Operator, given: dict[str, Any]) -> Any:
         """What the operator computes. `given`: inputs by argument; the other arguments are attributes."""
         image = given.get("x")
-        for name in self.parameters.keys() - given.keys():
+        for name in [name for name in self.parameters if name not in given]:
             spec = self.names.get(name, name)
             if not isinstance(spec, Only) and (value := attribute(op, spec, image)) is not None:
                 given[name] = value
