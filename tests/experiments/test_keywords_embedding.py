@@ -80,22 +80,15 @@ def test_words_in_unknown_get_their_names(tmp_path):
 @pytest.mark.parametrize(
     "settings, problem",
     [
-        ({"method": "guess"}, "method is 'guess'"),
-        ({"network": "vgg"}, "network is 'vgg'"),
-        ({"shift": 0.9}, "shift is 0.9"),
-        ({"scale": 0.0}, "scale"),
-        ({"frozen": True}, "frozen"),
-        ({"part": "last-block"}, "part='last-block'"),
-        ({"part": "head"}, "part is 'head'"),
-        ({"epochs": 0}, "epochs is 0"),
-        ({"episodes": 1}, "episodes is 1"),
-        ({"distance": "foo"}, "distance is 'foo'"),
-        ({"learning_rate": float("nan")}, "learning_rate is nan"),
-        ({"weight_decay": float("inf")}, "weight_decay is inf"),
+        ({"method": "guess"}, "method"), ({"network": "vgg"}, "network"), ({"shift": 0.9}, "shift"),
+        ({"scale": 0.0}, "scale"), ({"frozen": True}, "frozen"), ({"part": "last-block"}, "part='last-block'"),
+        ({"part": "head"}, "part"), ({"epochs": 0}, "epochs"), ({"episodes": 1}, "episodes"),
+        ({"distance": "foo"}, "distance"), ({"learning_rate": np.nan}, "learning_rate"),
+        ({"weight_decay": np.inf}, "weight_decay"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_cannot_be(settings, problem):
-    with pytest.raises(RunError, match=problem.partition(" is ")[0]):
+    with pytest.raises(RunError, match=problem):
         embedding.KeywordsConfig(**settings)
 
 

@@ -233,21 +233,10 @@ def test_state_of_another_network_is_refused():
         )
 
 
-@pytest.mark.parametrize(
-    "name",
-    (
-        "int4",
-        "topk",
-        "topk:2",
-        "topk:0",
-        "topk:x",
-        "topk:nan",
-        "topk:0.1+",
-        "topk:0.1+int4",
-        "sign",
-        "topk:0.1+int8+sign",
-    ),
-)
+@pytest.mark.parametrize("name", (
+    "int4", "topk", "topk:2", "topk:0", "topk:x", "topk:nan", "topk:0.1+", "topk:0.1+int4", "sign",
+    "topk:0.1+int8+sign",
+))  # fmt: skip
 def test_unknown_names(name):
     with pytest.raises((UsageError, PlanError)):
         compression.make_compressor(name)

@@ -626,7 +626,7 @@ def find_embedder(
 
     Arguments:
     - `network`: "sample", for the package's; the folder of a run of `edgelearn keywords train`; or a file: an embedder
-      (`keywords.embedder_file`) or a BC-ResNet-1 trained in PyTorch (.npz). Default: the BC-ResNet-1 in `data`, else
+      (`keywords.files`) or a BC-ResNet-1 trained in PyTorch (.npz). Default: the BC-ResNet-1 in `data`, else
       the package's.
     - `data`: folder with data sets and weights (default: EDGELEARN_DATA).
     - `device`: part of a device's name (default: chosen).
