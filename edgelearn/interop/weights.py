@@ -11,7 +11,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network, Node
-from edgelearn.ops import BatchNormalization, Conv2D, Conv2DTranspose, Dense, DepthwiseConv2D, LogSoftmax, Softmax
+from edgelearn.ops import BatchNormalization, Conv2D, Conv2DTranspose, Dense, DepthwiseConv2D, LogSoftmax, Op, Softmax
 from edgelearn.ops.arithmetic import Elementwise, WithWeight
 from edgelearn.ops.elementwise import Activation
 from edgelearn.ops.tensor import Shape
@@ -212,8 +212,12 @@ def only_or_all(outputs: dict[str, Any]) -> Any:
     return outputs if len(outputs) > 1 else next(iter(outputs.values()))
 
 
-def formula_of(op: Any) -> Callable[..., Any] | None:
-    """The formula of an op that computes each value by itself (see edgelearn.ops.formula); None for others."""
-    formula = getattr(op, "formula", None)
-    bases = (Activation.formula, Elementwise.formula, WithWeight.formula)
-    return None if formula is None or formula.__func__ in bases else formula
+def formula_of(op: Op) -> Callable[..., Any] | None:
+    """The formula of an op that computes each value by itself (see edgelearn.ops.formula); None for others, and for a
+    class that inherits a formula and computes something else."""
+    for kind in type(op).__mro__:
+        if "formula" in vars(kind):
+            return None if kind in (Activation, Elementwise, WithWeight) else getattr(op, "formula")  # noqa: B009
+        if "reference_forward" in vars(kind):
+            return None
+    return None

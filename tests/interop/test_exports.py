@@ -13,6 +13,7 @@ from edgelearn.errors import DataError, FormatError, RunError
 from edgelearn.interop import ModelFile, find_writer, qfp, write_model
 from edgelearn.interop.exporting import inference_graph
 from edgelearn.interop.formats import read_model
+from edgelearn.ops.elementwise import Activation
 from edgelearn.train.state import calibrate
 
 INT8 = el.Precision(weights=ops.Format(8, symmetric=True), activations=ops.Format(8))
@@ -550,9 +551,23 @@ def test_unknown_suffixes_and_options_are_named(tmp_path):
         el.Model(overwritten()).export(tmp_path / "m.keras", int8=True)
 
 
+@each_runtime
+def test_an_op_of_ones_own_is_written_by_its_formula(suffix, tmp_path):
+    class Cube(Activation):
+        def formula(self, xp, x):
+            return x * xp.square(x)
+
+    network = el.Network("own", (2, 3, 1))
+    network.add("cube", Cube())
+    write_model(tmp_path / f"m.{suffix}", ModelFile(network, {}))
+    x = np.float32([[[[1], [2], [-3]], [[0], [0.5], [4]]]])
+    assert np.array_equal(RUNTIMES[suffix](tmp_path / f"m.{suffix}", x), x**3)
+
+
 def test_ops_without_a_counterpart_are_named_all_at_once(tmp_path):
-    class First(ops.Flatten):
-        pass
+    class First(ops.SiLU):
+        def reference_forward(self, inputs, weights):
+            return [inputs[0] + 1]
 
     class Second(ops.Flatten):
         pass
