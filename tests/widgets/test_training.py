@@ -34,6 +34,13 @@ def ended(view):
     return view.training.state
 
 
+def until(condition):
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def threads():
     return [thread for thread in threading.enumerate() if thread.name == "edgelearn-training"]
 
@@ -44,25 +51,6 @@ def shown(monkeypatch):
     shown = []
     monkeypatch.setattr(training, "display", shown.append)
     return shown
-
-
-@pytest.fixture
-def during_a_step(gate):
-    """during_a_step(act): calls `act` on another thread in the middle of training, then lets training go on."""
-    helpers = []
-
-    def run(act):
-        gate.allow(1)
-        act()
-        gate.open()
-
-    def start(act):
-        helpers.append(threading.Thread(target=run, args=(act,)))
-        helpers[-1].start()
-
-    yield start
-    for helper in helpers:
-        helper.join(SECONDS)
 
 
 def test_start(store, make, capsys):
@@ -160,31 +148,26 @@ def test_run_in_a_cell(store, make, shown):
     assert len(store.list()) == 1
 
 
-def test_run_ends_when_it_is_stopped(store, make, gate, shown, during_a_step):
-    view = TrainingView(make(gate=gate), store)
-    during_a_step(lambda: click(view, "Stop"))
-    with pytest.raises(RunError, match="Resume"):
-        view.run()
-    assert view.run()["epochs"] == 4
-    assert len(store.list()) == 1 and len(shown) == 2
-
-
-def test_interrupt_stops_and_saves(store, make, gate, during_a_step):
+def test_interrupt_stops_and_saves(store, make, gate, shown):
     view = TrainingView(make(gate=gate), store)
 
     def interrupt():
+        """In the middle of training."""
+        gate.allow(1)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        while not view.training.stopping:
-            time.sleep(0.01)
+        until(lambda: view.training.stopping)
+        gate.open()
 
-    during_a_step(interrupt)
+    helper = threading.Thread(target=interrupt)
+    helper.start()
     with pytest.raises(TrainingStoppedError, match="Resume") as stopped:
         view.run()
+    helper.join(SECONDS)
     (text,) = stopped.value._render_traceback_()
-    assert "Traceback" not in text and "saved" in text
-    assert view.training.state is WorkerState.STOPPED
+    assert "Traceback" not in text and "saved" in text and view.training.state is WorkerState.STOPPED
     (summary,) = store.list()
     assert summary.status == "interrupted" and store.open(summary.id).has_checkpoint()
+    assert view.run()["epochs"] == 4 and len(store.list()) == 1 and len(shown) == 2
 
 
 def test_a_cell_that_awaits_leaves_the_kernel_free(store, make, gate, shown):
@@ -259,8 +242,7 @@ def test_one_training_at_a_time(store, make, gate):
     second, third = (TrainingView(lambda: make(), store) for _ in range(2))
     click(second, "Start")
     click(third, "Start")
-    while not all(view.training.progress.phase.startswith("waiting") for view in (second, third)):
-        time.sleep(0.01)
+    until(lambda: all(view.training.progress.phase.startswith("waiting") for view in (second, third)))
     assert second.training.run is None and third.training.run is None
     click(second, "Stop")
     assert ended(second) is WorkerState.READY and first.training.state is WorkerState.RUNNING
@@ -272,13 +254,6 @@ def test_one_training_at_a_time(store, make, gate):
 def shown_other(view):
     """The text of the line about another training; None while it is hidden."""
     return None if view._other.layout.display == "none" else view._other._text.value
-
-
-def until(condition):
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("waiting", (False, True))
@@ -308,38 +283,24 @@ def test_a_view_that_was_there_before_shows_what_another_starts(store, make, gat
     click(view, "Start")
     gate.allow(1)
     until(lambda: shown_other(idle) is not None)
-    third = TrainingView(lambda: make(), store)
-    click(third, "Start")
     click(view, "Stop")
     gate.open()
-    assert ended(view) is WorkerState.STOPPED and ended(third) is WorkerState.FINISHED
+    assert ended(view) is WorkerState.STOPPED
     until(lambda: shown_other(idle) is None and shown_other(view) is None)
 
 
-def test_closing_stops(store, make, gate):
-    view = TrainingView(make(gate=gate), store)
-    click(view, "Start")
-    gate.allow(1)
-    view.close()
-    gate.open()
-    assert ended(view) is WorkerState.STOPPED
-    assert store.list()[0].status == "interrupted"
-
-
-def test_an_interrupted_run_goes_on_with_another_experiment(store, make, gate):
+def test_a_closed_view_stops_and_another_experiment_goes_on_with_its_run(store, make, gate):
     view = TrainingView(make(gate=gate), store)
     click(view, "Start")
     gate.allow(4)
-    click(view, "Stop")
+    view.close()
     gate.open()
-    assert ended(view) is WorkerState.STOPPED
+    assert ended(view) is WorkerState.STOPPED and store.list()[0].status == "interrupted"
     run = store.open(store.list()[0].id)
-
     other = TrainingView(make(seed=1), store, run=run)
     assert enabled(other) == {"Resume"} and other._curves.value
     with pytest.raises(RunError, match="seed is 0 there and 1 here"):
         other.run()
-
     experiment = make()
     again = TrainingView(experiment, store, run=store.open(run.id))
     click(again, "Resume")
@@ -349,20 +310,17 @@ def test_an_interrupted_run_goes_on_with_another_experiment(store, make, gate):
         TrainingView(experiment, store, run=new)
 
 
-def test_time_left():
+def test_time_left_leaves_the_first_step_out():
     started = time.monotonic() - 10
     assert Progress("training", 30, 50, 10, started, warm=True).seconds_left == pytest.approx(10, abs=0.5)
     assert Progress("training", 10, 50, 10, started, warm=True).seconds_left is None
-
-
-def test_the_first_step_does_not_count():
     slow = Progress("training", 4, 50, first=4, started=time.monotonic() - 1000)
     first = slow.next("training", 5, 50)
     assert slow.seconds_left is None and first.seconds_left is None
     assert first.next("training", 6, 50).seconds_left < 1
-    assert first.next("validating", 0, 5) == replace(
-        first, phase="validating", done=0, total=5, first=0, warm=False, started=pytest.approx(time.monotonic(), abs=1)
-    )
+    now = pytest.approx(time.monotonic(), abs=1)
+    expected = replace(first, phase="validating", done=0, total=5, first=0, warm=False, started=now)
+    assert first.next("validating", 0, 5) == expected
 
 
 def test_a_process_that_ends_saves_its_run(tmp_path):

@@ -163,11 +163,6 @@ DESCRIPTIONS = {
     "cached": "one SGD step with momentum on the last layers of {network}, from stored features",
 }
 
-OP_DESCRIPTIONS = {
-    "forward": "{op} of MobileNet V1 1.0/224 alone, forward",
-    "train": "{op} of MobileNet V1 1.0/224 alone, forward and backward",
-}
-
 ONLY_TRAINED = ("loss", "update")
 KINDS = (
     *DEFAULT_BATCH,
@@ -258,11 +253,11 @@ class Workload:
 
     @property
     def description(self) -> str:
-        if self.op is None:
-            network = "MobileNet V1 1.0/224" if self.network == DEFAULT_NETWORK else self.network
-            return DESCRIPTIONS[self.kind].format(network=network)
-        pass_, _, name = self.kind.partition("/")
-        return OP_DESCRIPTIONS[pass_].format(op=name)
+        if self.op:
+            name = self.kind.partition("/")[2]
+            return f"{name} of MobileNet V1 1.0/224 alone, forward{' and backward' * self.trains}"
+        network = "MobileNet V1 1.0/224" if self.network == DEFAULT_NETWORK else self.network
+        return DESCRIPTIONS[self.kind].format(network=network)
 
     @property
     def op(self) -> OpSpec | None:
