@@ -1,13 +1,20 @@
+"""All threads together decode in bounded memory."""
+
 import io
+import os
 import struct
+import threading
+import time
 import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from edgelearn.data.pictures import check, decode
-from edgelearn.errors import DataError
+from edgelearn.data import files, pictures
+from edgelearn.data.files import DecodingLimit, each
+from edgelearn.data.pictures import ImageDataset, check, decode, load_folder, load_images, normalize, standardize
+from edgelearn.errors import DataError, ShapeError
 
 
 def resized(image, size):
@@ -148,3 +155,305 @@ def test_pictures_with_too_many_pixels_are_refused_by_name(width, height):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"gone\.png .*No such file"):
         decode(tmp_path / "gone.png", 32, str(tmp_path / "gone.png"))
+
+
+@pytest.fixture
+def flowers(tmp_path, photo):
+    """Two classes of three pictures of different sizes and formats."""
+    for name in ("tulips", "roses"):
+        (tmp_path / name / "nested").mkdir(parents=True)
+        photo.resize((300, 200)).save(tmp_path / name / "b.jpg")
+        photo.save(tmp_path / name / "a.png")
+        photo.resize((50, 90)).save(tmp_path / name / "nested" / "c.JPEG")
+    return tmp_path
+
+
+def test_classes_are_the_sorted_subfolders(flowers):
+    dataset = load_folder(flowers)
+    assert dataset.class_names == ("roses", "tulips")
+    assert dataset.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert [item.relative_to(flowers).as_posix() for item in dataset.items[:3]] == [
+        "roses/a.png",
+        "roses/b.jpg",
+        "roses/nested/c.JPEG",
+    ]
+    assert dataset.origin == "folder" and str(flowers) in dataset.description
+    assert dataset.skipped == []
+    assert all(dataset.image(i, 32).shape == (32, 32, 3) for i in range(6))
+
+
+def test_hidden_files_and_loose_files_are_ignored(flowers):
+    (flowers / "roses" / ".DS_Store").write_bytes(b"x")
+    (flowers / ".cache").mkdir()
+    (flowers / "roses" / ".thumbs").mkdir()
+    (flowers / "roses" / ".thumbs" / "t.png").write_bytes(b"x")
+    (flowers / "README.txt").write_text("about")
+    dataset = load_folder(flowers)
+    assert len(dataset) == 6 and dataset.skipped == []
+
+
+def test_unusable_files_are_named_skipped_and_counted(flowers):
+    whole = (flowers / "roses" / "b.jpg").read_bytes()
+    (flowers / "roses" / "cut.jpg").write_bytes(whole[: len(whole) * 9 // 10])
+    (flowers / "roses" / "notes.txt").write_text("not a picture")
+    (flowers / "tulips" / "empty.png").write_bytes(b"")
+    (flowers / "tulips" / "link.png").symlink_to(flowers / "nothing.png")
+    Image.new("RGB", (9, 9)).save(flowers / "tulips" / "p.gif")
+    dataset = load_folder(flowers)
+    assert len(dataset) == 6
+    names = [os.path.basename(path) for path, _ in dataset.skipped]
+    assert names == ["cut.jpg", "notes.txt", "empty.png", "link.png", "p.gif"]
+    reasons = dict(zip(names, (reason for _, reason in dataset.skipped), strict=True))
+    assert "truncated" in reasons["cut.jpg"]
+    assert "neither a JPEG nor a PNG" in reasons["notes.txt"]
+    assert "neither a JPEG nor a PNG" in reasons["p.gif"]
+    assert "5 file(s) skipped" in dataset.description
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+def test_a_pipe_does_not_hang(flowers):
+    os.mkfifo(flowers / "roses" / "pipe.jpg")
+    assert [reason for _, reason in load_folder(flowers).skipped] == [
+        f"{flowers}/roses/pipe.jpg is not a file. Remove it."
+    ]
+
+
+def test_what_is_kept_can_be_decoded_later(flowers):
+    rng = np.random.default_rng(0)
+    whole = (flowers / "roses" / "b.jpg").read_bytes()
+    for k in range(60):
+        damaged = bytearray(whole)
+        for at in rng.integers(0, len(whole), 3):
+            damaged[at] = rng.integers(256)
+        (flowers / "roses" / f"damaged{k}.jpg").write_bytes(damaged)
+    dataset = load_folder(flowers)
+    assert len(dataset) + len(dataset.skipped) == 66
+    for i in range(len(dataset)):
+        dataset.image(i, 64)
+
+
+def test_missing_folder(tmp_path):
+    with pytest.raises(DataError, match="nowhere"):
+        load_folder(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=str(tmp_path / "file")):
+        load_folder(tmp_path / "file")
+
+
+def test_no_subfolders(tmp_path, photo):
+    photo.save(tmp_path / "a.png")
+    with pytest.raises(DataError, match=str(tmp_path)):
+        load_folder(tmp_path)
+
+
+def test_one_class(tmp_path):
+    (tmp_path / "roses").mkdir()
+    with pytest.raises(DataError, match="'roses'"):
+        load_folder(tmp_path)
+
+
+def test_a_class_with_too_few_usable_pictures(flowers):
+    (flowers / "roses" / "a.png").write_bytes(b"x")
+    (flowers / "roses" / "b.jpg").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"'roses'.* 1 usable.*2 file\(s\).*a\.png"):
+        load_folder(flowers)
+
+
+def numbered(n, draw=None):
+    """Pictures filled with their own number."""
+    items = [lambda size, i=i: np.full((size, size, 3), i, np.uint8) for i in range(n)]
+    return ImageDataset("numbered", "drawn", "Numbers.", ("a",), np.zeros(n, int), draw or items)
+
+
+def decoders():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("edgelearn-data")]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays():
+    yield
+    assert decoders() == []
+
+
+def test_pictures_come_in_the_order_asked_for():
+    images = load_images(numbered(20), np.array([7, 3, 3, 19]), 6)
+    assert images.shape == (4, 6, 6, 3) and images.dtype == np.uint8
+    assert images[:, 0, 0, 0].tolist() == [7, 3, 3, 19]
+
+
+def test_no_pictures():
+    assert load_images(numbered(2), np.array([], int), 6).shape == (0, 6, 6, 3)
+
+
+def test_out_receives_the_pictures():
+    out = np.zeros((2, 4, 4, 3), np.uint8)
+    assert load_images(numbered(5), np.array([4, 2]), 4, out=out) is out
+    assert out[:, 0, 0, 0].tolist() == [4, 2]
+    with pytest.raises(ShapeError, match=r"\(1, 4, 4, 3\).*\(2, 4, 4, 3\)"):
+        load_images(numbered(5), np.array([1]), 4, out=out)
+
+
+def test_an_interrupt_while_waiting_stops_everything(monkeypatch):
+    from concurrent.futures import Future
+
+    def interrupted(self, timeout=None):
+        raise KeyboardInterrupt
+
+    slow = [lambda size: (time.sleep(0.02), np.zeros((size, size, 3), np.uint8))[1]] * 600
+    monkeypatch.setattr(Future, "result", interrupted)
+    began = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        load_images(numbered(600, slow), np.arange(600), 4)
+    assert decoders() == [] and time.perf_counter() - began < 2
+
+
+def test_every_pixel_value():
+    values = np.arange(256, dtype=np.uint8)
+    result = normalize(values)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, np.arange(256) / 127.5 - 1, atol=1e-7)
+    assert (result[0], result[255]) == (-1, 1)
+
+
+def test_out_is_filled_and_returned():
+    images = np.full((2, 3, 3, 3), 255, np.uint8)
+    out = np.zeros(images.shape, np.float32)
+    assert normalize(images, out=out) is out
+    assert (out == 1).all()
+
+
+@pytest.mark.parametrize("out", [np.zeros((2, 2), np.float32), np.zeros(3, np.float64)])
+def test_out_must_fit(out):
+    with pytest.raises(ShapeError, match=r"float32 .*\(3,\)"):
+        normalize(np.zeros(3, np.uint8), out=out)
+
+
+def test_pixels_must_be_uint8():
+    with pytest.raises(ShapeError, match=r"uint8"):
+        normalize(np.zeros(3))
+
+
+def test_standardized_channels():
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), np.uint8)
+    mean, deviation = (pixels / 255).mean((0, 1, 2)), (pixels / 255).std((0, 1, 2))
+    result = standardize(pixels, mean, deviation)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, (pixels / 255 - mean) / deviation, atol=1e-6)
+    with pytest.raises(ShapeError, match=r"uint8"):
+        standardize(pixels / 255, mean, deviation)
+
+
+def make(items, labels, names=("a", "b")):
+    return ImageDataset("few", "folder", "A few pictures.", names, labels, items)
+
+
+def test_items_may_be_bytes_paths_or_drawings(photo, encode, tmp_path):
+    data = encode(photo)
+    (tmp_path / "p.png").write_bytes(data)
+    dataset = make([data, tmp_path / "p.png", lambda size: np.full((size, size, 3), 7, np.uint8)], [0, 1, 1])
+    assert len(dataset) == 3
+    assert dataset.labels.dtype == np.int32
+    assert (dataset.image(0, 16) == dataset.image(1, 16)).all()
+    assert dataset.image(2, 5).tolist() == np.full((5, 5, 3), 7).tolist()
+    assert dataset.image(0, 16).shape == (16, 16, 3)
+
+
+def test_an_unreadable_picture_is_named(tmp_path):
+    dataset = make([b"nonsense", tmp_path / "gone.png"], [0, 1])
+    with pytest.raises(DataError, match=r"^Picture 0 "):
+        dataset.image(0, 8)
+    with pytest.raises(DataError, match=r"gone.png"):
+        dataset.image(1, 8)
+
+
+@pytest.mark.parametrize("labels", [[0], [0, 2], [-1, 0], [[0, 1]]])
+def test_labels_must_fit(labels):
+    with pytest.raises(DataError, match=r"few: "):
+        make([b"", b""], labels)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A limit of 1 MB for pictures."""
+    limit = DecodingLimit(1_000_000)
+    monkeypatch.setattr(pictures, "decoding", limit)
+    return limit
+
+
+def encoded(size, kind, mode="RGB", **options):
+    y, x = np.mgrid[0:size, 0:size]
+    pixels = np.stack([x % 256, y % 256, (x + y) % 256, x * 0 + 128], 2).astype(np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels[..., : len(mode)]).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def test_threads_wait_for_each_other():
+    limit, held, most, lock = DecodingLimit(10), 0, 0, threading.Lock()
+
+    def work(nbytes):
+        nonlocal held, most
+        with limit.hold(nbytes, "x"):
+            with lock:
+                held, most = held + nbytes, max(most, held + nbytes)
+            time.sleep(0.002)
+            with lock:
+                held -= nbytes
+
+    each(work, [6, 5, 4, 10, 1, 1, 1, 7] * 4)
+    assert held == 0 and 0 < most <= 10
+    with pytest.raises(DataError, match="x"), limit.hold(11, "x"):
+        pass
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_a_picture_that_takes_too_much_is_refused_before_it_is_decoded(small, mode):
+    assert pictures.decode(encoded(150, "PNG", mode), 32, "p").shape == (32, 32, 3)
+    with pytest.raises(DataError, match=r"^huge\.png .*1\.00 MB"):
+        pictures.decode(encoded(400, "PNG", mode), 32, "huge.png")
+    assert pictures.decode(encoded(150, "PNG"), 32, "p").shape == (32, 32, 3)
+
+
+def test_a_jpeg_is_decoded_at_a_smaller_scale(small):
+    assert pictures.decode(encoded(1600, "JPEG"), 32, "p").shape == (32, 32, 3)
+    with pytest.raises(DataError, match=r"^p "):  # it would hold all coefficients
+        pictures.decode(encoded(1600, "JPEG", progressive=True), 32, "p")
+
+
+def test_sound_that_grows_by_resampling_is_refused(monkeypatch):
+    soundfile = pytest.importorskip("soundfile")
+    from edgelearn.data import audio as sounds
+
+    monkeypatch.setattr(sounds, "decoding", DecodingLimit(1_000_000))
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.zeros(100_000), 4000, format="FLAC")
+    assert sounds.read(buffer.getvalue(), "s")[0].shape == (100_000,)
+    with pytest.raises(DataError, match=r"^s .*4\.00 MB"):
+        sounds.decode(buffer.getvalue(), "s")
+
+
+def test_the_limit_admits_what_the_numbers_of_pixels_and_samples_do():
+    assert files.LIMIT >= 8 * pictures.MAX_PIXELS
+
+
+def test_results_come_in_order():
+    def slow_first(value):
+        time.sleep(0.02 * (value == 0))
+        return value**2
+
+    assert each(slow_first, range(9)) == [value**2 for value in range(9)]
+    assert each(slow_first, []) == []
+
+
+def test_the_first_error_stops_what_has_not_begun():
+    begun = []
+
+    def fail(value):
+        begun.append(value)
+        time.sleep(0.005)
+        raise ValueError(value)
+
+    with pytest.raises(ValueError, match=r"^0$"):
+        each(fail, range(500))
+    assert len(begun) < 100
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("edgelearn-data")]

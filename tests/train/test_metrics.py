@@ -1,16 +1,27 @@
-"""Metrics, against their definitions written out and, where it has the same one, Keras."""
+"""Metrics, schedules and losses, against their definitions written out and, where it has the same one, Keras."""
+
+from math import cos, pi
 
 import numpy as np
 import pytest
 
 from edgelearn.errors import PlanError, ShapeError
 from edgelearn.graph import Network
-from edgelearn.ops import SGD, Dense
-from edgelearn.ops.losses import CategoricalCrossentropy, MeanSquaredError
-from edgelearn.train import Model, metrics
+from edgelearn.ops import SGD, Dense, ReLU, Sigmoid, Softmax
+from edgelearn.ops.losses import (
+    BinaryCrossentropy,
+    BinaryFocalCrossentropy,
+    CategoricalCrossentropy,
+    CategoricalFocalCrossentropy,
+    Huber,
+    MeanAbsoluteError,
+    MeanSquaredError,
+    SoftmaxCrossEntropy,
+)
+from edgelearn.train import CosineDecay, ExponentialDecay, Model, PiecewiseConstantDecay, metrics
 from edgelearn.train.metrics import METRICS, OutputMetrics, as_metric
-
-from .toys import CLASSES, examples, toy_network
+from edgelearn.train.schedules import rate_at
+from tests.train.toys import CLASSES, examples, same, toy_network
 
 N, C = 57, 5
 
@@ -198,3 +209,192 @@ def test_names():
     for make in (lambda: metrics.TopKAccuracy(0), lambda: metrics.F1(average="all"), lambda: metrics.AUC("AB")):
         with pytest.raises(PlanError):
             make()
+
+
+@pytest.mark.parametrize("step", [0, 1, 9, 10, 25])
+def test_exponential(step):
+    assert ExponentialDecay(0.3, 10, 0.5)(step) == pytest.approx(0.3 * 0.5 ** (step / 10))
+    assert ExponentialDecay(0.3, 10, 0.5, staircase=True)(step) == pytest.approx(0.3 * 0.5 ** (step // 10))
+
+
+def test_cosine():
+    schedule = CosineDecay(0.4, 8, alpha=0.1)
+    assert [schedule(step) for step in range(9)] == pytest.approx(
+        [0.4 * (0.1 + 0.9 * (1 + cos(pi * step / 8)) / 2) for step in range(9)]
+    )
+    assert schedule(0) == 0.4
+    assert schedule(8) == schedule(100) == pytest.approx(0.04)
+
+
+def test_cosine_with_warmup():
+    schedule = CosineDecay(0.4, 8, warmup_steps=4)
+    assert [schedule(step) for step in range(5)] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
+    assert [schedule(step + 4) for step in range(9)] == [CosineDecay(0.4, 8)(step) for step in range(9)]
+
+
+def test_piecewise_constant():
+    schedule = PiecewiseConstantDecay((2, 5), (1.0, 0.5, 0.1))
+    assert [schedule(step) for step in range(8)] == [1, 1, 1, 0.5, 0.5, 0.5, 0.1, 0.1]  # as Keras: boundaries included
+
+
+@pytest.mark.parametrize(("boundaries", "values"), [((2, 5), (1, 2)), ((5, 2), (1, 2, 3)), ((), ())])
+def test_piecewise_constant_refuses(boundaries, values):
+    with pytest.raises(PlanError, match="boundaries"):
+        PiecewiseConstantDecay(boundaries, values)
+
+
+@pytest.mark.parametrize("schedule", [ExponentialDecay, CosineDecay])
+def test_nothing_decays_in_no_steps(schedule):
+    with pytest.raises(PlanError, match="not 0"):
+        schedule(0.1, 0, 0.5)
+
+
+def test_a_number_is_a_rate():
+    assert rate_at(1, 5) == 1.0 and isinstance(rate_at(1, 5), float)
+    assert rate_at(lambda step: step / 10, 3) == 0.3
+
+
+@pytest.mark.parametrize("rate", [-1, float("nan"), float("inf")])
+def test_rates_that_cannot_be(rate):
+    with pytest.raises(PlanError, match=f"update 4 has {float(rate)}"):
+        rate_at(rate, 3)
+
+
+def test_every_update_has_its_rate():
+    """A schedule that is 0 but for one update changes the weights by that update alone."""
+    x, y = examples(10)
+    once = Model(toy_network()).compile(SGD(PiecewiseConstantDecay((2, 3), (0.0, 0.1, 0.0))), batchnorm="moving")
+    once.fit(x, y, 4, 2, shuffle=False)  # updates 0 to 5
+    first = Model(toy_network()).compile(SGD(0.1), batchnorm="moving")
+    first.fit(x[:4], y[:4], 4, 1, shuffle=False)  # update 3 is the first of the second epoch
+    assert same(once.weights, first.weights)
+
+
+EXAMPLES, FEATURES, OUTPUTS, RATE = 11, 6, 4, 0.1
+HEADS = {"softmax": Softmax, "sigmoid": Sigmoid}
+
+
+def network(head: str | None, outputs: int = OUTPUTS) -> Network:
+    net = Network("net", (FEATURES,))
+    net.add("hidden", Dense(9))
+    net.add("relu", ReLU())
+    net.add("out", Dense(outputs))
+    if head:
+        net.add("head", HEADS[head]())
+    return net
+
+
+@pytest.fixture(scope="module")
+def keras():
+    """Imported by the process that runs these tests, not by all that collect them: it takes 5 seconds."""
+    return pytest.importorskip("keras")
+
+
+def twin(keras, model: Model, head: str | None, loss):
+    """The same network and training in Keras."""
+    layers, weights = keras.layers, model.weights
+    outputs = model.network.output.shape[-1]
+    net = keras.Sequential(
+        [layers.Input((FEATURES,)), layers.Dense(9, "relu"), layers.Dense(outputs, head)]
+    )  # fmt: skip
+    net.set_weights([weights[f"{layer}/{role}"] for layer in ("hidden", "out") for role in ("kernel", "bias")])
+    net.compile(keras.optimizers.SGD(RATE), loss, jit_compile=False)
+    return net
+
+
+LABELS, ONE_HOT, SEVERAL, VALUES = "labels", "one-hot", "several", "values"
+CASES = {
+    "sparse": (SoftmaxCrossEntropy(), "softmax", LABELS, lambda k: k.SparseCategoricalCrossentropy()),
+    "categorical": (
+        CategoricalCrossentropy(0.1), "softmax", ONE_HOT, lambda k: k.CategoricalCrossentropy(label_smoothing=0.1),
+    ),
+    "categorical focal": (
+        CategoricalFocalCrossentropy(), "softmax", ONE_HOT, lambda k: k.CategoricalFocalCrossentropy(),
+    ),
+    "binary": (BinaryCrossentropy(0.1), "sigmoid", SEVERAL, lambda k: k.BinaryCrossentropy(label_smoothing=0.1)),
+    "binary focal": (
+        BinaryFocalCrossentropy(gamma=1.5, alpha=0.25), "sigmoid", SEVERAL,
+        lambda k: k.BinaryFocalCrossentropy(apply_class_balancing=True, gamma=1.5),
+    ),
+    "mse": (MeanSquaredError(), None, VALUES, lambda k: k.MeanSquaredError()),
+    "mse of a sigmoid": (MeanSquaredError(), "sigmoid", VALUES, lambda k: k.MeanSquaredError()),
+    "mae": (MeanAbsoluteError(), None, VALUES, lambda k: k.MeanAbsoluteError()),
+    "huber": (Huber(0.4), None, VALUES, lambda k: k.Huber(0.4)),
+}  # fmt: skip
+
+
+def targets(kind: str, rng) -> np.ndarray:
+    labels = rng.integers(0, OUTPUTS, EXAMPLES)
+    return {
+        LABELS: labels,
+        ONE_HOT: np.eye(OUTPUTS, dtype=np.float32)[labels],
+        SEVERAL: rng.integers(0, 2, (EXAMPLES, OUTPUTS)).astype(np.float32),
+        VALUES: rng.standard_normal((EXAMPLES, OUTPUTS)).astype(np.float32),
+    }[kind]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_update(keras, case):
+    loss, head, kind, theirs = CASES[case]
+    rng = np.random.default_rng(0)
+    x, y, weights = (
+        rng.standard_normal((EXAMPLES, FEATURES)).astype(np.float32),
+        targets(kind, rng),
+        rng.uniform(0, 2, EXAMPLES),
+    )
+    model = Model(network(head)).compile(SGD(RATE), loss)
+    reference = twin(keras, model, head, theirs(keras.losses))
+    assert model.evaluate(x, y)["loss"] == pytest.approx(reference.evaluate(x, y, verbose=0), rel=1e-5)
+    logs = model.train_on_batch(x, y, 4, sample_weight=weights)
+    expected = reference.train_on_batch(x, y, sample_weight=weights)
+    assert logs["loss"] == pytest.approx(float(np.ravel(expected)[0]), rel=1e-5)
+    for name, theirs in zip(model.network.parameters, reference.get_weights(), strict=True):
+        np.testing.assert_allclose(model.weights[name], theirs, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("case", ["sparse", "categorical"])
+def test_class_weights(keras, case):
+    loss, head, kind, theirs = CASES[case]
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((EXAMPLES, FEATURES)).astype(np.float32), targets(kind, rng)
+    model = Model(network(head)).compile(SGD(RATE), loss)
+    reference, weights = twin(keras, model, head, theirs(keras.losses)), {0: 3.0, 2: 0.0}
+    model.fit(x, y, EXAMPLES, class_weight=weights)
+    every = dict.fromkeys(range(OUTPUTS), 1.0) | weights
+    reference.fit(x, y, EXAMPLES, class_weight=every, verbose=0)
+    for name, theirs in zip(model.network.parameters, reference.get_weights(), strict=True):
+        np.testing.assert_allclose(model.weights[name], theirs, atol=2e-6, err_msg=name)
+
+
+def test_several_outputs(keras):
+    """A loss for each output, with weights, as Keras adds them up."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((EXAMPLES, FEATURES)).astype(np.float32)
+    y = {"kind": rng.integers(0, 3, EXAMPLES), "size": rng.standard_normal((EXAMPLES, 1)).astype(np.float32)}
+    net = Network("two", (FEATURES,))
+    net.add("hidden", Dense(9))
+    net.add("relu", ReLU())
+    net.add("logits", Dense(3))
+    net.add("kind", Softmax())
+    net.add("size", Dense(1), "relu")
+    net.outputs = ("kind", "size")
+    losses, loss_weights = {"kind": SoftmaxCrossEntropy(), "size": Huber()}, {"kind": 0.3, "size": 2.0}
+    model = Model(net).compile(SGD(RATE), losses, loss_weights=loss_weights)
+    layers, weights = keras.layers, model.weights
+    inputs = layers.Input((FEATURES,))
+    hidden = layers.Dense(9, "relu")(inputs)
+    outputs = {
+        "kind": layers.Dense(3, "softmax", name="kind")(hidden), "size": layers.Dense(1, name="size")(hidden),
+    }  # fmt: skip
+    reference = keras.Model(inputs, outputs)
+    reference.set_weights([weights[f"{a}/{b}"] for a in ("hidden", "logits", "size") for b in ("kernel", "bias")])
+    reference.compile(
+        keras.optimizers.SGD(RATE), {"kind": "sparse_categorical_crossentropy", "size": "huber"},
+        loss_weights=loss_weights, jit_compile=False,
+    )  # fmt: skip
+    expected = reference.train_on_batch(x, y, return_dict=True)
+    logs = model.train_on_batch(x, y, 4)
+    assert logs["loss"] == pytest.approx(float(expected["loss"]), rel=1e-5)
+    ours = [model.weights[f"{a}/{b}"] for a in ("hidden", "logits", "size") for b in ("kernel", "bias")]
+    for one, other in zip(ours, reference.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-6)
