@@ -49,7 +49,7 @@ class RangeMode(Enum):
 
 @dataclass(frozen=True)
 class Precision:
-    """Number formats and range observers of a plan.
+    """Number formats and range observers of a plan. The metric of that name is `el.metrics.Precision`.
 
     Everything that isn't named here stays float32: master weights, biases, BatchNorm, sums, and the network's output.
     Gradients ignore the rounding of activations (straight-through, Bengio et al. 2013).

@@ -59,7 +59,7 @@ def ahead(keys: Iterable[Key], make: Callable[[Key], Value]) -> Generator[tuple[
 # -- passes over all examples ------------------------------------------------------------------------------------------
 
 
-def passes(session: Session, x: Source) -> Iterator[tuple[np.ndarray, Examples]]:
+def prepared(session: Session, x: Source) -> Iterator[tuple[np.ndarray, Examples]]:
     """Yield (indices of the examples, the examples in the device's layout) of each micro-batch, in order."""
     if isinstance(x, Stream):
         x.at_epoch(0)
@@ -76,7 +76,7 @@ def evaluate(
     loss, correct, by_output = 0.0, 0.0, {}
     if metrics:
         metrics.start()
-    for part, words in passes(session, x):
+    for part, words in prepared(session, x):
         losses, right = session.evaluate(words, y[part], len(part))
         loss, correct, by_output = loss + losses, correct + right, added(by_output, session.by_output)
         if metrics:
@@ -107,7 +107,7 @@ def added(sums: ByOutput, more: ByOutput) -> ByOutput:
 
 def predict(session: Session, x: Source) -> Any:
     """Return the network's output for each example: float32 (n, ...); of several outputs a dictionary by name."""
-    outputs = [session.predict(words, len(part)) for part, words in passes(session, x)]
+    outputs = [session.predict(words, len(part)) for part, words in prepared(session, x)]
     if isinstance(outputs[0], dict):
         return {name: np.concatenate([part[name] for part in outputs]) for name in outputs[0]}
     return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
@@ -141,7 +141,7 @@ def extract_features(
     total, before, caches = sum(map(len, wanted)), 0, []
     for source in wanted:
         features = FeatureCache(session.plan.request.network.output.shape, len(source), cache, folder, block)
-        for part, words in passes(session, source):
+        for part, words in prepared(session, source):
             features.put(int(part[0]), len(part), session.predict_packed(words, len(part)))
             notify("on_extract", before + int(part[-1]) + 1, total)
             status.check_stop()
