@@ -19,8 +19,18 @@ from edgelearn.interop import ModelFile, safetensors
 from edgelearn.ops import SGD, Adam
 from edgelearn.train import Callback, CosineDecay, Model, VariedSource
 from edgelearn.train.control import on_interrupt
-from tests.train.test_fit import INT8
-from tests.train.toys import Log, StopAfter, examples, frozen_stem, same, toy_network, weights_after
+from tests.train.toys import (
+    INT8,
+    Log,
+    StopAfter,
+    examples,
+    frozen_stem,
+    kept_and_new,
+    moved,
+    same,
+    toy_network,
+    weights_after,
+)
 
 OPTIMIZERS = {
     "sgd": SGD(CosineDecay(0.1, 6)),
@@ -32,13 +42,6 @@ OPTIMIZERS = {
 
 def make(optimizer, dropout=0.0, batchnorm="moving"):
     return Model(frozen_stem(dropout=dropout), seed=4).compile(optimizer, batchnorm=batchnorm)
-
-
-def moved(model, other):
-    """`other` where `model` stands, through what a file can hold."""
-    tensors, state = model.state()
-    other.restore({name: array.copy() for name, array in tensors.items()}, json.loads(json.dumps(state)))
-    return other
 
 
 @pytest.mark.parametrize("cache", [None, "fp32", "fp16"])
@@ -166,28 +169,6 @@ def test_another_trainings_state_is_refused():
     refused(make(SGD(0.1, momentum=0.9)), "updates", tensors, state | {"updates": 10**12})
     strange = tensors | {"weight/dense/bias": np.zeros(3, np.float32)}
     refused(make(SGD(0.1, momentum=0.9)), "'weight/dense/bias'", strange)
-
-
-def kept_and_new(optimizer, change, **settings):
-    """State before and after `change` of the trained layers between two fits."""
-    network = toy_network()
-    network.freeze("stem", "stem_bn")
-    model = Model(network).compile(optimizer, batchnorm="moving", **settings)
-    x, y = examples(10)
-    model.fit(x, y, 5)
-    before = model.state()[0]
-    change(network)
-    states = []
-
-    class Look(Callback):
-        def on_train_begin(self, logs):
-            states.append(self.model.state()[0])
-
-    with pytest.warns(UserWarning, match="frozen or unfrozen") as warned:
-        model.fit(x, y, 5, 2, callbacks=[Look()])
-    assert len(warned) == 1
-    assert np.isfinite(model.evaluate(x, y)["loss"])
-    return before, states[0]
 
 
 @pytest.mark.parametrize("optimizer", (SGD(0.1, momentum=0.9), Adam(0.01), Adam(0.01, use_ema=True)))

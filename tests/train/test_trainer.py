@@ -9,9 +9,8 @@ from edgelearn.errors import FormatError, NonFiniteError, PlanError
 from edgelearn.ops import SGD, Adam
 from edgelearn.runtime import Context, Kernels, Session
 from edgelearn.train import Model, Trainer, model
-from tests.train.test_fit import INT8
 
-from .toys import Log, examples, frozen_stem, same, toy_network
+from .toys import INT8, Log, examples, frozen_stem, same, toy_network
 
 CLIENT = '''
 """A federated client: weights in, epochs, weights out."""

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-import numpy as np
+import json
 
+import numpy as np
+import pytest
+
+from edgelearn.compile import Precision
 from edgelearn.graph import Network
-from edgelearn.ops import BatchNormalization, Conv2D, Dense, Dropout, GlobalAveragePooling2D, ReLU, Softmax
+from edgelearn.ops import (
+    BatchNormalization,
+    Conv2D,
+    Dense,
+    Dropout,
+    Format,
+    GlobalAveragePooling2D,
+    InHindsightMinMax,
+    ReLU,
+    Softmax,
+)
 from edgelearn.train import Callback, Model
 
 SHAPE, CLASSES = (6, 6, 3), 3
+INT8 = Precision(
+    Format(8, True, per_channel=True), Format(8), Format(8, rounding="stochastic"), InHindsightMinMax(0.9),
+    exceptions={"dense": None}, traced=True,
+)  # fmt: skip
 
 
 def toy_network(stem: int = 20, dropout: float = 0.0, ceiling: float | None = 6) -> Network:
@@ -93,3 +111,32 @@ def weights_after(model: Model, *, epochs: int = 2, **options) -> dict[str, np.n
     x, y = examples(10)
     model.fit(x, y, 4, epochs, micro_batch=3, **options)
     return model.weights
+
+
+def moved(model, other):
+    """`other` where `model` stands, through what a file can hold."""
+    tensors, state = model.state()
+    other.restore({name: array.copy() for name, array in tensors.items()}, json.loads(json.dumps(state)))
+    return other
+
+
+def kept_and_new(optimizer, change, **settings):
+    """State before and after `change` of the trained layers between two fits."""
+    network = toy_network()
+    network.freeze("stem", "stem_bn")
+    model = Model(network).compile(optimizer, batchnorm="moving", **settings)
+    x, y = examples(10)
+    model.fit(x, y, 5)
+    before = model.state()[0]
+    change(network)
+    states = []
+
+    class Look(Callback):
+        def on_train_begin(self, logs):
+            states.append(self.model.state()[0])
+
+    with pytest.warns(UserWarning, match="frozen or unfrozen") as warned:
+        model.fit(x, y, 5, 2, callbacks=[Look()])
+    assert len(warned) == 1
+    assert np.isfinite(model.evaluate(x, y)["loss"])
+    return before, states[0]
