@@ -131,27 +131,21 @@ def test_a_download(fake_tfds, monkeypatch, tmp_path):
     assert str(tmp_path / "fresh" / "tf_flowers" / "3.0.1") in dataset.description
 
 
-def test_a_download_that_fails(fake_tfds, tmp_path):
-    with pytest.raises(DataError, match=r"any:1\.0\.0 .*wrong checksum"):
-        read_downloaded("any:1.0.0", tmp_path / "failing")
-
-
-def test_a_download_that_takes_too_long(fake_tfds, tmp_path, monkeypatch):
-    monkeypatch.setattr(tfds, "DOWNLOAD_LIMIT_S", 1)
-    with pytest.raises(DataError, match="1 seconds"):
-        read_downloaded("any:1.0.0", tmp_path / "endless")
-
-
-def test_missing_pictures_are_noticed(fake_tfds, tmp_path):
-    with pytest.raises(DataError, match=r" 3 examples.* 2 were"):
-        read_downloaded("any:1.0.0", tmp_path / "short")
+@pytest.mark.parametrize(
+    ("folder", "match"),
+    [("failing", r"any:1\.0\.0 .*wrong checksum"), ("endless", "1 seconds"), ("short", " 3 examples.* 2 were")],
+)
+def test_downloads_that_fail(fake_tfds, tmp_path, monkeypatch, folder, match):
+    monkeypatch.setattr(tfds, "DOWNLOAD_LIMIT_S", 1 if folder == "endless" else 60)
+    with pytest.raises(DataError, match=match):
+        read_downloaded("any:1.0.0", tmp_path / folder)
 
 
 def test_tensorflow_and_the_engine_stay_out_of_this_process():
     code = (
         "import sys, edgelearn; before = set(sys.modules); import edgelearn.data;"
         "assert set(sys.modules) - before <= {'edgelearn.data'};"
-        "import edgelearn.data.flowers, edgelearn.data.flowers, edgelearn.data.pictures;"
+        "import edgelearn.data.flowers, edgelearn.data.pictures;"
         "import edgelearn.data.speech_commands, edgelearn.data.features, edgelearn.data.synthetic_words;"
         "heavy = ('tensorflow', 'pyopencl', 'soundfile', 'soxr');"
         "assert not [name for name in set(sys.modules) - before if name.startswith(heavy)];"

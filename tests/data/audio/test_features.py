@@ -1,3 +1,5 @@
+"""Features of clips: those of TensorFlow and torchaudio, streamed, cached, augmented; the embedded words."""
+
 import json
 import subprocess
 import sys
