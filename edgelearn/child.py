@@ -91,7 +91,7 @@ class Child:
         how = self.ending()
         if self.reason or self.process.returncode == 0:
             return self.reason
-        lines = self.output().splitlines() if self.process.returncode > 0 else []
+        lines = self.output().splitlines() if (self.process.returncode or 0) > 0 else []  # None: it still runs
         return lines[-1] if lines else f"it {how}"
 
     @contextmanager

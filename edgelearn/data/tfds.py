@@ -218,6 +218,7 @@ def _reader(request: dict, subject: str, limit_s: float | None) -> Iterator[Bina
         # A reader that dies leaves a truncated record; its exit code is the error to report.
         with suppress(ValueError, struct.error):
             yield cast(BinaryIO, child.answers)
+        child.process.wait()  # it may look for the damaged file, as long as the limit allows
         if failure := child.failure():
             if child.process.returncode < 0 and not child.reason:  # its log has no word of that
                 failure += " while TensorFlow read it; a damaged file can cause that"
