@@ -33,7 +33,7 @@ from edgelearn.ops import (
 from edgelearn.ops.elementwise import Activation
 
 from .exporting import Layer
-from .weights import without_softmax
+from .weights import formula_of, without_softmax
 
 
 class TinygradNetwork:
@@ -62,7 +62,7 @@ class TinygradNetwork:
         (self._input,) = network.inputs
         self._layers = {node.name: Layer.of(network, node) for node in self.nodes}
         for node in self.nodes:  # others than activations have weights, or operands of several shapes
-            if type(node.op) not in HANDLERS and not isinstance(node.op, Activation):
+            if type(node.op) not in HANDLERS and not (isinstance(node.op, Activation) and formula_of(node.op)):
                 raise FormatError(f"tinygrad's version of a network has no {type(node.op).__name__}.")
         weights = network.initialize(0) if weights is None else weights
         arrays = {name: array.transpose(_order(network, name)) for name, array in weights.items()}

@@ -218,6 +218,6 @@ def formula_of(op: Op) -> Callable[..., Any] | None:
     for kind in type(op).__mro__:
         if "formula" in vars(kind):
             return None if kind in (Activation, Elementwise, WithWeight) else getattr(op, "formula")  # noqa: B009
-        if "reference_forward" in vars(kind):
+        if {"reference_forward", "value"} & vars(kind).keys():
             return None
     return None
