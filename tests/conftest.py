@@ -25,7 +25,7 @@ SLOW = (
     "tests/docs/test_examples.py", "tests/experiments/test_memory.py", "tests/experiments/test_federated_engines.py",
     "tests/compile/test_rematerialiser.py", "tests/compile/test_integer_steps.py", "tests/lab/bench/test_peers.py",
     "tests/compile/test_planner.py", "tests/ops/test_compute.py", "tests/experiments/test_precision_job.py",
-    "tests/experiments/test_federated.py", "tests/compile/test_compute_types.py", "tests/models/test_models.py",
+    "tests/experiments/test_federated.py", "tests/compile/test_half_steps.py", "tests/models/test_models.py",
     "tests/compile/test_networks.py",
 )  # fmt: skip
 # Folders and files whose tests are about networks, not about tiles, and don't compare bits with another process's

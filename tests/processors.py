@@ -25,7 +25,7 @@ PACKAGES = ("pyopencl", "pocl_binary_distribution")
 LIBRARIES = "pocl_binary_distribution/.libs/share/pocl"
 TESTS = (
     "tests/ops", "tests/runtime", "tests/cli/test_output_of_compilers.py", "tests/compile/test_networks.py",
-    "tests/compile/test_integer_steps.py", "tests/compile/test_compute_types.py",
+    "tests/compile/test_integer_steps.py", "tests/compile/test_half_steps.py",
     "tests/compile/test_rematerialiser.py",
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from hashlib import sha256
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -406,105 +406,95 @@ def solve(
 
     Returns None if nothing fits, or nothing was found within NODES.
     """
-    return _Program(candidates, minimise).solve(stored, live)
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_array
+
+    # Variables are the options in order, then the most megabytes alive
+    options = [(a, option) for a in candidates.activations.values() for option in a.options]
+    peak = len(options)
+    held = {i: option.held / 1e6 for i, (_, option) in enumerate(options) if option.held}
+    rows, bounds = _constraints(candidates, options, held, stored, live < inf or minimise == "live")
+    weights = np.array([1e3 * option.seconds for _, option in options] + [0.0])  # milliseconds
+    if minimise:  # megabytes; time breaks ties
+        weights *= 1e-3 / max(weights.sum(), 1e-9)
+    if minimise == "live":
+        weights[-1] = 1.0
+    elif minimise == "stored":
+        weights[list(held)] += list(held.values())
+    coefficients = [value for row in rows for value in row.values()]
+    columns = [column for row in rows for column in row]
+    starts = np.cumsum([0, *map(len, rows)])
+    matrix = csr_array((coefficients, columns, starts), shape=(len(rows), peak + 1))
+    most, lower, upper = cast("Any", (np.array(bounds), np.zeros(peak + 1), np.ones(peak + 1)))
+    upper[-1] = min(live, 1e15) / 1e6
+    result = milp(
+        weights,
+        constraints=LinearConstraint(matrix, -np.inf, most),
+        integrality=[1] * peak + [0],
+        bounds=Bounds(lower, upper),
+        options={"node_limit": NODES, "mip_rel_gap": GAP if minimise is None else BYTES_GAP},
+    )
+    if result.x is None:
+        return None
+    selected = [options[i] for i in np.flatnonzero(np.round(result.x[:-1]))]
+    # Where bytes are minimised, several options of one tensor may be selected: the fastest is taken.
+    selected.sort(key=lambda pair: (not _gives_values(pair[1]), pair[1].seconds))
+    return candidates.activation_memory({a.buffer: option for a, option in reversed(selected)})
 
 
-class _Program:
-    """Variables are the options in order, then the most megabytes alive. Constraints are rows: coefficients by
-    variable, and an upper bound."""
+def _constraints(
+    candidates: Candidates, options: Sequence[tuple[Activation, Option]], held: dict[int, float], stored: float,
+    limits_live: bool,
+) -> tuple[list[dict[int, float]], list[float]]:  # fmt: skip
+    """Rows of coefficients by variable, and an upper bound of each.
 
-    def __init__(self, candidates: Candidates, minimise: Measure | None) -> None:
-        self.candidates, self.minimise = candidates, minimise
-        self.activations = list(candidates.activations.values())
-        self.options = [(a, option) for a in self.activations for option in a.options]
-        self.variables = {(a.buffer, option.strategy): i for i, (a, option) in enumerate(self.options)}
-        self.peak = len(self.options)
-        self.rows: list[dict[int, float]] = []
-        self.bounds: list[float] = []
+    Tensors that the backward pass reads, and those that options need, must be available; inversion goes from stream to
+    stream. What is `held` must fit the bytes `stored`. If bytes alive are limited, ends of blocks must be available, or
+    recomputed from tensors that are.
+    """
+    variables = {(a.buffer, option.strategy): i for i, (a, option) in enumerate(options)}
+    activations = candidates.activations.values()
+    rows: list[dict[int, float]] = []
+    bounds: list[float] = []
 
-    def solve(self, stored: float, live: float) -> ActivationMemory | None:
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import csr_array
+    def add(row: dict[int, float], bound: float) -> None:
+        rows.append(row)
+        bounds.append(bound)
 
-        self._add_dependencies()
-        held = {i: option.held / 1e6 for i, (_, option) in enumerate(self.options) if option.held}
-        if stored < inf:
-            self._add(held, (stored - self.candidates.stored) / 1e6)
-        if live < inf or self.minimise == "live":
-            self._add_blocks()
-        coefficients = [value for row in self.rows for value in row.values()]
-        columns = [column for row in self.rows for column in row]
-        starts = np.cumsum([0, *map(len, self.rows)])
-        matrix = csr_array((coefficients, columns, starts), shape=(len(self.rows), self.peak + 1))
-        bounds: Any = np.array(self.bounds)
-        lower: Any = np.zeros(self.peak + 1)
-        upper: Any = np.ones(self.peak + 1)
-        upper[-1] = min(live, 1e15) / 1e6
-        result = milp(
-            self._objective(held),
-            constraints=LinearConstraint(matrix, -np.inf, bounds),
-            integrality=[1] * self.peak + [0],
-            bounds=Bounds(lower, upper),
-            options={"node_limit": NODES, "mip_rel_gap": GAP if self.minimise is None else BYTES_GAP},
-        )
-        if result.x is None:
-            return None
-        selected = [self.options[i] for i in np.flatnonzero(np.round(result.x[:-1]))]
-        # Where bytes are minimised, several options of one tensor may be selected: the fastest is taken.
-        selected.sort(key=lambda pair: (not _gives_values(pair[1]), pair[1].seconds))
-        return self.candidates.activation_memory({a.buffer: option for a, option in reversed(selected)})
-
-    def _objective(self, held: Mapping[int, float]) -> np.ndarray:
-        """Milliseconds; where bytes are minimised, megabytes, and time breaks ties."""
-        weights = np.array([1e3 * option.seconds for _, option in self.options] + [0.0])
-        if self.minimise:
-            weights *= 1e-3 / max(weights.sum(), 1e-9)
-        if self.minimise == "live":
-            weights[-1] = 1.0
-        elif self.minimise == "stored":
-            weights[list(held)] += list(held.values())
-        return weights
-
-    def _add(self, row: Mapping[int, float], bound: float) -> None:
-        self.rows.append(dict(row))
-        self.bounds.append(bound)
-
-    def _any(self, activation: Activation, condition: Callable[[Option], bool]) -> dict[int, float]:
+    def any_of(activation: Activation, condition: Callable[[Option], bool]) -> dict[int, float]:
         """The options of an activation that meet a condition, to be selected at least once."""
-        return {self.variables[activation.buffer, o.strategy]: -1.0 for o in activation.options if condition(o)}
+        return {variables[activation.buffer, o.strategy]: -1.0 for o in activation.options if condition(o)}
 
-    def _add_dependencies(self) -> None:
-        """Tensors that the backward pass reads, and those that options need, must be available; inversion goes from
-        stream to stream."""
-        for a in self.activations:
-            if a.is_read:
-                self._add(self._any(a, _gives_values if a.values_read else _gives_mask), -1.0)
-            for option in a.options:
-                selected = {self.variables[a.buffer, option.strategy]: 1.0}
-                for source in self._of(option.needs):
-                    self._add(selected | self._any(source, _gives_values), 0.0)
-                for stream in self._of(option.streams):
-                    self._add(selected | self._any(stream, _is_available), 0.0)
-
-    def _add_blocks(self) -> None:
-        """Ends of blocks must be available, or recomputed from tensors that are; what is alive must fit the peak."""
-        for end in self.candidates.block_ends:
-            available = self._any(end, _is_available)
-            needs = frozenset().union(*(option.needs for option in end.options if option.strategy.recomputes))
-            for source in self._of(needs):
-                self._add(available | self._any(source, _is_available), -1.0)
-        for index, live in enumerate(self.candidates.live):
-            row = {self.peak: -1.0}
-            for variable, (a, option) in enumerate(self.options):
-                nbytes = a.buffer.nbytes * (option.at <= index <= a.last)
-                nbytes += option.held * (index <= option.at and option.at > 0)
-                if nbytes:
-                    row[variable] = nbytes / 1e6
-            self._add(row, -live / 1e6)
-
-    def _of(self, buffers: Container[Buffer]) -> list[Activation]:
+    def among(buffers: Container[Buffer]) -> list[Activation]:
         """In a fixed order, so that the result is the same every time."""
-        return [a for a in self.activations if a.buffer in buffers]
+        return [a for a in activations if a.buffer in buffers]
+
+    for a in activations:
+        if a.is_read:
+            add(any_of(a, _gives_values if a.values_read else _gives_mask), -1.0)
+        for option in a.options:
+            selected = {variables[a.buffer, option.strategy]: 1.0}
+            for source in among(option.needs):
+                add(selected | any_of(source, _gives_values), 0.0)
+            for stream in among(option.streams):
+                add(selected | any_of(stream, _is_available), 0.0)
+    if stored < inf:
+        add(held, (stored - candidates.stored) / 1e6)
+    if not limits_live:
+        return rows, bounds
+    for end in candidates.block_ends:
+        needs = frozenset().union(*(option.needs for option in end.options if option.strategy.recomputes))
+        for source in among(needs):
+            add(any_of(end, _is_available) | any_of(source, _is_available), -1.0)
+    for index, live in enumerate(candidates.live):
+        row = {len(options): -1.0}
+        for variable, (a, option) in enumerate(options):
+            nbytes = a.buffer.nbytes * (option.at <= index <= a.last)
+            nbytes += option.held * (index <= option.at and option.at > 0)
+            if nbytes:
+                row[variable] = nbytes / 1e6
+        add(row, -live / 1e6)
+    return rows, bounds
 
 
 def _gives_mask(option: Option) -> bool:

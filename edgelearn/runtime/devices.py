@@ -209,7 +209,7 @@ def _describe(platform: Any, handle: Any, index: tuple[int, int]) -> Device:
 
     kinds = {cl.device_type.CPU: "cpu", cl.device_type.GPU: "gpu"}
     kind = next((name for flag, name in kinds.items() if handle.type & flag), "accelerator")
-    notes = driver.mend(platform, handle)
+    notes, vector_width = driver.mend(platform, handle)
     return Device(
         name=" ".join(handle.name.split()),
         platform=platform.name.strip(),
@@ -223,7 +223,7 @@ def _describe(platform: Any, handle: Any, index: tuple[int, int]) -> Device:
         compute_units=handle.max_compute_units,
         clock_mhz=handle.max_clock_frequency,
         alignment=max(64, handle.mem_base_addr_align // 8),
-        vector_width=driver.vector_width(handle),
+        vector_width=vector_width,
         extensions=tuple(sorted(handle.extensions.split())),
         notes=notes,
         architecture=_architecture(handle, kind),

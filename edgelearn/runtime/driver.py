@@ -101,15 +101,12 @@ VECTOR_WIDTHS = {"icelake-client": 16, "skylake-avx512": 16, "haswell": 8, "sand
 _renamed: dict[int, tuple[str, ctypes.Array]] = {}  # by device; the names must outlive the devices that point to them
 
 
-def mend(platform, handle) -> tuple[str, ...]:
-    """Apply the remedies that fit this device; return a sentence for each one applied."""
-    return tuple(note for fits, remedy in FAULTS if fits(platform, handle) for note in [remedy(handle)] if note)
-
-
-def vector_width(handle) -> int:
-    """Floats in a vector register of the CPU that is compiled for: PoCL reports that of the machine."""
+def mend(platform, handle) -> tuple[tuple[str, ...], int]:
+    """Apply the remedies that fit this device. Return a sentence for each one applied, and the floats in a vector
+    register of the CPU that is compiled for from then on: PoCL reports that of the machine."""
+    notes = tuple(note for fits, remedy in FAULTS if fits(platform, handle) for note in [remedy(handle)] if note)
     name, _ = _renamed.get(handle.int_ptr, ("", None))
-    return VECTOR_WIDTHS[name] if name else handle.native_vector_width_float
+    return notes, VECTOR_WIDTHS[name] if name else handle.native_vector_width_float
 
 
 def _pocl_cpu_name(handle) -> str:

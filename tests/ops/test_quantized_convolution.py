@@ -142,7 +142,7 @@ def test_a_nan_is_found(bench, rng):
 
 @pytest.mark.parametrize("unit", ("none", "AVX2"))
 def test_another_unit_gives_the_same_integers(bench, rng, unit):
-    """Others differ in `add_quads` alone, which tests/runtime/test_units.py compares."""
+    """Others differ in `add_quads` alone, which tests/runtime/test_devices.py compares."""
     if unit != "none" and unit not in bench.context.device.units:
         pytest.skip("the device hasn't this unit")
     bench.traits = replace(bench.traits, find_units=lambda: (unit,))

@@ -1,6 +1,13 @@
-"""Arrays in pinned memory, on every OpenCL device."""
+"""Examples on their way to a device.
+
+Pages in memory and in files; full disks and folders that can't be written.
+
+Arrays in pinned memory, on every OpenCL device.
+"""
 
 import gc
+import os
+import resource
 
 import numpy as np
 import pyopencl as cl
@@ -8,10 +15,83 @@ import pytest
 
 import edgelearn as el
 from edgelearn.compile import Request, make_plan
-from edgelearn.ops import pack
-from edgelearn.runtime import Context, Session, list_devices
+from edgelearn.errors import PagingError
+from edgelearn.graph import Network
+from edgelearn.ops import Conv2D, pack
+from edgelearn.runtime import Context, Pages, Session, list_devices, pages
 from edgelearn.runtime.context import LEAST, PinnedArrays
 from edgelearn.runtime.pages import FeatureCache
+
+
+@pytest.mark.parametrize("device", list_devices(), ids=lambda device: device.id)
+def test_neighbouring_examples_of_an_array_are_not_copied_on_the_host(device, tmp_path):
+    network = Network("one", (4, 5, 3))
+    network.add("conv", Conv2D(2, 3))
+    session = Session(make_plan(Request(network, 4, 4, loss=None), device), Context(device))
+    x = np.random.default_rng(0).standard_normal((9, 4, 5, 3)).astype(np.float32)
+    for indices in ([2, 3, 4], [2, 4, 3], [5], [0, 2], range(9)):
+        found = session.fetch(x, np.array(indices))
+        assert np.array_equal(found.reshape(-1, 4, 5, 3), x[np.array(indices)])
+        neighbours = list(indices) == list(range(indices[0], indices[-1] + 1))
+        assert np.shares_memory(found, x) == (neighbours and not device.is_gpu)
+    path = tmp_path / "x"
+    x.tofile(path)
+    file = np.memmap(path, np.float32, shape=x.shape)
+    found = session.fetch(file, np.arange(3))
+    assert np.array_equal(found.reshape(-1, 4, 5, 3), x[:3]) and not np.shares_memory(found, file)
+    session.close()
+
+
+@pytest.fixture(params=("memory", "file", "file, written out"))
+def folder(request, tmp_path, monkeypatch):
+    if request.param == "file, written out":
+        monkeypatch.delattr("os.posix_fallocate")
+    return None if request.param == "memory" else str(tmp_path)
+
+
+def test_pages_hold_what_is_written(folder, tmp_path):
+    held = Pages(3_000_001, folder)
+    bits = np.random.default_rng(0).integers(0, 256, held.nbytes, np.uint8)
+    held.words[:] = bits
+    assert np.array_equal(held.words, bits) and held.words.nbytes == 3_000_001
+    assert not list(tmp_path.iterdir()), "a file has no name"
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_file_has_its_room_on_the_disk(tmp_path):
+    with open(tmp_path / "file", "wb") as file:
+        pages._reserve(file, 1 << 20)
+        status = os.fstat(file.fileno())
+    assert status.st_size == 1 << 20
+    assert status.st_blocks * 512 >= 1 << 20
+
+
+def test_a_full_disk(folder, tmp_path):
+    """As far as a process may be told that a file has no more room."""
+    if folder is None:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.raises(PagingError, match=r"2,000,000 bytes.*File too large"):
+            Pages(2_000_000, folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
+
+
+def test_folders_that_are_none(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for folder, why in ((tmp_path / "missing", "No such file or directory"), (file, "Not a directory")):
+        with pytest.raises(PagingError, match=why):
+            Pages(100, str(folder))
+
+
+def test_more_than_the_host_has():
+    with pytest.raises(PagingError, match=r"1,000,000,000,000,000,000 bytes"):
+        Pages(10**18)
+
 
 WORDS = LEAST // 4
 
