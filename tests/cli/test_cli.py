@@ -100,23 +100,6 @@ def test_edgelearn_alone_says_what_to_do_first(capsys):
     assert commands[0] == ["edgelearn", "doctor"] and all(words[1] in COMMANDS for words in commands)
 
 
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("runz", "'runz'. Did you mean 'runs'?"),
-        ("memory pln", "'pln'. Did you mean 'plan'?"),
-        ("flowers --epohcs 3", "unrecognized arguments: --epohcs 3. Did you mean '--epochs'?"),
-        ("federated run --roundz=3", "Did you mean '--rounds'"),
-        ("flowers trian", "edgelearn flowers --help lists its options"),
-        ("bloom", "Choose devices, doctor"),
-    ],
-)
-def test_misspelt_words_are_suggested(line, named, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(line.split())
-    assert caught.value.code == 2 and named in capsys.readouterr().err
-
-
 def test_a_keyboard_interrupt_is_no_traceback(monkeypatch, capsys):
     def interrupted(options):
         raise KeyboardInterrupt
@@ -385,14 +368,6 @@ def test_profile_predicts_without_a_device(monkeypatch, capsys):
     output = capsys.readouterr().out
     assert output.count("Adreno 540") == 5 and output.count("±45%") == 10 and "cached:2, predicted" in output
     assert "assumption" in output and "Mali" not in output
-
-
-@pytest.mark.parametrize(("command", "option"), [("profile", "--trace"), ("bench", "--save"), ("bench", "--chart")])
-def test_files_that_cannot_be_written_are_refused_before_any_work(command, option, tmp_path, capsys):
-    for path, problem in (tmp_path / "no" / "x", "there is no folder"), (tmp_path, "is a folder: name a file"):
-        with pytest.raises(SystemExit) as caught:
-            main([command, option, str(path)])
-        assert caught.value.code == 2 and problem in capsys.readouterr().err
 
 
 def test_profile_refuses(refused, tmp_path):

@@ -58,9 +58,3 @@ def test_names_that_stand_for_nothing(arguments, words, capsys):
 def test_a_report_that_is_not_there(capsys):
     assert main(["bench", "--from", "/nowhere/bench.json"]) == 1
     assert "/nowhere/bench.json" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("arguments", [["--network", "lenet"], ["--device", "abacus"], ["--rounds", "0"]])
-def test_wrong_usage(arguments, capsys, status_of):
-    assert status_of("bench", "train", *arguments) == 2
-    assert arguments[1] in capsys.readouterr().err

@@ -144,29 +144,6 @@ def test_evaluate_what_a_published_split_tests(home, capsys, monkeypatch):
     assert "'yes'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "arguments, problem",
-    [
-        ("listen a.wav --words w --threshold nan", "nan is not finite"),
-        ("listen a.wav --words w --refractory -1", "-1.0 is too small: the minimum is 0"),
-        ("listen a.wav --words w --false-accepts 2", "2.0 is too large: the maximum is 1"),
-        ("listen a.wav --words w --hop 0", "0.0 is too small: the minimum is 0.001"),
-        ("listen a.wav --words w --learner neighbours", "no learner 'neighbours'"),
-        ("listen --words w", "--microphone"),
-        ("compose nowhere/long.wav", "nowhere"),
-        ("compose long.txt", "doesn't end in .wav"),
-        ("compose long.flac", "doesn't end in .wav"),
-        ("compose long.wav --count -1", "-1 is too small: the minimum is 1"),
-        ("compose long.wav --level 45", "45.0 is too large: the maximum is 0"),
-        ("evaluate --seed -1", "-1 is too small: the minimum is 0"),
-        ("train --distance foo", "invalid choice: 'foo'"),
-    ],
-)
-def test_what_cannot_be_is_wrong_usage(arguments, problem, home, capsys, status_of):
-    (home / "w").touch()
-    assert status_of("keywords", *arguments.split()) == 2 and problem in capsys.readouterr().err
-
-
 def test_a_microphone_is_listened_to_until_interrupted(home, capsys, monkeypatch):
     assert main(["keywords", "enrol", "sola", *record("sola", 2), "--into", "my-words"]) == 0
     (home / "labels.txt").write_text("0.0\t1.0\tsola\n")

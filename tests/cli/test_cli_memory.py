@@ -93,22 +93,3 @@ def test_check_fails_with_a_claim(capsys, monkeypatch, holds, status):
 def test_what_cannot_be(capsys, words, problem, status):
     assert main(["memory", *words]) == status
     assert problem in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["plan", "lenet"], "'lenet'"),
-        (["compare", "resnet19"], "'resnet18'"),
-        (["plan", "revnet"], "Choose bcresnet"),
-        (["plan", *SMALL, "--budget", "much"], "'much'"),
-        (["plan", *SMALL, "--device", "abacus"], "'abacus'"),
-        (["plan", "gone.onnx"], "gone.onnx"),
-        (["plan", "--batch-size", "0"], "0 is too small"),
-        (["measure", "--rounds", "-1"], "-1 is too small"),
-        (["compare", "--plans"], "--plans"),
-    ],
-)
-def test_wrong_usage(capsys, status_of, words, problem):
-    assert status_of("memory", *words) == 2
-    assert problem in capsys.readouterr().err

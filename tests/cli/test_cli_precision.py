@@ -78,19 +78,3 @@ def test_time(capsys):
     )
     with pytest.raises(SystemExit):
         main(["precision", "time", "--rounds", "0"])
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["train", "--activations", "fp32", "--integers"], "--integers: "),
-        (["time", "alexnet"], "'alexnet'"),
-        (["cost", "LeNet"], "'LeNet'"),
-        (["time", "--batch-size", "-1"], "-1 is too small"),
-        (["time", "--device", "abacus"], "'abacus'"),
-        (["report", "--seeds", "-1"], "-1 is too small"),
-    ],
-)
-def test_wrong_usage(capsys, status_of, words, problem):
-    assert status_of("precision", *words) == 2
-    assert problem in capsys.readouterr().err

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from edgelearn.cli import main
 from edgelearn.cli.keywords import find_learner
 from edgelearn.compile.policies import POLICIES, find_policy
 from edgelearn.errors import ExtensionError, UsageError
@@ -72,19 +71,3 @@ def test_learner():
     mean = find_learner("cli_parts:Mean")
     assert type(mean).__name__ == "Mean" and mean.to_dict()["learner"] == "cli_parts:Mean"
     assert type(find_learner("nearest-mean")) is NearestMean
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["precision", "train", "--observer", "curent"],
-        ["finetune", "x.onnx", "--optimizer", "sdg"],
-        ["memory", "train", "--activation-memory", "gone_parts:policy"],
-        ["memory", "plan", "--allow", "halve"],
-        ["keywords", "evaluate", "--learner", "nearest-men"],
-    ],
-)
-def test_refused(words, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(words)
-    assert stop.value.code == 2 and words[-1] in capsys.readouterr().err

@@ -1,0 +1,81 @@
+"""The help of every command, and what is wrong usage: refused before any work, with what is wrong and what is right."""
+
+import pytest
+
+from edgelearn.cli import COMMANDS, full_parser, main
+from edgelearn.cli.parser import leaves
+
+WORDS = ["", *COMMANDS, *(name for name, _ in leaves(full_parser()) if " " in name)]
+SMALL = "mobilenet_v2_cifar --alpha 0.25"
+
+
+def help_of(words, columns, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit) as stop:
+        main([*words.split(), "--help"])
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_help_fits_80_columns_and_breaks_no_word(words, monkeypatch, capsys):
+    narrow, wide = (help_of(words, columns, monkeypatch, capsys) for columns in (80, 1000))
+    assert [line for line in narrow.splitlines() if len(line) > 80] == []
+    assert sorted(narrow.split()) == sorted(wide.split())
+
+
+WRONG = [
+    ("runz", "'runz'. Did you mean 'runs'?"),
+    ("memory pln", "'pln'. Did you mean 'plan'?"),
+    ("flowers --epohcs 3", "unrecognized arguments: --epohcs 3. Did you mean '--epochs'?"),
+    ("federated run --roundz=3", "Did you mean '--rounds'"),
+    ("flowers trian", "edgelearn flowers --help lists its options"),
+    ("bloom", "Choose devices, doctor"),
+    ("profile --trace no/x", "there is no folder"),
+    ("bench --save no/x", "there is no folder"),
+    ("bench --chart .", "is a folder: name a file"),
+    ("bench train --network lenet", "lenet"),
+    ("bench train --device abacus", "abacus"),
+    ("bench train --rounds 0", "0 is too small"),
+    ("memory plan lenet", "'lenet'"),
+    ("memory compare resnet19", "'resnet18'"),
+    ("memory plan revnet", "Choose bcresnet"),
+    (f"memory plan {SMALL} --budget much", "'much'"),
+    (f"memory plan {SMALL} --device abacus", "'abacus'"),
+    ("memory plan gone.onnx", "gone.onnx"),
+    ("memory plan --batch-size 0", "0 is too small"),
+    ("memory plan --allow halve", "no strategy 'halve'"),
+    ("memory measure --rounds -1", "-1 is too small"),
+    ("memory compare --plans", "--plans"),
+    ("memory train --activation-memory gone_parts:policy", "gone_parts:policy"),
+    ("precision train --activations fp32 --integers", "--integers: "),
+    ("precision train --observer curent", "no observer 'curent'"),
+    ("precision time alexnet", "'alexnet'"),
+    ("precision cost LeNet", "'LeNet'"),
+    ("precision time --batch-size -1", "-1 is too small"),
+    ("precision time --device abacus", "'abacus'"),
+    ("precision report --seeds -1", "-1 is too small"),
+    ("finetune x.onnx --optimizer sdg", "no optimizer 'sdg'"),
+    ("keywords listen a.wav --words w --threshold nan", "nan is not finite"),
+    ("keywords listen a.wav --words w --refractory -1", "-1.0 is too small: the minimum is 0"),
+    ("keywords listen a.wav --words w --false-accepts 2", "2.0 is too large: the maximum is 1"),
+    ("keywords listen a.wav --words w --hop 0", "0.0 is too small: the minimum is 0.001"),
+    ("keywords listen a.wav --words w --learner neighbours", "no learner 'neighbours'"),
+    ("keywords listen --words w", "--microphone"),
+    ("keywords compose nowhere/long.wav", "nowhere"),
+    ("keywords compose long.txt", "doesn't end in .wav"),
+    ("keywords compose long.flac", "doesn't end in .wav"),
+    ("keywords compose long.wav --count -1", "-1 is too small: the minimum is 1"),
+    ("keywords compose long.wav --level 45", "45.0 is too large: the maximum is 0"),
+    ("keywords evaluate --seed -1", "-1 is too small: the minimum is 0"),
+    ("keywords evaluate --learner nearest-men", "no learner 'nearest-men'"),
+    ("keywords train --distance foo", "invalid choice: 'foo'"),
+]
+
+
+@pytest.mark.parametrize(("line", "problem"), WRONG, ids=[line for line, _ in WRONG])
+def test_wrong_usage(line, problem, tmp_path, monkeypatch, capsys, status_of):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "w").touch()
+    assert status_of(*line.split()) == 2 and problem in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["w"]
