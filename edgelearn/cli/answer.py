@@ -16,7 +16,7 @@ import numpy as np
 
 from edgelearn import atomic
 from edgelearn.display import escaped
-from edgelearn.lab.runs.tables import render, table
+from edgelearn.lab.runs.tables import render, table, to_markdown
 
 command_line = ""  # as it was typed
 
@@ -101,9 +101,6 @@ def print_table(
     - `optional`: columns that are left out where there is no room.
     """
     if markdown:
-        print("\n".join("| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)))
-        return
-    lines = table(None, header)
-    for row in rows:
-        lines.add_row(*row)
-    print(render([lines], width(), optional))
+        print(to_markdown(rows, header), end="")
+    else:
+        print(render([table(None, header, rows)], width(), optional))

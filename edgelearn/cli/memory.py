@@ -121,9 +121,7 @@ def fit(
         as_network(network, alpha), budget, batch_size, precision=precision, trained=patterns, batchnorm=batchnorm,
         device=device, progress=log,
     )  # fmt: skip
-    shown = table(found.title, HEADER)
-    for row in found.cells():
-        shown.add_row(*row)
+    shown = table(found.title, HEADER, found.cells())
     for column in shown.columns[1:]:
         column.no_wrap = True
     print(render([shown] if found.combinations else [found.title], width()), end="")

@@ -230,9 +230,7 @@ class CombinationResults(Displayed):
 
     def to_text(self, width: int = 80) -> str:
         """A table of plain text, no line longer than `width` characters."""
-        found = tables.table(f"'{self.network}' on {self.device}", self.header)
-        for row in self.cells():
-            found.add_row(*row)
+        found = tables.table(f"'{self.network}' on {self.device}", self.header, self.cells())
         for column in found.columns[1:]:
             column.no_wrap = True
         return tables.render([found, *self._notes()], width)
@@ -293,11 +291,7 @@ class CombinationResults(Displayed):
         figure.legend(loc="outside upper center", ncols=len(MEMORY), fontsize=9, frameon=False)
         words = (f"Test {rows[0].measure}" + (" (%)" if share else ""), "Memory (MB)", "A step (ms)")
         for axes, word in zip((left, middle, right), words, strict=True):
-            axes.set_xlabel(word, fontsize=11)
-            axes.grid(axis="x", color="#dddddd", linewidth=0.8)
-            axes.set_axisbelow(True)
-            axes.spines[["top", "right", "left"]].set_visible(False)
-            axes.tick_params(axis="y", length=0)
+            figures.style(axes, "", word, bars=True)
         if path is not None:
             atomic.write_bytes(path, figures.to_png(figure))
         return figure

@@ -267,12 +267,8 @@ def compare(
         workers: dict[str, Worker] = {}
         for plan in plans or [plan for plan in PLANS if plan not in TORCH or find_spec("torch")]:
             progress(f"preparing {plan}")
-            target, arguments = (
-                "edgelearn.experiments.memory_plans:PlanWorker",
-                (plan, name, alpha, examples, device),
-            )
             try:
-                workers[plan] = stack.enter_context(Worker(target, arguments))
+                workers[plan] = stack.enter_context(Worker(WORKER, (plan, name, alpha, examples, device)))
             except WorkerError as error:
                 if plans or error.reason is None:
                     raise RunError(f"The plan '{plan}' can't be measured: {error.reason or error}") from None
@@ -281,7 +277,10 @@ def compare(
         def stop(plan: str, error: WorkerError) -> None:
             raise RunError(f"The plan '{plan}' stopped: {error}") from None
 
-        samplers = {plan: partial(_sample, worker, steps) for plan, worker in workers.items()}
+        def block(worker: Worker) -> Sample:
+            return Sample(**worker.call("measure", steps))
+
+        samplers = {plan: partial(block, worker) for plan, worker in workers.items()}
         blocks = measure_in_turn(samplers, cores, config, lambda n: progress(f"round {n + 1} of {rounds}"), stop)
         return [
             Measured(
@@ -311,10 +310,6 @@ def _check(network: str | Network, plans: Sequence[str], examples: int, alpha: f
             budgets(plan)
 
 
-def _sample(worker: Worker, steps: int) -> Sample:
-    return Sample(**worker.call("measure", steps))
-
-
 HEADER = ("plan", "stored MB", "paged MB", "peak MB", "planned", "allocated", "process", "ms a step", "of the first",
           "predicted ms")  # fmt: skip
 
@@ -335,11 +330,6 @@ def _row(one: Measured, first: Measured) -> tuple[str, ...]:
     return one.plan, *("–" if size is None else f"{size / 1e6:,.2f}" for size in sizes), *times
 
 
-def records(measured: Sequence[Measured]) -> list[dict[str, Any]]:
-    """The measurements as JSON values."""
-    return [asdict(one) | {"seconds": one.seconds.tolist()} for one in measured]
-
-
 def plot(measured: Sequence[Measured]) -> Figure:
     """Time of a step over the bytes stored, a point a plan."""
     figure = figures.canvas(9, 4.5)
@@ -354,10 +344,8 @@ def plot(measured: Sequence[Measured]) -> Figure:
     axes.plot(sizes, times, "--", color=figures.GRAY, label="budgets, as predicted")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("Stored between forward and backward pass (MB)", fontsize=11)
-    axes.set_ylabel("A step (ms)", fontsize=11)
     axes.set_ylim(0)
-    axes.spines[["top", "right"]].set_visible(False)
+    figures.style(axes, "", "Stored between forward and backward pass (MB)", "A step (ms)", grid=False)
     axes.legend(frameon=False, fontsize=10)
     return figure
 
@@ -399,10 +387,7 @@ def plot_roles(plans: Mapping[str, Plan]) -> Figure:
         axes.text(left[index], index, f"  {plans[name].peak_bytes / MB:,.2f} MB", va="center", fontsize=10)
     axes.set_xlim(0, 1.18 * max(left))
     axes.invert_yaxis()
-    axes.set_xlabel("Planned device memory (MB)", fontsize=11)
-    axes.tick_params(labelsize=10)
-    axes.tick_params(axis="y", length=0)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    figures.style(axes, "", "Planned device memory (MB)", grid=False, bars=True)
     figure.legend(loc="outside upper left", ncols=4, fontsize=10, frameon=False)
     return figure
 
@@ -433,14 +418,12 @@ def plot_timeline(plan: Plan, title: str = "") -> Figure:
         axes.annotate(
             "backward pass →", (turn, 0.97), (5, 0), ("data", "axes fraction"), "offset points", va="top", fontsize=10
         )
+    figures.style(axes, title, "", "Alive at most (MB)", grid=False)
     every = max(1, -(-len(moments) // 40))
     axes.set_xticks(
         range(0, len(moments), every), [m.layer for m in moments][::every], rotation=60, ha="right", fontsize=8
     )
     axes.set_xlim(-0.6, len(moments) - 0.4)
     axes.set_ylim(0, 1.25 * max(arena, *bottom))
-    axes.set_ylabel("Alive at most (MB)", fontsize=11)
-    axes.set_title(title, fontsize=11, loc="left")
-    axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper right", ncols=4, fontsize=10, frameon=False)
     return figure
