@@ -5,7 +5,7 @@
     python tools/cifar10_recipe.py --data cifar10.npz --seeds 0 1 2 --framework torch
 
 `--framework torch` trains the same network in PyTorch, from the same weights, on the same examples in the same order:
-see cifar10_torch.py. Settings are chosen by `--validation`, which trains on four fifths of the training pictures and
+`train_torch`. Settings are chosen by `--validation`, which trains on four fifths of the training pictures and
 tests on the others; the test pictures are for the last run alone.
 """
 
@@ -23,10 +23,11 @@ import numpy as np
 import edgelearn as el
 from edgelearn import atomic
 from edgelearn.data.cifar10 import CLASSES, SIZE, load_cifar10, standardized
-from edgelearn.data.draws import FlipAndCrop, stratified_split
+from edgelearn.data.draws import FlipAndCrop, epoch_order, mini_batches, stratified_split
 from edgelearn.data.pictures import ImageDataset, load_images
 from edgelearn.ops import Add, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU, Softmax
 from edgelearn.train import CosineDecay, PictureSource, VariedSource
+from edgelearn.train.trainer import ahead
 
 EPOCHS, BATCH_SIZE, RATE, WEIGHT_DECAY, SMOOTHING = 60, 128, 0.1, 5e-3, 0.1
 STAGES = ((32, 2), (64, 2), (128, 1))  # channels and residual blocks
@@ -96,6 +97,56 @@ def train(pictures: Pictures, seed: int, epochs: int, device: str | None = None)
     }  # fmt: skip
 
 
+def train_torch(pictures: Pictures, seed: int, epochs: int, device: str | None = None) -> dict:
+    """The same training in PyTorch: network, weights, examples in their order, and update; returns as `train`."""
+    import torch
+    from torch.nn import functional as F
+
+    from edgelearn.interop.to_torch import TorchNetwork
+
+    torch.backends.cudnn.allow_tf32 = False  # float32, as there
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    net = network()
+    module = TorchNetwork(net, net.initialize(seed), batchnorm="batch", logits=True).to(where)
+    rule, count, updates = optimizer(len(pictures.train), epochs), len(pictures.train), 0
+    parameters = [(name, module.tensor(name)) for name in sorted(net.trainable)]
+    velocities = [torch.zeros_like(tensor) for _, tensor in parameters]
+    examples = VariedSource(pictures.train, FlipAndCrop(seed), standardized)
+    losses, times = [], []
+    start = time.perf_counter()
+    for epoch in range(epochs):
+        began, total = time.perf_counter(), torch.zeros((), device=where)
+        source, order = examples.at_epoch(epoch), epoch_order(count, seed, epoch)
+        for part, x in ahead(mini_batches(order, BATCH_SIZE), source.__getitem__):
+            logits = module(module.encode(x).to(where))
+            labels = torch.from_numpy(pictures.train_labels[part].astype(np.int64)).to(where)
+            loss = F.cross_entropy(logits, labels, label_smoothing=SMOOTHING)
+            module.zero_grad(set_to_none=True)
+            loss.backward()
+            rate = rule.learning_rate(updates)
+            with torch.no_grad():
+                for (name, w), v in zip(parameters, velocities, strict=True):
+                    v.mul_(rule.momentum).sub_(w.grad, alpha=rate)
+                    decay = rule.weight_decay if net.parameters[name].weight.decays else 0.0
+                    w.mul_(1 - rate * decay).add_(v, alpha=rule.momentum).sub_(w.grad, alpha=rate)
+                total += loss * len(part)
+            updates += 1
+        losses.append(float(total) / count)  # waits for the device
+        times.append(time.perf_counter() - began)
+    seconds = time.perf_counter() - start
+    module.batchnorm, correct = "moving", 0
+    with torch.no_grad():
+        for part in mini_batches(np.arange(len(pictures.test)), 500):
+            predicted = module(module.encode(standardized(pictures.test[part])).to(where)).argmax(1).cpu().numpy()
+            correct += int((predicted == pictures.test_labels[part]).sum())
+    name = torch.cuda.get_device_name(where) if where.type == "cuda" else str(where)
+    return {
+        "seed": seed, "accuracy": correct / len(pictures.test), "loss": losses, "seconds": seconds,
+        "device": f"{name}, PyTorch {torch.__version__}", "parameters": net.count(),
+        "ms_per_step": 1e3 * float(np.median(times)) / ceil(count / BATCH_SIZE),
+    }  # fmt: skip
+
+
 def write(path: str) -> None:
     """Write the pictures of EDGELEARN_DATA, as encoded there, and the labels into one file without code."""
     arrays = {}
@@ -158,10 +209,7 @@ def main(arguments: list[str] | None = None) -> list[dict]:
             pictures.train[: options.pictures], pictures.train_labels[: options.pictures], pictures.test,
             pictures.test_labels,
         )  # fmt: skip
-    if options.framework == "torch":
-        from cifar10_torch import train as run
-    else:
-        run = train
+    run = train_torch if options.framework == "torch" else train
     results = []
     for seed in options.seeds:
         results.append(run(pictures, seed, options.epochs, options.device))
