@@ -257,10 +257,7 @@ _TOGETHER = 512  # clips in memory at once
 
 
 def load_features(
-    dataset: ClipDataset,
-    front_end: FrontEnd = BC_RESNET,
-    seconds: float = 1.0,
-    folder: str | os.PathLike | None = None,
+    dataset: ClipDataset, front_end: FrontEnd = BC_RESNET, seconds: float = 1.0, folder: str | os.PathLike | None = None
 ) -> np.ndarray:
     """Features of all clips, padded or cut to the same length: float32 of shape (n, frames, bands).
 

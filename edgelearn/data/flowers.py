@@ -377,13 +377,7 @@ def _tulip(canvas: Canvas, rng, center, radius, color):
     base = center + down
     outline = petal_outline(plump, rng.uniform(0.7, 0.9), rng.uniform(0.9, 1.2), n=14)
     length = radius * 1.6
-    for side, reach, tone in (
-        (-0.45, 0.93, 0.72),
-        (0.45, 0.93, 0.78),
-        (-1, 1, 0.92),
-        (1, 1, 0.84),
-        (0, 0.94, 1),
-    ):
+    for side, reach, tone in ((-0.45, 0.93, 0.72), (0.45, 0.93, 0.78), (-1, 1, 0.92), (1, 1, 0.84), (0, 0.94, 1)):
         angle = -pi / 2 + lean + side * open_
         petal = place(outline, base, length * reach * rng.uniform(0.96, 1.04), angle)
         canvas.fill(petal, shade(color, tone), edge, 0.008)
@@ -399,13 +393,7 @@ def _dandelion(canvas: Canvas, rng, center, radius, color):
     if rng.random() < 0.5:
         _seed_head(canvas, rng, center, radius * 0.9, shade(color, 1.5))
         return
-    for reach, tone, count in (
-        (1, 0.7, 60),
-        (0.85, 0.85, 60),
-        (0.64, 1, 50),
-        (0.42, 0.9, 40),
-        (0.24, 0.75, 24),
-    ):
+    for reach, tone, count in ((1, 0.7, 60), (0.85, 0.85, 60), (0.64, 1, 50), (0.42, 0.9, 40), (0.24, 0.75, 24)):
         angle = rng.uniform(0, 2 * pi, count)
         outer = np.stack([np.cos(angle), np.sin(angle)], 1) * radius * reach * rng.uniform(0.8, 1, (count, 1))
         ends = np.stack([outer * 0.15, outer], 1) @ tilt.T + center

@@ -84,14 +84,8 @@ def small_prepared(tmp_path_factory):
     prefix = "tensorflow_datasets.core.features."
     shape = {"dimensions": ["-1", "-1", "3"]}
     features = {
-        "image": {
-            "image": {"dtype": "uint8", "shape": shape},
-            "pythonClassName": prefix + "image_feature.Image",
-        },
-        "label": {
-            "classLabel": {"numClasses": "5"},
-            "pythonClassName": prefix + "class_label_feature.ClassLabel",
-        },
+        "image": {"image": {"dtype": "uint8", "shape": shape}, "pythonClassName": prefix + "image_feature.Image"},
+        "label": {"classLabel": {"numClasses": "5"}, "pythonClassName": prefix + "class_label_feature.ClassLabel"},
     }
     split = {
         "name": "train",
@@ -100,10 +94,7 @@ def small_prepared(tmp_path_factory):
         "shardLengths": ["5", "5"],
     }
     info = {"name": "tf_flowers", "version": "3.0.1", "fileFormat": "tfrecord", "splits": [split]}
-    described = {
-        "featuresDict": {"features": features},
-        "pythonClassName": prefix + "features_dict.FeaturesDict",
-    }
+    described = {"featuresDict": {"features": features}, "pythonClassName": prefix + "features_dict.FeaturesDict"}
     (folder / "features.json").write_text(json.dumps(described))
     (folder / "dataset_info.json").write_text(json.dumps(info))
     (folder / "label.labels.txt").write_text("\n".join(_KINDS) + "\n")
