@@ -109,6 +109,12 @@ class Lowering:
     """The lowering of one program: forward pass, losses, backward pass, update. Persistent tensors are added to the
     storage. Raises PlanError for a network that can't be trained as the request says.
 
+    Arguments:
+    - `request`, `traits`: what is planned, and what the choice of kernels depends on.
+    - `storage`: the plan's persistent tensors.
+    - `key`: names the program.
+
+    What it holds:
     - `program`: the launches. `rematerialiser` knows the program as it is if everything is stored.
     - `measure`, `prepare`, `micro`, `finish`: emitters of the program's lists.
     - `n`, `first`, `trains`: examples of the micro-batch; gradients start anew; there is a backward pass.
