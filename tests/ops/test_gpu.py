@@ -36,10 +36,10 @@ from edgelearn.ops.families import LOCAL
 from . import (
     test_batchnorm,
     test_dropout,
+    test_emit,
     test_finish,
     test_optimizers,
     test_quantize,
-    test_reduce,
     test_softmax_cross_entropy,
     test_sub_spectral_normalization,
 )
@@ -153,7 +153,7 @@ def test_finished_gradients(gpu, rng, channels):
 
 @pytest.mark.parametrize("rows", (1, 255, 257, 5000))
 def test_channel_sums(gpu, rng, rows):
-    test_reduce.test_channel_sums_over_rows(gpu, rng, rows=rows)
+    test_emit.test_channel_sums_over_rows(gpu, rng, rows=rows)
 
 
 @pytest.mark.parametrize("classes", (1, 63, 64, 65, 300))

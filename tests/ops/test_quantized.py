@@ -1,4 +1,4 @@
-"""Convolutions, pointwise ones and dense layers on integers."""
+"""Linear ops on integers, bit for bit: convolutions, dense layers, depthwise ones; bounds and sums that they apply."""
 
 from dataclasses import replace
 
@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 
 from edgelearn.errors import PlanError
 from edgelearn.launch import Role
-from edgelearn.ops import Conv2D, Dense, Epilogue, Target, Traits, finish
+from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, Epilogue, Target, Traits, finish, quantized
+from edgelearn.ops import quantize as copy
 from edgelearn.ops.formats import QuantizedTensor, RangeStatistics
+from edgelearn.ops.observers import CurrentMinMax
+from edgelearn.ops.quantize import Quantizer, Residual
+from edgelearn.ops.quantized import adds_residuals
+from edgelearn.ops.tensor import LINEAR, RELU, RELU6, Function
 
 from .integers import (
     CLIPPED,
@@ -18,10 +23,13 @@ from .integers import (
     PLAIN,
     WEIGHTS,
     Drawn,
+    F,
     check_every_choice,
     check_geometry,
     check_integers,
     check_stochastic,
+    exactly,
+    record_of,
 )
 
 FEW = (1, 3, 32, 65)
@@ -193,3 +201,133 @@ def test_an_op_without_integer_kernels(bench, rng):
     x = Drawn(bench, rng, (1, 2, 2, 16), PLAIN).ranged
     with pytest.raises(PlanError, match="Conv2D has no integer kernels"):
         Conv2D(16, 1, groups=2).emit_linear(bench, x, x, x.tensor, Epilogue())
+
+
+@pytest.mark.parametrize("channels", (1, 17, 65))
+def test_depthwise_channels(bench, rng, channels):
+    check_integers(DepthwiseConv2D(3, padding="same"), bench, rng, (6, 9, channels))
+
+
+@pytest.mark.parametrize("width", (1, 17, 65))
+def test_depthwise_widths(bench, rng, width):
+    check_integers(DepthwiseConv2D(3, strides=2, padding="same"), bench, rng, (5, width, 17), n=1)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_depthwise_formats(bench, rng, name):
+    check_integers(DepthwiseConv2D((2, 3), padding="same"), bench, rng, (3, 9, 20), formats=FORMATS[name])
+
+
+@settings(max_examples=4, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_depthwise_geometry(kernels, data):
+    shape = (data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12)), data.draw(st.integers(1, 20)))
+    check_geometry(DepthwiseConv2D, kernels, shape, data)
+
+
+def test_depthwise_stochastic_rounding(bench, rng):
+    op = DepthwiseConv2D(3, strides=2, padding="same", use_bias=False)
+    check_stochastic(op, bench, rng, (5, 6, 17))
+
+
+@pytest.mark.parametrize("exact", (quantized.EXACT, 0))
+def test_without_a_unit(bench, rng, monkeypatch, exact):
+    """Sums are floats, or integers where floats don't hold them."""
+    monkeypatch.setattr(quantized, "EXACT", exact)
+    bench.traits = replace(bench.traits, find_units=tuple)
+    check_integers(DepthwiseConv2D(3, strides=2, padding="same"), bench, rng, (5, 6, 17))
+
+
+def test_depthwise_another_unit_gives_the_same_integers(bench, rng):
+    if "AVX512BW" not in bench.context.device.units:
+        pytest.skip("the device hasn't this unit")
+    bench.traits = replace(bench.traits, find_units=lambda: ("AVX512BW",))
+    check_integers(DepthwiseConv2D((2, 3), strides=3, padding=((0, 1), (2, 1))), bench, rng, (5, 8, 17))
+
+
+def test_taps_that_reach_over_several_quads(bench, rng):
+    op = DepthwiseConv2D((2, 5), dilation_rate=2, padding=((1, 0), (3, 2)))
+    check_integers(op, bench, rng, (4, 8, 18))
+
+
+def test_depthwise_as_gpus_do(bench, rng):
+    """Members of a work-group put together what they find."""
+    bench.traits = Traits(gpu=True, compute_units=1)
+    check_integers(DepthwiseConv2D(3, strides=2, padding="same"), bench, rng, (9, 10, 20))
+
+
+def test_depthwise_every_choice(bench, rng):
+    tried = check_every_choice(DepthwiseConv2D(3, padding="same"), bench, rng, (3, 7, 16))
+    assert len(tried["quantized_depthwise_forward"]) > 3
+
+
+BOUNDS = {RELU: (0, np.inf), RELU6: (0, 6)}
+BOUNDS |= {Function("clip", limits): limits for limits in ((-0.7, 2.3), (0.3, 5.0), (-3.0, -0.8))}
+OPS = (Conv2D(32, 3, padding="same", use_bias=False), DepthwiseConv2D(3, padding="same", use_bias=False))
+
+
+@pytest.mark.parametrize("function", BOUNDS, ids=str)
+@pytest.mark.parametrize("op", OPS, ids=("convolution", "depthwise"))
+@pytest.mark.parametrize("limits", ((-9, 11), (-0.5, 1.9), (0, 4)))
+def test_bits_of_the_activation(bench, rng, op, function, limits):
+    """With ranges that go beyond the bounds, and with narrower ones."""
+    shape = (2, 9, 15, 32)
+    weight = op.weights(shape[1:])["kernel"]
+    x, kernel = Drawn(bench, rng, shape, PLAIN), Drawn(bench, rng, weight.packed_shape, WEIGHTS)
+    sums = F(op.reference_forward([x.centred], {"kernel": kernel.q.reshape(weight.shape)})) * (kernel.scale * x.scale)
+    scale, shift = F(6 / np.abs(sums).max() * rng.uniform(0.5, 2.0, 32)), F(rng.standard_normal(32))
+    record, y_scale, zero = record_of(bench, PLAIN, *limits)
+    y = QuantizedTensor(bench.empty(shape, dtype="int8"), record, PLAIN)
+    epilogue = Epilogue(bench.put(scale), bench.put(shift), function)
+    op.emit_linear(bench, x.ranged, kernel.ranged, Target(y), epilogue)
+    bench.run()
+    v = np.clip(sums * scale + shift, *F(BOUNDS[function]))
+    exactly(bench.get(y.tensor, zero), PLAIN.encode(v, y_scale, zero))
+
+
+OP, SHAPE = Conv2D(20, 3, padding="same"), (2, 9, 15, 20)
+RANGES = OWN, SUM, END = (-900, 700), (-800, 900), (-100, 600)  # leave out some of the values
+
+
+class Place:
+    """Room for integers of SHAPE in a range."""
+
+    def __init__(self, bench, limits: tuple[int, int]) -> None:
+        record, self.scale, self.zero = record_of(bench, PLAIN, *limits)
+        self.quantizer = Quantizer("", PLAIN, CurrentMinMax(), record)
+        self.ranged = QuantizedTensor(bench.empty(SHAPE, dtype="int8"), record, PLAIN)
+
+    def encoded(self, v: np.ndarray) -> np.ndarray:
+        return PLAIN.encode(v, self.scale, self.zero)
+
+    def rounded(self, v: np.ndarray) -> np.ndarray:
+        return PLAIN.decode(self.encoded(v), self.scale, self.zero)
+
+
+@pytest.mark.parametrize("activated", (False, True))
+@pytest.mark.parametrize("gpu", (False, True), ids=("", "as GPUs do"))
+def test_sums_have_the_bits_of_launches_of_their_own(bench, rng, activated, gpu):
+    """And those of NumPy's int64 and float32."""
+    if gpu:
+        bench.traits = Traits(gpu=True, compute_units=1)
+    weight = OP.weights(SHAPE[1:])["kernel"]
+    x, kernel = Drawn(bench, rng, SHAPE, PLAIN), Drawn(bench, rng, weight.packed_shape, WEIGHTS)
+    if not adds_residuals(bench, x.ranged):
+        pytest.skip("the kernels of matrix units add no residuals")
+    other, shift = Drawn(bench, rng, SHAPE, PLAIN), F(rng.standard_normal(20))
+    epilogue = Epilogue(None, bench.put(shift))
+    own, added, end, fused = (Place(bench, limits) for limits in (*RANGES, END))
+    OP.emit_linear(bench, x.ranged, kernel.ranged, Target(own.ranged), epilogue)
+    operands = [own.ranged, other.ranged]
+    copy.emit_integer_sum(bench, operands, Target((added if activated else end).ranged), LINEAR)
+    if activated:
+        copy.emit_integer_sum(bench, [added.ranged], Target(end.ranged), RELU)
+    residual = Residual(own.quantizer, other.ranged, *((added.quantizer, RELU) if activated else ()))
+    OP.emit_linear(bench, x.ranged, kernel.ranged, Target(fused.ranged), epilogue, residual)
+    bench.run()
+    found = bench.get(fused.ranged.tensor, fused.zero)
+    exactly(found, bench.get(end.ranged.tensor, end.zero))
+
+    sums = OP.reference_forward([x.centred], {"kernel": kernel.q.reshape(weight.shape), "bias": np.int64(0)})
+    v = own.rounded(F(sums) * (kernel.scale * x.scale) + shift) + other.values
+    exactly(found, end.encoded(np.maximum(added.rounded(v), 0) if activated else v))
