@@ -56,6 +56,13 @@ INLINE V otherwise_forward(const V a, const V b) { return a != (V)0 ? (V)0 : b; 
 INLINE V otherwise_first(const V a, const V b, const V g) { return (V)0; }
 INLINE V otherwise_second(const V a, const V b, const V g) { return a != (V)0 ? (V)0 : g; }
 
+// By the FIRST operand or the second
+#if FIRST
+#define DERIVATIVE JOIN(FUNCTION, first)
+#else
+#define DERIVATIVE JOIN(FUNCTION, second)
+#endif
+
 // An operand: a step of an image, down or right moves it by so many of its m rows, 0 where it is repeated. KIND_x is
 // WHOLE if it has the size of the result, SINGLE if it has one channel and the result more.
 #include "operand_kinds.h"
@@ -118,11 +125,7 @@ KERNEL combine_gradient(OPERAND(a), OPERAND(b), INPUT(dy), ROWS_ARGUMENTS PADDIN
     const V v = value_at_pixel(a, band.block, row, p), w = value_at_pixel(b, band.block, row, p);
     const size_t at = row_at(band.block, m, row);
     const V g = load(dy + at);
-#if FIRST
-    const V d = JOIN(FUNCTION, first)(v, w, g);
-#else
-    const V d = JOIN(FUNCTION, second)(v, w, g);
-#endif
+    const V d = DERIVATIVE(v, w, g);
     write_gradient(dx, at, UNPADDED(d, band.block));
   }
 }
@@ -159,11 +162,7 @@ KERNEL combine_gradient_sum(OPERAND(a), OPERAND(b), INPUT(dy), const int m, cons
       for (int block = first_block; block <= last_block; block++) {
         const V v = value_at_pixel(a, block, at, p), w = value_at_pixel(b, block, at, p);
         const V g = load(dy + row_at(block, full, at));
-#if FIRST
-        const V d = JOIN(FUNCTION, first)(v, w, g);
-#else
-        const V d = JOIN(FUNCTION, second)(v, w, g);
-#endif
+        const V d = DERIVATIVE(v, w, g);
         part += UNPADDED(d, block);
       }
     }

@@ -4,11 +4,7 @@
 // Moving statistics as a scale and a shift: scale = gamma / sqrt(var + epsilon), shift = beta + (bias - mean) * scale.
 // A job a layer, a work-item a block of channels.
 KERNEL fold_statistics(INPUT(gamma), INPUT(beta), INPUT(mean), INPUT(variance), OUTPUT(scale), OUTPUT(shift),
-                       OUTPUT(deviation_inverse)
-#if BIAS
-                       , INPUT(bias)
-#endif
-                       , JOBS, const float epsilon) {
+                       OUTPUT(deviation_inverse) INPUT_IF(BIAS, bias), JOBS, const float epsilon) {
   if (ITEM >= items) return;
   const Job job = find_job(START(table), jobs, 8 + BIAS);
   const int at = job.item * BLOCK;

@@ -341,12 +341,9 @@ INLINE void fetch_seen(V *next, const Seen s, const Offsets *offsets, const Plac
 // partials[group]: [n/16][taps][k][16] = (add ? what was there : 0) + x^T dy over the `span` rows of dy of group
 // get_global_id(2). With SUMS, the first tiles also leave the sum of those rows in sums[group].
 KERNEL convolution_local_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(partials)
-#if SUMS
-                                          , OUTPUT(sums)
-#endif
-                                          , const int images, const int height, const int width, const int out_height,
-                                          const int out_width, const int k, const int n, const int span,
-                                          const int add) {
+                                          OUTPUT_IF(SUMS, sums), const int images, const int height, const int width,
+                                          const int out_height, const int out_width, const int k, const int n,
+                                          const int span, const int add) {
   __local V room[ROOM];
   input_values dy = START(dy);
   const Place p = place_of(room, k, n);

@@ -69,11 +69,8 @@ KERNEL depthwise_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int imag
 
 // partials[group]: [c/16][taps][16] = (add ? what was there : 0) + the sum of x * dy over the (image, output row) pairs
 // of the group, `rows` a member; with SUMS, sums[group]: [c] is that of dy
-KERNEL depthwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(partials)
-#if SUMS
-                                  , OUTPUT(sums)
-#endif
-                                  , const int images, const int height, const int width, const int out_height,
+KERNEL depthwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(partials) OUTPUT_IF(SUMS, sums),
+                                  const int images, const int height, const int width, const int out_height,
                                   const int out_width, const int rows, const int blocks, const int add) {
   LOCAL_SHARES(shares);
   const int group = get_group_id(0), block = get_global_id(1), first = ITEM * rows, total = images * out_height;

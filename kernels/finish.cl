@@ -42,13 +42,7 @@ INLINE void write_flag(output flags, const int place, const V rest) {
 // so neither y nor a second pass over the activations is needed. Then dw = total * scale, dbias = dbeta * scale.
 #define SCALE_WORD (3 + PARTIALS)
 #define NUMBERS (SCALE_WORD + SCALE + GAMMA * (STORED_WORDS + 1))
-KERNEL finish_sum(OUTPUT(total), OUTPUT(flags)
-#if PARTIALS
-                  , INPUT(partials)
-#endif
-#if SCALE
-                  , INPUT(scale)
-#endif
+KERNEL finish_sum(OUTPUT(total), OUTPUT(flags) INPUT_IF(PARTIALS, partials) INPUT_IF(SCALE, scale)
 #if GAMMA
                   , INPUT_STORED(w), OUTPUT(sums)
 #endif
@@ -103,10 +97,7 @@ KERNEL finish_sum(OUTPUT(total), OUTPUT(flags)
 
 // dgamma from the `parts` sums of w * total that finish_sum left: a block of channels a work-group's members
 KERNEL finish_gamma(OUTPUT(dgamma), OUTPUT(flags), INPUT(sums), INPUT(mean), INPUT(deviation_inverse), INPUT(dbeta)
-#if BIAS
-                    , INPUT(bias)
-#endif
-                    , JOBS) {
+                    INPUT_IF(BIAS, bias), JOBS) {
   LOCAL_SHARES(shares);
   if (ITEM >= items) return;
   const Job job = find_job(START(table), jobs, 8 + BIAS);

@@ -42,11 +42,7 @@ KERNEL round_halves(ROUNDED_ARGUMENTS STATISTICS_ARGUMENTS, const int rows, cons
 #define NUMBERS_WORD BEHIND(2 + STATISTICS)
 
 // y = the halves nearest to a kernel's rows; a job a layer
-KERNEL weight_halves(INPUT_KERNEL, OUTPUT_OF(Written, y)
-#if STATISTICS
-                     , OUTPUT(records)
-#endif
-                     , JOBS) {
+KERNEL weight_halves(INPUT_KERNEL, OUTPUT_OF(Written, y) OUTPUT_IF(STATISTICS, records), JOBS) {
   LOCAL_RECORDS(shared);
   if (ITEM >= items) return;
   const Job job = find_job(START(table), jobs, NUMBERS_WORD + KERNEL_NUMBERS + 1);

@@ -104,14 +104,8 @@ KERNEL adam(UPDATE_ARGUMENTS, OUTPUT(first), OUTPUT(second), const float pace1, 
 #ifndef CENTERED
 #define CENTERED 0
 #endif
-KERNEL rmsprop(UPDATE_ARGUMENTS, OUTPUT(velocity)
-#if MOMENTUM
-               , OUTPUT(momentum)
-#endif
-#if CENTERED
-               , OUTPUT(average)
-#endif
-               , const float pace, const float epsilon, const float inertia) {
+KERNEL rmsprop(UPDATE_ARGUMENTS, OUTPUT(velocity) OUTPUT_IF(MOMENTUM, momentum) OUTPUT_IF(CENTERED, average),
+               const float pace, const float epsilon, const float inertia) {
   input g = ITEM_START(g);
   output w = ITEM_START(w), velocity = ITEM_START(velocity);
   if (START(counters)[NONFINITE] != 0.0f) return;

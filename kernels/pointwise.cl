@@ -80,11 +80,8 @@ KERNEL few_rows_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int m, co
 // dw = (add ? dw : 0) + x^T dy over rows [first, first + count) of group get_global_id(2); a tile is DEPTH rows of w x
 // PANELS blocks. Groups have partial sums of their own, one after the other in dw. With SUMS, the first tiles also add
 // up the rows of dy they read.
-KERNEL pointwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(dw)
-#if SUMS
-                                  , OUTPUT(sums)
-#endif
-                                  , const int m, const int k, const int n_blocks, const int first, const int count,
+KERNEL pointwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(dw) OUTPUT_IF(SUMS, sums),
+                                  const int m, const int k, const int n_blocks, const int first, const int count,
                                   const int add) {
   const int tile = ITEM, panel = get_global_id(1) * PANELS, group = get_global_id(2);
   const int start = first + group * count, stop = start + count < m ? start + count : m;

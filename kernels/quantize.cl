@@ -290,10 +290,7 @@ KERNEL weight_range(INPUT(extremes), OUTPUT(range), JOBS) {
 #define TENSOR_WORD (VALUES_WORD + 1)
 
 // y = the kernel's rows, rounded by its range
-KERNEL weight_quantize(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range)
-#if STATISTICS
-                       , OUTPUT(records)
-#endif
+KERNEL weight_quantize(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range) OUTPUT_IF(STATISTICS, records)
 #if STOCHASTIC
                        , INPUT_OF(uint, scalars)
 #endif

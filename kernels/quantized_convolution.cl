@@ -162,10 +162,7 @@ KERNEL quantized_convolution_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZE
                                               const int images, const int height, const int width, const int channels,
                                               const int out_height, const int out_width, const int rows,
                                               const int out_blocks, const int items, const int add
-#if CHECKED
-                                              , OUTPUT(flags)
-#endif
-                                              ) {
+                                              OUTPUT_IF(CHECKED, flags)) {
   input x_range = START(x_range), dy_range = START(dy_range);
   const int deep = channels * WIDE, depth_tiles = (deep + DEPTH - 1) / DEPTH, tiles = TAPS / WIDE * depth_tiles;
   const int item = get_global_id(0), panel = get_global_id(1) * PANELS, group = get_global_id(2);

@@ -58,6 +58,14 @@ typedef __global float *restrict output;
 #define OUTPUT_OF(type, x) __global type *restrict x##_memory, const uint x##_start
 #define INPUT(x) INPUT_OF(float, x)
 #define OUTPUT(x) OUTPUT_OF(float, x)
+
+// An argument after others that only some variants have: FLAG is 0 or 1.
+#define INPUT_IF(flag, x) JOIN(INPUT_IF_, flag)(x)
+#define INPUT_IF_0(x)
+#define INPUT_IF_1(x) , INPUT(x)
+#define OUTPUT_IF(flag, x) JOIN(OUTPUT_IF_, flag)(x)
+#define OUTPUT_IF_0(x)
+#define OUTPUT_IF_1(x) , OUTPUT(x)
 #define START_AT(x, offset) (x##_memory + (size_t)(offset) * (4 * BLOCK / sizeof(*x##_memory)))
 #define START(x) START_AT(x, x##_start)
 #define ITEM_START(x) (START(x) + FIRST_CHANNEL)
