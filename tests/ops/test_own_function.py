@@ -1,12 +1,15 @@
 """A new element-wise function: a class of a few lines and its pair in OpenCL C. Reference, gradient and conversions
-follow from its formula."""
+follow from its formula, and an entry in a format's table reads it."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from edgelearn.ops import Activation, Op
+import edgelearn as el
+from edgelearn.interop import read_model, read_onnx
+from edgelearn.interop.forms import forms
+from edgelearn.ops import Activation, Dense, Op
 
 from .plain import check_plain
 
@@ -44,3 +47,24 @@ def test_it_computes_its_formula(bench, rng, bend, channels):
     check_plain(bend(0.25), bench, rng, (4, 5, channels))
     x = rng.standard_normal(7)
     assert np.allclose(bend(0.25).derivative(x), 1 + 0.5 * x)
+
+
+def test_it_leaves_for_onnx_and_comes_back(bend, rng, tmp_path, monkeypatch):
+    """Out by its formula, in by one entry in the table of the format."""
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    network = el.Network("bent", (6,))
+    network.add("dense", Dense(5))
+    network.add("bend", bend(0.25))
+    model, x = el.Model(network, seed=1), rng.standard_normal((3, 6)).astype(np.float32)
+    model.export(tmp_path / "out.onnx")
+    session = runtime.InferenceSession(tmp_path / "out.onnx")
+    (y,) = session.run(None, {session.get_inputs()[0].name: x})
+    np.testing.assert_allclose(y, model.predict(x), atol=1e-5)
+
+    monkeypatch.setitem(read_onnx.HANDLERS, "Bend", forms({"Bend": "Bend"})["Bend"])
+    value = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, 6]) for name in "xy"]
+    node = onnx.helper.make_node("Bend", ["x"], ["y"], curvature=0.75)
+    graph = onnx.helper.make_graph([node], "bent", value[:1], value[1:])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "in.onnx")
+    (read,) = read_model(tmp_path / "in.onnx").network.nodes.values()
+    assert read.op == bend(0.75)
