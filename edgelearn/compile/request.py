@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
+from types import NoneType
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from .memory import ActivationMemory, Encoding, check_activation_memory
 from .precision import Precision
 
 Policy = Callable[[Network], ActivationMemory]
+# `predict` makes a request each time: types are named once
+WHOLE, STRATEGIES = (int, np.integer), (dict, Mapping)
+OPTIMIZER, LOSS = (Optimizer, NoneType), (Loss, Losses, NoneType)
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,11 +80,11 @@ class Request(Displayed):
 
     def __post_init__(self) -> None:
         sizes = self.batch_size, self.micro_batch
-        if any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
+        if any(not isinstance(size, WHOLE) or size < 1 for size in sizes):
             raise PlanError(f"Batch sizes are whole numbers of at least 1, not {', '.join(map(repr, sizes))}.")
-        if not isinstance(self.optimizer, Optimizer | None):
+        if not isinstance(self.optimizer, OPTIMIZER):
             raise PlanError(f"An optimizer is an object such as SGD(0.01) or Adam(), not {self.optimizer!r:.60}.")
-        if not isinstance(self.loss, Loss | Losses | None):
+        if not isinstance(self.loss, LOSS):
             raise PlanError(
                 f"A loss is an object such as SoftmaxCrossEntropy(label_smoothing=0.1), not {self.loss!r:.60}."
             )
@@ -91,7 +95,7 @@ class Request(Displayed):
                 f"batchnorm is 'moving' (fine-tuning) or 'batch' (training from scratch); Model.compile also takes "
                 f"'auto'. It is not '{self.batchnorm}'."
             )
-        if not isinstance(self.activation_memory, Mapping) and not callable(self.activation_memory):
+        if not isinstance(self.activation_memory, STRATEGIES) and not callable(self.activation_memory):
             raise PlanError(
                 f"activation_memory is a strategy per layer, such as {{'conv': Recompute()}}, or a function from a "
                 f"network to strategies by layer, such as policies.checkpoints, not {self.activation_memory!r:.60}."

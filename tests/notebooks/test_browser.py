@@ -79,13 +79,13 @@ print("the threshold is", enrolment.threshold)
 }
 BUSY_CELLS = {  # run by the tests that need them; a later one is run with those below, which ■ has to keep from running
     "views": """
-from tests.widgets.conftest import TinyExperiment
+from tests.widgets.conftest import make_tiny
 
-first, second = (TrainingView(lambda: TinyExperiment.make(epochs=1_000_000), RunStore()) for _ in range(2))
+first, second = (TrainingView(lambda: make_tiny(epochs=1_000_000), RunStore()) for _ in range(2))
 display(first, second)
 """,
     "again": """
-view = TrainingView(lambda: TinyExperiment.make(epochs=1_000_000), RunStore())
+view = TrainingView(lambda: make_tiny(epochs=1_000_000), RunStore())
 view
 """,
     "run": "first.run()",
