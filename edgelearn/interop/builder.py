@@ -653,7 +653,7 @@ def translate(
 
 
 class _Walk:
-    """What was found on the way through a graph: results by tensor, and problems."""
+    """The state of a translation: results by tensor, and problems found so far."""
 
     def __init__(self, graph: ForeignGraph, handlers: Mapping[str, Handler], nearest: Mapping[str, str]) -> None:
         self.graph, self.handlers, self.nearest = graph, handlers, nearest
@@ -664,7 +664,7 @@ class _Walk:
         self.unknown: set[str] = set()  # results whose shape isn't known, after a problem
 
     def results(self, op: Operator) -> Result:
-        """What an operator computes. Raises UnsupportedError or ShapeError if it can't be translated."""
+        """Return the results of an operator. Raises UnsupportedError or ShapeError if it can't be translated."""
         b, nearest, tensors = self.builder, self.nearest.get(op.kind, ""), self.graph.tensors
         if state := next((name for name in op.inputs if name in tensors and tensors[name].is_state), ""):
             raise UnsupportedError(

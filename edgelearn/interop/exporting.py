@@ -471,7 +471,7 @@ def _normalized(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     return y
 
 
-# What a layer becomes, by its op; ops that have a formula need no entry.
+# Inference operators by op; those that have a formula need no entry.
 HANDLERS: dict[type[Op], Callable[..., Value]] = {
     Add: lambda g, layer, *x: reduce(partial(g.binary, "add"), x),
     AdaptiveAveragePooling2D: _linear_map,
@@ -656,8 +656,10 @@ MOVING = {op: HANDLERS[op] for op in (Flatten, GlobalMaxPooling2D, Max, Mean, Pa
 def handler(
     op: Op, handlers: Mapping[type[Op], Callable[..., Any]], formula: Callable[..., Any], library: str
 ) -> Callable[..., Any]:
-    """What computes an op in another library: its entry of `handlers`, or `formula` if it has one. Raises FormatError
-    for any other."""
+    """Return the function that computes an op in another library: its entry of `handlers`, or `formula` if it has one.
+
+    Raises FormatError for any other.
+    """
     if type(op) not in handlers and formula_of(op) is None:
         raise FormatError(f"{library}'s version of a network has no {type(op).__name__}: leave {library} out for it.")
     return handlers.get(type(op), formula)

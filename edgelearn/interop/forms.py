@@ -83,7 +83,7 @@ def pairs(x: Any) -> np.ndarray:
     return np.reshape(x, (2, -1)).T if np.ndim(x) == 1 else np.asarray(x)
 
 
-# What is made of an input or an attribute, by the annotation of the argument
+# Conversions of an input or an attribute, by the annotation of the argument
 READ: dict[str, Callable[[Any, str, Operator, Any], Any]] = {
     "Value": lambda x, what, op, image: computed(x, what),
     "Operand": lambda x, what, op, image: x if isinstance(x, Value | np.ndarray) else np.asarray(x, np.float32),
@@ -178,7 +178,7 @@ class Form:
         return given
 
     def apply(self, b: Builder, op: Operator, given: dict[str, Any]) -> Any:
-        """What the operator computes. `given`: inputs by argument; the other arguments are attributes."""
+        """Return the operator's result. `given`: inputs by argument; the other arguments are attributes."""
         image = given.get("x")
         for name in [name for name in self.parameters if name not in given]:
             spec = self.names.get(name, name)

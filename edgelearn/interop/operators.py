@@ -1,4 +1,4 @@
-"""What operators mean, for all formats: the layers that they become.
+"""Meanings of operators, for all formats: the layers that they become.
 
 Operands come first, settings are keyword arguments; `forms` calls these functions by a format's table of names. Kernels
 have Keras's order of axes. Exporters spell functions out: hard-swish as x * min(max(x + 3, 0), 6) / 6, SiLU as

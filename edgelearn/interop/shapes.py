@@ -1,4 +1,4 @@
-"""What operators that move values mean: Reshape, Transpose, Concatenate and their like, with constants of a file.
+"""Meanings of operators that move values: Reshape, Transpose, Concatenate and their like, with constants of a file.
 
 Most of them only change how a value is seen. Operands come first, settings are keyword arguments, as in `operators`.
 """

@@ -328,7 +328,7 @@ def _moved(handle: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda b, x: handle(_Moves(), b.layer, x)
 
 
-# What a layer becomes, by its op; ops that have a formula need no entry.
+# Keras layers by op; those that have a formula need no entry.
 HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     **{op: _moved(handle) for op, handle in MOVING.items()},
     AdaptiveAveragePooling2D: _linear_map,

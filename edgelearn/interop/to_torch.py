@@ -437,7 +437,7 @@ def _axis(x: torch.Tensor) -> int:
     return 1 if x.ndim == 4 else -1
 
 
-# What a layer computes, by its op; ops that have a formula need no entry.
+# Computations by op; those that have a formula need no entry.
 HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     **{op: partial(lambda handle, net, layer, x: handle(MOVES, layer, x), MOVING[op]) for op in MOVING},
     Add: partial(_arithmetic, lambda *x: reduce(add, x)),

@@ -264,7 +264,7 @@ class LinearOp(Op):
     has_epilogue: ClassVar[bool] = True
 
     def geometry(self, x: Tensor) -> Geometry:
-        """What it multiplies, for an input like `x`."""
+        """Return the shape of its product, for an input like `x`."""
         raise NotImplementedError
 
     @property

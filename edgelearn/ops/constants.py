@@ -93,7 +93,7 @@ class OperandKind(IntEnum):
 
 
 class ReductionKind(IntEnum):
-    """What a reduction computes."""
+    """Kinds of reductions."""
 
     SUM = 0
     MAXIMUM = 1

@@ -26,8 +26,9 @@ FORWARD, DATA, WEIGHTS = "forward", "backward_data", "backward_weights"
 
 @dataclass(frozen=True)
 class Geometry:
-    """What a linear op multiplies: a window that slides over `images`, with `groups` of channels. A dense layer is a
-    pointwise convolution whose rows are one image. `kind`: "dense", "convolution", "depthwise" or "grouped"."""
+    """The shape of a linear op's product: a window that slides over `images`, with `groups` of channels. A dense
+    layer is a pointwise convolution whose rows are one image. `kind`: "dense", "convolution", "depthwise" or "grouped".
+    """
 
     kind: str
     images: int

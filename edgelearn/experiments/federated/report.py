@@ -1,4 +1,4 @@
-"""What a federation's run says: records of its rounds, tables, and figures of bytes and of partitions."""
+"""Reports of a federation's run: records of its rounds, tables, and figures of bytes and of partitions."""
 
 from __future__ import annotations
 
