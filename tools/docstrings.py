@@ -34,7 +34,7 @@ def help_of(attribute: griffe.Attribute) -> str:
         return ""
     try:
         return f"{literal_eval(str(call.arguments[1]))}."
-    except ValueError:
+    except (SyntaxError, ValueError):  # an expression, or one that griffe prints as no Python
         return ""
 
 
