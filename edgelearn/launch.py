@@ -136,7 +136,7 @@ class Launch:
     """One run of a kernel on a grid of work-items.
 
     Arguments:
-    - `source`: a file in kernels/, or the absolute path of one elsewhere.
+    - `source`: a file in kernels/, the absolute path of one elsewhere, or the text of a generated kernel.
     - `kernel`: a kernel in it.
     - `macros`: (name, value) pairs that it is compiled with.
     - `grid`: number of work-items along each dimension.

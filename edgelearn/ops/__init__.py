@@ -71,6 +71,7 @@ from .merge import Add, Concatenate, Coupling, Stream
 from .normalization import GroupNormalization, LayerNormalization, LocalResponseNormalization
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
 from .optimizers import LAMB, SGD, Adam, AdamW, Lion, Optimizer, RMSprop
+from .own_loss import formula_loss
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, GlobalMaxPooling2D, Max, MaxPooling2D, Mean, Sum
 from .quantize import BFloat16, Float16
 from .random import Dropout, SpatialDropout2D
@@ -199,6 +200,7 @@ __all__ = [
     "Weight",
     "Where",
     "ZeroPadding2D",
+    "formula_loss",
     "pack",
     "unpack",
 ]  # fmt: skip

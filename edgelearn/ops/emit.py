@@ -265,7 +265,7 @@ class Emitter:
         """Add a launch of the current layer.
 
         Arguments:
-        - `source`: a file in `kernels/`, or the absolute path of one elsewhere.
+        - `source`: a file in `kernels/`, the absolute path of one elsewhere, or the text of a generated kernel.
         - `kernel`: a kernel in it.
         - `grid`: number of work-items, one for each block of 16 channels. On some devices several share a block, unless
           the kernel takes `whole` blocks.

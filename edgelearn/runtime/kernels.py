@@ -42,16 +42,22 @@ def kernels_folder() -> Path:
     raise KernelError(f"The OpenCL kernels are missing next to {package}: reinstall edgelearn.")
 
 
+def is_text(source: str) -> bool:
+    """True for the source of a generated kernel, in place of a file's name."""
+    return "\n" in source
+
+
 @cache
 def read_source(name: str, kernel: str) -> str:
     """Return the text of one kernel with its headers, without other kernels there, which drivers would compile.
 
     Arguments:
-    - `name`: a file in `kernels/`, or the absolute path of another one; headers next to it take precedence.
+    - `name`: a file in `kernels/`; the absolute path of another one, where headers next to it take precedence; or the
+      text itself, which has several lines.
 
     Raises KernelError if the file and its headers have no such kernel.
     """
-    path, seen = kernels_folder() / name, set[str]()
+    path, seen = kernels_folder() / ("own.cl" if is_text(name) else name), set[str]()
 
     def expand(text: str) -> str:
         return INCLUDE.sub(lambda match: header(match[1]), text)
@@ -65,7 +71,7 @@ def read_source(name: str, kernel: str) -> str:
             return HEADERS[file]
         return expand((own if own.is_file() else kernels_folder() / "include" / file).read_text())
 
-    text = expand(path.read_text())
+    text = expand(name if is_text(name) else path.read_text())
     if kernel not in (match[1] for match in FUNCTION.finditer(text)):
         raise KernelError(f"{path} has no kernel '{kernel}'.")
     return FUNCTION.sub(lambda match: match[0] if match[1] == kernel else "", text)
@@ -244,8 +250,9 @@ class Kernels(Displayed):
         try:
             return self._build_with_own_declarations(launch, text, options) or build(self.context, text, options)
         except cl.Error as error:
+            where = f"The kernel '{launch.kernel}'" if is_text(launch.source) else f"kernels/{launch.source}"
             raise KernelError(
-                f"kernels/{launch.source} did not compile for {self.context.device.id} with {' '.join(options)}. "
+                f"{where} did not compile for {self.context.device.id} with {' '.join(options)}. "
                 f"The driver says:\n{error}\nThis is a fault of edgelearn or of the driver: please report both lines, "
                 f"and choose another device meanwhile (`edgelearn devices` lists them)."
             ) from None
@@ -254,7 +261,7 @@ class Kernels(Displayed):
         """Build without PoCL's own declarations, or return None: for kernels of others, and where a PoCL refuses it."""
         import pyopencl as cl
 
-        if not self._declares or Path(launch.source).is_absolute():
+        if not self._declares or is_text(launch.source) or Path(launch.source).is_absolute():
             return None
         try:
             return build(self.context, builtins() + text, [*options, NO_BUILTINS])

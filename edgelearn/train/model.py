@@ -293,7 +293,7 @@ class Model(TrainedModel):
     def compile(
         self,
         optimizer: Optimizer | str,
-        loss: Loss | Losses | Mapping[str, Loss | None] | Sequence[Loss | None] | None = None,
+        loss: Loss | Losses | Callable | Mapping[str, Any] | Sequence[Any] | str | None = None,
         *,
         loss_weights: Mapping[str, float] | Sequence[float] | None = None,
         metrics: Any = (),
@@ -307,8 +307,9 @@ class Model(TrainedModel):
 
         Arguments:
         - `optimizer`: updates the weights, for example `SGD(0.01, momentum=0.9)`; or Keras's name of one, "adam".
-        - `loss`: default `SoftmaxCrossEntropy()`, on int class numbers; see el.losses for others. For several outputs a
-          dictionary by name or a list in their order; a single loss is that of each.
+        - `loss`: default `SoftmaxCrossEntropy()`, on int class numbers; see el.losses for others, or a function
+          `f(xp, targets, outputs)` (see `edgelearn.ops.formula_loss`). For several outputs a dictionary by name or a
+          list in their order; a single loss is that of each.
         - `loss_weights`: factors of several outputs' losses in the sum that is minimized (default: 1 each).
         - `metrics`: what `evaluate` and the validation of `fit` return besides: names such as "accuracy", objects of
           el.metrics, functions `f(y_true, y_pred)`; one, a list, or a dictionary of these by output (default none).

@@ -18,6 +18,7 @@ from edgelearn.errors import DataError, PlanError, ShapeError
 from edgelearn.graph import Network
 from edgelearn.ops import LOSSES, Loss, Losses, SoftmaxCrossEntropy, pack
 from edgelearn.ops.losses import rows_of
+from edgelearn.ops.own_loss import formula_loss
 from edgelearn.ops.tensor import Shape
 from edgelearn.runtime.session import OutputTargets
 
@@ -388,8 +389,9 @@ def output_losses(loss: Any, loss_weights: Any, network: Network) -> Loss | Loss
     """Return the losses of the outputs.
 
     Arguments:
-    - `loss`: a loss, or Keras's name of one, for every output; a dictionary of these by output, or a list in their
-      order, with None for an output that isn't trained. None alone is softmax cross-entropy.
+    - `loss`: a loss, Keras's name of one, or a function (see `formula_loss`), for every output; a dictionary of these
+      by output, or a list in their order, with None for an output that isn't trained. None alone is softmax
+      cross-entropy.
     - `loss_weights`: factors in the sum, as a dictionary or a list (default: 1 each).
 
     Raises PlanError for unknown outputs, or for something else than losses.
@@ -407,13 +409,15 @@ def output_losses(loss: Any, loss_weights: Any, network: Network) -> Loss | Loss
 
 
 def _named(loss: Any) -> Any:
-    """Replace Keras's names of losses, such as "mse", by the losses themselves."""
+    """Replace Keras's names of losses, such as "mse", and functions by the losses themselves."""
     if isinstance(loss, Mapping):
         return {output: _named(one) for output, one in loss.items()}
     if isinstance(loss, list | tuple):
         return [_named(one) for one in loss]
     if isinstance(loss, str) and loss not in LOSSES:
         raise PlanError(f"'{loss}' is no name of a loss: there are {', '.join(LOSSES)}, and the classes of el.losses.")
+    if callable(loss) and not isinstance(loss, Loss | type):
+        return formula_loss(loss)
     return LOSSES[loss]() if isinstance(loss, str) else loss
 
 
