@@ -1,14 +1,19 @@
 """Networks in PyTorch and Keras against the float64 references of their ops."""
 
+import importlib
 import json
 import os
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgelearn.child import Worker, WorkerError
+from edgelearn.graph import Network
+from edgelearn.ops import Concatenate, Conv2D, Dense, GlobalAveragePooling2D, Softmax
+from edgelearn.train import Model
 
 HERE = Path(__file__).parent
 PATH = {"PYTHONPATH": os.pathsep.join(map(str, (HERE, HERE.parents[1], HERE.parent / "compile")))}
@@ -60,3 +65,40 @@ def test_an_op_without_a_counterpart_is_named(worker):
     with pytest.raises(WorkerError) as caught:
         worker.call("refused")
     assert "Unknown" in caught.value.reason
+
+
+def several() -> Network:
+    net = Network("several", {"picture": (6, 5, 3), "place": (4,)})
+    net.add("conv", Conv2D(8, 3), "picture")
+    net.add("pool", GlobalAveragePooling2D())
+    net.add("both", Concatenate(), "pool", "place")
+    net.add("logits", Dense(3))
+    net.add("kind", Softmax())
+    net.add("unused", Dense(2), "both")
+    net.outputs = ("kind", "both")
+    return net
+
+
+def outputs_of_keras(network, weights, x, logits):
+    pytest.importorskip("keras")
+    made = importlib.import_module("edgelearn.interop.to_keras").to_keras(network, weights, logits=logits)
+    return {name: np.asarray(y) for name, y in made(x).items()}
+
+
+def outputs_of_torch(network, weights, x, logits):
+    torch = pytest.importorskip("torch")
+    twin = importlib.import_module("edgelearn.interop.to_torch").TorchNetwork(network, weights, logits=logits)
+    with torch.no_grad():
+        return {name: twin.decode(y) for name, y in twin({name: twin.encode(a) for name, a in x.items()}).items()}
+
+
+@pytest.mark.parametrize("outputs_of", [outputs_of_keras, outputs_of_torch])
+@pytest.mark.parametrize("logits", [False, True])
+def test_several_inputs_and_outputs(outputs_of, logits):
+    rng, network, weights = np.random.default_rng(0), several(), several().initialize(1)
+    x = {name: rng.standard_normal((3, *shape)).astype(np.float32) for name, shape in network.inputs.items()}
+    theirs = outputs_of(network, weights, x, logits)
+    if logits:
+        network.outputs, theirs["logits"] = ("logits", "both"), theirs["kind"]
+    for name, array in Model(network, weights).predict(x).items():
+        np.testing.assert_allclose(theirs[name], array, atol=1e-6)

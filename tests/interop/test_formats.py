@@ -95,13 +95,6 @@ def test_weights_alone_need_a_network(tmp_path, network):
     assert read_model(path, network, ("dense",)).weights.keys() == weights.keys() - {"dense/kernel", "dense/bias"}
 
 
-def test_unknown_files(tmp_path):
-    (tmp_path / "x.txt").write_text("weights")
-    for path in (tmp_path / "x.txt", tmp_path / "missing", tmp_path):
-        with pytest.raises(FormatError, match=path.name):
-            find_format(path)
-
-
 def test_a_layer_that_keras_lacks_is_named(tmp_path):
     pytest.importorskip("keras")
     network = el.Network("small", (4,))

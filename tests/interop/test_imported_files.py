@@ -1,10 +1,8 @@
 """Files of Keras, TFLite and TensorFlow: what is imported computes the same as the framework that wrote it."""
 
 import importlib.util
-import json
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,8 @@ from imported import distance, infer
 
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.interop import import_graph, litert, read_graphdef, read_model
+from edgelearn.interop import import_graph, litert, read_model
+from tests.torture.graphdef import field, node, shape
 
 SCRIPT = Path(__file__).with_name("framework_files.py")
 needs_tensorflow = pytest.mark.skipif(
@@ -121,31 +120,6 @@ def test_what_cannot_be_imported_is_listed(files):
     }  # fmt: skip
 
 
-def varint(n):
-    found = b""
-    while True:
-        found += bytes([n & 127 | (128 if n > 127 else 0)])
-        n >>= 7
-        if not n:
-            return found
-
-
-def field(number, value):
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    value = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def node(name, kind, inputs=(), **attributes):
-    body = field(1, name) + field(2, kind) + b"".join(field(3, i) for i in inputs)
-    return field(1, body + b"".join(field(5, field(1, key) + field(2, value)) for key, value in attributes.items()))
-
-
-def shape(*sizes):
-    return b"".join(field(2, field(1, n % (1 << 64))) for n in sizes)
-
-
 def constant(name, array):
     kind = {"float32": 1, "int32": 3}[str(array.dtype)]
     tensor = field(1, kind) + field(2, shape(*array.shape)) + field(4, array.tobytes())
@@ -196,71 +170,3 @@ def test_a_graph_with_one_placeholder_and_one_softmax(graph):
     assert np.allclose(model.predict(x), raised / raised.sum(), atol=1e-6)
     assert "'picture'" in model.metadata["part that was read"]
     assert any("'picture'" in note and "'classes'" in note for note in el.inspect(path).notes)
-
-
-@pytest.mark.parametrize(
-    ("data", "named"),
-    [
-        (
-            node("e", "Enter", ["x"], frame_name=field(2, b"rnn/while"))
-            + node("x", "Placeholder")
-            + node("m", "Merge", ["e", "n"])
-            + node("n", "NextIteration", ["m"]),
-            "while.*'rnn/while'.*recurrent",
-        ),
-        (b"", "no node"),
-        (b"\x0a\xff\xff\xff\xff\x0f", "field 1"),
-        (b"\xff" * 40, "damaged"),
-        (node("a", "Identity", ["b"]) + node("b", "Identity", ["a"]), "circle"),
-        (node("a", "Relu", ["nothing"]), "nothing"),
-        (node("v", "VarHandleOp"), "not frozen"),
-        (node("c", "Const", value=field(8, field(1, 1) + field(2, shape(1 << 20, 1 << 20)))), "1048576"),
-    ],
-)
-def test_graphs_that_are_damaged(graph, data, named):
-    path = graph(data)
-    with pytest.raises(FormatError, match=named) as caught:
-        read_graphdef.read(path)
-    assert str(path) in str(caught.value)
-
-
-def test_keras_archives_that_are_damaged(tmp_path):
-    path = tmp_path / "m.keras"
-    for text, named in (
-        ("[" * 100_000, "configuration"),
-        (json.dumps({"class_name": "Mine", "config": {}}), "Mine"),
-        (json.dumps({"class_name": "Functional", "config": {"name": "m", "layers": [1]}}), "configuration"),
-    ):
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("config.json", text)
-            archive.writestr("model.weights.h5", empty_hdf5(tmp_path))
-        with pytest.raises(FormatError, match=named) as caught:
-            el.load(path)
-        assert str(path) in str(caught.value)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("../outside", "x")
-    with pytest.raises(FormatError, match="lacks"):
-        el.load(path)
-
-
-def empty_hdf5(folder):
-    import h5py
-
-    with h5py.File(folder / "empty.h5", "w"):
-        pass
-    return (folder / "empty.h5").read_bytes()
-
-
-def test_tflite_files_that_are_damaged(tmp_path):
-    path = tmp_path / "m.tflite"
-    root = (20).to_bytes(4, "little") + b"TFL3" + bytes(200)
-    for data, named in (
-        (b"", "TFL3"),
-        (b"text", "TFL3"),
-        (root, "sub-graph"),
-        (b"\xff" * 4 + b"TFL3", "layout of the file"),
-    ):
-        path.write_bytes(data)
-        with pytest.raises(FormatError, match=named) as caught:
-            el.load(path)
-        assert str(path) in str(caught.value)

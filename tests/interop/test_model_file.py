@@ -32,6 +32,16 @@ def file():
     )  # fmt: skip
 
 
+def test_weights_alone_keep_their_types_and_order(tmp_path):
+    rng, path = np.random.default_rng(0), tmp_path / "w.safetensors"
+    weights = {"a/kernel": rng.normal(size=(3, 4)).astype(np.float32), "b": np.arange(5, dtype=np.int64)}
+    path.write_bytes(safetensors.to_bytes(weights | {"a/kernel": np.asfortranarray(weights["a/kernel"])}, {"of": "us"}))
+    found = safetensors.read_weights(path)
+    assert found.keys() == weights.keys()
+    assert all(np.array_equal(found[n], a) and found[n].dtype == a.dtype for n, a in weights.items())
+    assert safetensors.to_bytes(weights) == safetensors.to_bytes(dict(weights))
+
+
 def changed(path, header=None, **metadata):
     """Rewrite the file's header."""
     data = path.read_bytes()

@@ -14,8 +14,7 @@ import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.interop import import_graph
 from edgelearn.interop.read_saved_model import crc32c
-
-from .test_imported_files import field, node
+from tests.torture.graphdef import field, node
 
 SCRIPT = Path(__file__).with_name("saved_model_files.py")
 needs_tensorflow = pytest.mark.skipif(

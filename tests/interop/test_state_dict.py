@@ -10,7 +10,7 @@ import edgelearn as el
 from edgelearn import ops
 from edgelearn.errors import FormatError
 from edgelearn.interop import read_model, safetensors
-from edgelearn.interop.state_dict import from_torch_layout, to_torch_layout, torch_name
+from edgelearn.interop.state_dict import from_torch_layout, read_bcresnet, to_torch_layout, torch_name
 
 from .torch_files import Global, torch_save, torch_save_before_1_6
 
@@ -157,14 +157,6 @@ def test_views_of_storages(tmp_path):
     base = np.float64(np.arange(6)).reshape(3, 2)
     model = el.load(torch_save(tmp_path / "x.pt", {"dense.weight": base.T}), network)
     assert np.array_equal(model.weights["dense/kernel"], base)
-
-
-def test_damaged_files(tmp_path, network, weights):
-    data = torch_save(tmp_path / "x.pt", as_state(network, weights)).read_bytes()
-    for length in (0, 100, len(data) // 2, len(data) - 30):
-        (tmp_path / "x.pt").write_bytes(data[:length])
-        with pytest.raises(FormatError, match=r"x\.pt is not a PyTorch state dict, or is damaged"):
-            el.load(tmp_path / "x.pt", network)
 
 
 def test_a_classifier_for_other_classes(tmp_path, network, weights):
@@ -319,7 +311,99 @@ def test_files_of_exports_before(tmp_path, network, weights):
     assert np.array_equal(found.weights["dense/kernel"], weights["dense/kernel"]) and found.class_names == ("a",)
 
 
+# -- the published BC-ResNet, whose state dict is an .npz file ---------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def published():
+    """Arrays as PyTorch names and shapes them, each of other values."""
+    shapes = {"cnn_head.0.weight": (16, 1, 5, 5), "classifier.0.weight": (20, 1, 5, 5),
+              "classifier.1.weight": (32, 20, 1, 1), "classifier.5.weight": (12, 32, 1, 1),
+              "classifier.5.bias": (12,)}  # fmt: skip
+    norms, before = {"cnn_head.1": 16, "classifier.2": 32}, 16
+    for stage, (c, blocks) in enumerate(zip((8, 12, 16, 20), (2, 2, 4, 4), strict=True)):
+        for block in range(blocks):
+            name, first = f"BCBlocks.{stage}.{block}", block == 0
+            if first:
+                shapes[f"{name}.f2.0.block.0.weight"] = (c, before, 1, 1)
+                norms[f"{name}.f2.0.block.1"] = c
+            shapes[f"{name}.f2.{int(first)}.block.0.weight"] = (c, 1, 3, 1)
+            norms[f"{name}.f2.{int(first)}.block.1.ssnorm"] = 5 * c
+            shapes[f"{name}.f1.0.block.0.weight"] = (c, 1, 1, 3)
+            norms[f"{name}.f1.0.block.1"] = c
+            shapes[f"{name}.f1.1.weight"] = (c, c, 1, 1)
+        before = c
+    for name, count in norms.items():
+        shapes |= {f"{name}.{role}": (count,) for role in ("weight", "bias", "running_mean", "running_var")}
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    return arrays | {f"{name}.num_batches_tracked": np.array(7) for name in norms}
+
+
+@pytest.fixture
+def read_published(tmp_path):
+    """read_published(arrays, network, skip): the weights of a file of these arrays."""
+
+    def read(arrays, network, skip=()):
+        np.savez(tmp_path / "w.npz", **arrays)
+        return read_bcresnet(tmp_path / "w.npz", network, skip=skip)
+
+    return read
+
+
+def test_arrays_get_our_names_and_layouts(read_published, published):
+    network = el.models.bcresnet((40, 9, 1))
+    found = read_published(published, network)
+    assert found.keys() == network.parameters.keys()
+    assert all(array.dtype == np.float32 and array.flags.c_contiguous for array in found.values())
+    for ours, (theirs, order) in {
+        "stem/kernel": ("cnn_head.0.weight", (2, 3, 1, 0)),
+        "stem_bn/moving_variance": ("cnn_head.1.running_var", (0,)),
+        "stage2_block1_pointwise/kernel": ("BCBlocks.1.0.f2.0.block.0.weight", (2, 3, 1, 0)),
+        "stage2_block1_frequency/kernel": ("BCBlocks.1.0.f2.1.block.0.weight", (2, 3, 0, 1)),
+        "stage2_block2_frequency/kernel": ("BCBlocks.1.1.f2.0.block.0.weight", (2, 3, 0, 1)),
+        "stage4_block3_time/kernel": ("BCBlocks.3.2.f1.0.block.0.weight", (2, 3, 0, 1)),
+        "stage4_block3_time_bn/beta": ("BCBlocks.3.2.f1.0.block.1.bias", (0,)),
+        "classifier/bias": ("classifier.5.bias", (0,)),
+    }.items():
+        np.testing.assert_array_equal(found[ours], published[theirs].transpose(order))
+    np.testing.assert_array_equal(found["classifier/kernel"], published["classifier.5.weight"][:, :, 0, 0].T)
+    gamma, theirs = found["stage1_block2_ssn/gamma"], published["BCBlocks.0.1.f2.0.block.1.ssnorm.weight"]
+    assert np.array_equal(gamma.ravel(), theirs.reshape(8, 5).T.ravel())
+
+
+def test_an_embedding_skips_the_classifier(read_published, published):
+    embedding = el.models.bcresnet((40, 9, 1), classes=None)
+    for network in (embedding, el.models.bcresnet((40, 9, 1), classes=5)):
+        assert read_published(published, network, skip=("classifier",)).keys() == embedding.parameters.keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        ({"classifier.1.weight": None}, {}, r"w\.npz has no 'classifier\.1\.weight', which .*'tail/kernel'"),
+        ({"classifier.5.bias": np.zeros(11, np.float32)}, {}, r"'classifier.5.bias' is float32 .*\(11,\), but .*12"),
+        ({"classifier.5.bias": np.array(["a"] * 12)}, {}, r"'classifier\.5\.bias' is <U1 of shape"),
+        ({"more": np.zeros(3)}, {}, "no layer is left for 'more'"),
+        ({}, {"network": el.models.bcresnet((40, 9, 1), tau=2)}, r"of shape .*, but .* of 'bcresnet_2_9' needs"),
+        ({}, {"network": el.models.bcresnet((40, 9, 1), classes=None)}, r"is left for 'classifier\.5'.*skip"),
+        ({}, {"network": el.models.ds_cnn()}, "'conv' is no layer of a BC-ResNet"),
+        ({}, {"skip": ("clasifier",)}, "'clasifier' is no layer"),
+    ],
+)  # fmt: skip
+def test_published_arrays_that_do_not_fit(read_published, published, change, options, words):
+    arrays = {name: array for name, array in (published | change).items() if array is not None}
+    with pytest.raises(FormatError, match=words):
+        read_published(arrays, **{"network": el.models.bcresnet((40, 9, 1))} | options)
+
+
 @pytest.mark.skipif("EDGELEARN_DATA" not in os.environ, reason="no trained weights to read")
-def test_published_weights_are_still_read():
+def test_trained_weights_give_the_logits_of_pytorch():
+    """The logits are what tests/models/torch_networks.py computes for this input, in float64."""
     path = f"{os.environ['EDGELEARN_DATA']}/weights/bcresnet1_speech_commands.npz"
-    assert el.load(path, el.models.bcresnet()).network.count()
+    model = el.load(path, el.models.bcresnet(softmax=False))
+    frequency, time = np.ogrid[:40, :101]
+    x = np.float32(-4 + 4 * np.sin(0.01 * frequency * time))[None, ..., None]
+    assert model.predict(x, 1)[0] == pytest.approx(
+        [2.2392, 1.1409, 2.1809, 0.2769, -0.9544, 0.1742, -1.4236, -0.5544, -0.9400, -0.4719, -1.7738, 0.3185], abs=1e-3
+    )
