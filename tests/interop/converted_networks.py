@@ -43,7 +43,7 @@ def overwritten() -> Network:
     return net
 
 
-def rearranged() -> Network:
+def rearranged(mirror: str = "symmetric") -> Network:
     """Axes in other orders, sliced, mirrored and reduced."""
     net = Network("rearranged", (5, 6, 4))
     net.add("conv", ops.Conv2D(8, 3))
@@ -52,7 +52,7 @@ def rearranged() -> Network:
     net.add("image", ops.Reshape((3, 4, 8)))
     net.add("turned", ops.Transpose((2, 1, 3)))
     net.add("framed", ops.Pad(((1, 2), (0, 2), (1, 0)), "reflect"))
-    net.add("wider", ops.Pad(((0, 1), (2, 0), (0, 1)), "symmetric"))
+    net.add("wider", ops.Pad(((0, 1), (2, 0), (0, 1)), mirror))
     net.add("padded", ops.Pad(((1, 0), (0, 1), (2, 0)), value=0.5))
     net.add("some", ops.Slice((5, 1, 1), (3, -1, 8), (-2, 2, 1)))
     net.add("softmax", ops.Softmax())
@@ -82,6 +82,8 @@ def enlarged() -> Network:
     net.add("nearest", ops.Resize((3, 8), "nearest"))
     net.add("old_nearest", ops.Resize((5, 7), "nearest", "asymmetric", "floor"))
     net.add("onnx_nearest", ops.Resize((6, 6), "nearest", rounding="round_prefer_floor"))
+    net.add("corner_nearest", ops.Resize((5, 9), "nearest", "align_corners", "round_prefer_ceil"))
+    net.add("lower_nearest", ops.Resize((8, 6), "nearest", "half_pixel", "floor"))
     net.add("scaled", ops.Resize((7, 9), scale=(1.2, 1.6)))
     net.add("up", ops.UpSampling2D((2, 1)))
     net.add("up_bilinear", ops.UpSampling2D((1, 2), "bilinear"))

@@ -5,7 +5,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from converted_networks import every_kind_of_padding, overwritten, reference
+from converted_networks import enlarged, every_kind_of_padding, overwritten, rearranged, reference
 
 import edgelearn as el
 from edgelearn import ops
@@ -38,22 +38,6 @@ def with_uneven_strides() -> el.Network:
     return network
 
 
-def rearranged() -> el.Network:
-    network = el.Network("rearranged", (6, 5, 3))
-    network.add("mirrored", ops.Slice((-1, 4, 0), (3, 5, -1), (-2, -1, 1)))
-    network.add("pad", ops.Pad(((1, 1), (0, 2), (0, 0)), "reflect"))
-    network.add("constant", ops.Pad(((0, 1), (0, 0), (1, 0)), value=0.5))
-    network.add("turned", ops.Transpose((2, 3, 1)))
-    network.add("max", ops.Max(2), "turned")
-    network.add("sum", ops.Sum(-1), "turned")
-    network.add("global", ops.GlobalMaxPooling2D(), "turned")
-    network.add("mean", ops.Mean((1, 2), keepdims=False), "turned")
-    network.add("flat_max", ops.Flatten(), "max")
-    network.add("flat_sum", ops.Flatten(), "sum")
-    network.add("all", ops.Concatenate(), "flat_max", "flat_sum", "global", "mean")
-    return network
-
-
 def pointwise() -> el.Network:
     """Activations, arithmetic, normalizations, and a gate as in squeeze-and-excite."""
     network = el.Network("pointwise", (4, 5, 8))
@@ -71,19 +55,6 @@ def pointwise() -> el.Network:
     network.add("gate", ops.Multiply(), "rescaling", "excite")
     network.add("difference", ops.Subtract(), "gate", "scale")
     network.add("pool", ops.GlobalAveragePooling2D())
-    return network
-
-
-def resized() -> el.Network:
-    network = el.Network("resized", (5, 7, 3))
-    network.add("bilinear", ops.Resize((9, 4)))
-    network.add("nearest", ops.UpSampling2D((2, 3)))
-    for number, how in enumerate((("bilinear", "asymmetric", "floor"), ("bilinear", "align_corners", "floor"),
-                                  ("nearest", "asymmetric", "floor"), ("nearest", "align_corners", "round_prefer_ceil"),
-                                  ("nearest", "half_pixel", "floor"))):  # fmt: skip
-        network.add(f"resize {number}", ops.Resize((8 + 3 * number, 11 - number), *how))
-    network.add("means", ops.AdaptiveAveragePooling2D((5, 2)))
-    network.add("flat", ops.Flatten())
     return network
 
 
@@ -152,9 +123,9 @@ NETWORKS = {
     "uneven": with_uneven_strides,
     "mobilenet_v1": lambda: el.models.mobilenet_v1((32, 32, 3), 0.25, 5),
     "mobilenet_v2": lambda: el.models.mobilenet_v2((32, 32, 3), 0.35, 5),
-    "rearranged": rearranged,
+    "rearranged": lambda: rearranged("reflect"),  # ONNX knows no symmetric padding
+    "enlarged": enlarged,
     "pointwise": pointwise,
-    "resized": resized,
     "transposed": transposed,
     "mobilenet_v3": lambda: el.models.mobilenet_v3_small((32, 32, 3), classes=5),
     "bcresnet": lambda: el.models.bcresnet((40, 21, 1), classes=4, softmax=False),
@@ -210,6 +181,16 @@ def test_float32_gives_the_reference(name, suffix, tmp_path):
     expected = reference(network, {n: a.astype(float) for n, a in weights.items()}, x.astype(float), "moving")
     assert outputs.dtype == np.float32 and outputs.shape == expected.shape
     assert np.abs(outputs - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
+
+
+def test_symmetric_padding_is_written_where_the_format_has_it(tmp_path):
+    network = rearranged("symmetric")
+    file, x = ModelFile(network, varied(network)), np.random.default_rng(0).standard_normal((3, 5, 6, 4), np.float32)
+    write_model(tmp_path / "m.tflite", file)
+    expected = reference(network, file.weights, x.astype(float), "moving")
+    assert np.abs(run_tflite(tmp_path / "m.tflite", x) - expected).max() <= 1e-5 * np.abs(expected).max()
+    with pytest.raises(FormatError, match="ONNX has no symmetric padding"):
+        write_model(tmp_path / "m.onnx", file)
 
 
 @each_runtime
