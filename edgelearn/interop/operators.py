@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
-from math import isclose, prod
+from math import inf, isclose, prod
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,25 @@ def clip(b: Builder, x: Operand, low: float | None = None, high: float | None = 
 
 
 relu6 = partial(clip, low=0, high=6)
+
+
+def fake_quant(b: Builder, x: Operand, low: Operand, high: Operand, *, bits: int = 8, narrow: bool = False) -> Any:
+    """Integers of so many bits between two numbers, or two for each channel, moved so that one stands for 0: constants
+    are rounded to what they stand for, values are cut off at the ends. `narrow`: without the lowest integer."""
+    if isinstance(low, Value) or isinstance(high, Value):
+        raise UnsupportedError("Its range is computed.", "A graph for inference, with constants for it.")
+    least, most, ends = int(narrow), 2**bits - 1, np.stack([low, high]).astype(np.float64)
+    if bits < 2 or not np.isfinite(ends).all() or (ends[0] > 0).any() or (ends[0] >= ends[1]).any():
+        raise UnsupportedError(f"{bits} bits from {ends[0].min():.6g} to {ends[1].max():.6g}.", "A range around 0.")
+    step = (ends[1] - ends[0]) / (most - least)
+    zero = np.clip(np.rint(least - ends[0] / step), least, most)
+    first, last = (np.asarray((n - zero) * step, np.float32) for n in (least, most))
+    if isinstance(x, np.ndarray):
+        return (np.rint(np.clip(x, first, last) / step) * step).astype(np.float32)
+    reached = (-inf, inf) if x.layer in b.inputs else b.ranges[x.layer]
+    if (first - step <= reached[0]).all() and (reached[1] <= last + step).all():
+        return x
+    return minimum(b, maximum(b, x, first), last) if first.size > 1 else clip(b, x, float(first), float(last))
 
 
 def hard_sigmoid(b: Builder, x: Operand, *, slope: float = 1 / 6, shift: float = 0.5) -> Any:

@@ -194,7 +194,7 @@ HANDLERS = forms(
         "DENSIFY": "identity",
         "DEQUANTIZE": "identity",
         "EXPAND_DIMS": "unsqueeze",
-        "FAKE_QUANT": "identity",
+        "FAKE_QUANT": ("fake_quant x", {"low": "min", "high": "max"}),
         "FULLY_CONNECTED": (
             fully_connected, "x kernel:OI bias",
             {"weights_format": Only(0, "The default format of weights.", "Shuffled weights.")},
@@ -238,7 +238,8 @@ HANDLERS = forms(
          "TRANSPOSE UNPACK",
     after=_activated, strides="stride_h stride_w", dilation="dilation_h=1 dilation_w=1", size="filter_h filter_w",
     keepdims="keep_dims", block="block_size", turn_x="adj_x", turn_y="adj_y", half_pixel="half_pixel_centers",
-    negative_slope="alpha", keeps_axes="keep_num_dims", masks=lambda op, x: op.attributes,
+    bits="num_bits=8", narrow="narrow_range", negative_slope="alpha", keeps_axes="keep_num_dims",
+    masks=lambda op, x: op.attributes,
     dtype=lambda op, x: DTYPES.get(op.attributes["out_type"], "float32"),
 )  # fmt: skip
 

@@ -152,7 +152,7 @@ HANDLERS = forms(
         "amax": "largest",
         "avg_pool1d": "average_pool",
         "avg_pool2d": "average_pool",
-        "batch_norm": (normalization, {"momentum": lambda op, x: 1 - op.attributes["momentum"]}),
+        "batch_norm": normalization,
         "bmm": "matmul",
         "cat": "concatenate",
         "chunk": ("pieces x", {"size": lambda op, x: -(-x.shape[op.attributes["dim"]] // op.attributes["chunks"])}),
@@ -180,7 +180,7 @@ HANDLERS = forms(
         "group_norm": ("group_normalization", {"groups": "num_groups"}),
         "gt": "greater",
         "hardtanh": ("clip", {"low": "min_val", "high": "max_val"}),
-        "instance_norm": (normalization, {"own": "use_input_stats", "momentum": None}),
+        "instance_norm": (normalization, {"own": "use_input_stats"}),
         "layer_norm": ("layer_normalization", {"axes": lambda op, x: range(-len(op.attributes["normalized_shape"]), 0)}
         ),
         "le": "less_equal",
@@ -227,8 +227,7 @@ HANDLERS = forms(
     channels=1, strides=lambda op, x: op.attributes["stride"] or None, padding=_padding,
     size=_window, ceil="ceil_mode", counts_padding="count_include_pad", axis="dim",
     axes=lambda op, x: None if op.attributes.get("dim") == () else op.attributes.get("dim"), keepdims="keepdim",
-    epsilon="eps", rate="p", y="other",
-
+    epsilon="eps", momentum=lambda op, x: 1 - op.attributes["momentum"], rate="p", y="other",
     factors=_factors, block="upscale_factor",
     shape=lambda op, x: op.attributes.get("size") or op.attributes.get("shape"),
 )  # fmt: skip

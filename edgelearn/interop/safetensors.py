@@ -8,6 +8,7 @@ written with the version below and refused if they are newer. Format: https://hu
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -61,11 +62,18 @@ def read_metadata(path: str | Path) -> dict[str, str]:
 
 
 def to_bytes(weights: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Return the file's content; write it with edgelearn.atomic to be safe from interruptions."""
+    """Return the file's content, the same for the same weights and texts; write it with edgelearn.atomic to be safe
+    from interruptions."""
     from safetensors.numpy import save
 
-    texts = None if metadata is None else dict(metadata)
-    return save({name: np.ascontiguousarray(array) for name, array in weights.items()}, texts)
+    content = save({name: np.ascontiguousarray(array) for name, array in weights.items()})
+    if not metadata:
+        return content
+    end = 8 + int.from_bytes(content[:8], "little")
+    # The library writes texts in an order that differs from one process to the next.
+    header = json.dumps({"__metadata__": dict(sorted(metadata.items())), **json.loads(content[8:end])}).encode()
+    header += b" " * (-len(header) % 8)
+    return b"".join((len(header).to_bytes(8, "little"), header, memoryview(content)[end:]))
 
 
 FORMAT, VERSION = "edgelearn model", 1

@@ -133,6 +133,19 @@ def dilated(x):
     return tf.raw_ops.BatchToSpaceND(input=y, block_shape=[2], crops=[[0, 1]])
 
 
+def faked(x):
+    """The ranges of a training for integers: of inputs, of a kernel, of values, of each channel, and one that cuts
+    nothing off."""
+    fake, rng = tf.quantization, np.random.default_rng(1)
+    y = fake.fake_quant_with_min_max_args(x, -1.1, 1.2)
+    kernel = tf.constant(rng.normal(size=(2, 2, 3, 4)), tf.float32)
+    y = tf.nn.conv2d(y, fake.fake_quant_with_min_max_vars(kernel, -1.0, 1.5, 4, narrow_range=True), 1, "VALID")
+    y = fake.fake_quant_with_min_max_vars(y, -1.3, 2.1, 16)
+    ends = tf.constant([-0.5, -1.0, -0.2, 0.0]), tf.constant([0.5, 0.3, 2.0, 1.0])
+    y = fake.fake_quant_with_min_max_vars_per_channel(y, *ends, 16)
+    return fake.fake_quant_with_min_max_args(tf.nn.sigmoid(y), 0.0, 1.0, 16)
+
+
 def unsupported():
     @keras.saving.register_keras_serializable("tests")
     class Mine(L.Layer):
@@ -202,6 +215,10 @@ def main():
     concrete = tf.function(dilated).get_concrete_function(tf.TensorSpec(x.shape, tf.float32))
     (FOLDER / "dilated.pb").write_bytes(concrete.graph.as_graph_def().SerializeToString())
     lite("dilated", concrete)
+    x = RNG.normal(size=(2, 5, 4, 3)).astype(np.float32)
+    np.savez(FOLDER / "faked.npz", x=x, y=faked(x).numpy())
+    concrete = tf.function(faked).get_concrete_function(tf.TensorSpec(x.shape, tf.float32))
+    (FOLDER / "faked.pb").write_bytes(concrete.graph.as_graph_def().SerializeToString())
 
 
 def lite(name, concrete, **settings):

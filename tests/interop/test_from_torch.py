@@ -129,12 +129,14 @@ def test_sound():
 def test_instances_are_normalized():
     """By their own statistics, or by those that a module has kept; with logarithms of probabilities behind."""
     torch.manual_seed(0)
-    kept = nn.InstanceNorm2d(4, track_running_stats=True)
+    kept = nn.InstanceNorm2d(4, momentum=0.25, track_running_stats=True)
     kept.running_var.uniform_(0.5, 1.5)
     module = nn.Sequential(nn.InstanceNorm2d(4, affine=True), kept, nn.Flatten(), nn.LogSoftmax(-1)).eval()
     module[0].weight.data.uniform_(0.5, 1.5)
     x = torch.randn(2, 4, 5, 3)
-    found = el.from_torch(module, x[:1]).predict(x.permute(0, 2, 3, 1).numpy(), batch_size=2)
+    model = el.from_torch(module, x[:1])
+    assert [node.op.momentum for node in model.network.nodes.values() if hasattr(node.op, "momentum")] == [0.75]
+    found = model.predict(x.permute(0, 2, 3, 1).numpy(), batch_size=2)
     expected = module(x).detach().numpy().reshape(2, 4, 15)
     assert np.allclose(np.sort(found.reshape(2, -1)), np.sort(expected.reshape(2, -1)), atol=1e-5)
 

@@ -12,6 +12,7 @@ from imported import distance, infer
 import edgelearn as el
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.interop import import_graph, litert, read_model
+from edgelearn.ops import Clip, Maximum, Minimum
 from tests.torture.graphdef import field, node, shape
 
 SCRIPT = Path(__file__).with_name("framework_files.py")
@@ -61,6 +62,16 @@ def test_the_same_predictions_and_gradients(files, name):
     largest = max(np.abs(value).max() for value in theirs.values())
     worst = max(np.abs(gradients[key].reshape(theirs[key].shape) - theirs[key]).max() for key in theirs)
     assert worst < 1e-4 * largest
+
+
+@needs_tensorflow
+def test_ranges_of_a_training_for_integers_cut_values_off(files):
+    kept = np.load(files / "faked.npz")
+    file = import_graph(files / "faked.pb").model_file()
+    clamps = [node.op for node in file.network.nodes.values() if isinstance(node.op, Clip | Maximum | Minimum)]
+    assert [type(op) for op in clamps] == [Clip, Clip, Maximum, Minimum]  # none after the sigmoid
+    step = 2.3 / 255  # of the inputs, which stay as they are between the ends
+    assert np.allclose(infer(file, kept["x"]), kept["y"], atol=4 * step)
 
 
 @needs_tensorflow

@@ -42,6 +42,19 @@ def test_weights_alone_keep_their_types_and_order(tmp_path):
     assert safetensors.to_bytes(weights) == safetensors.to_bytes(dict(weights))
 
 
+def test_texts_have_one_order(tmp_path):
+    """The library's own order differs from one call to the next."""
+    weights, texts = {"w": np.arange(5)}, {f"{n}": f"text {n}, ä" for n in range(20)}
+    content = safetensors.to_bytes(weights, texts)
+    assert content == safetensors.to_bytes(weights, dict(reversed(texts.items())))
+    end = 8 + int.from_bytes(content[:8], "little")
+    assert end % 8 == 0 and list(json.loads(content[8:end])["__metadata__"]) == sorted(texts)
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(content)
+    assert safetensors.read_metadata(path) == texts
+    assert np.array_equal(safetensors.read_weights(path)["w"], weights["w"])
+
+
 def changed(path, header=None, **metadata):
     """Rewrite the file's header."""
     data = path.read_bytes()
