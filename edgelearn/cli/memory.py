@@ -23,17 +23,50 @@ from edgelearn.extensions import import_instance
 from edgelearn.interop import find_network
 from edgelearn.lab.runs import RunStore, figures
 from edgelearn.lab.runs.tables import render, table
+from edgelearn.launch import Launch
 from edgelearn.runtime import choose_device, launch_times
 from edgelearn.train.planning import HEADER, PRECISIONS, plan_for
 
 from . import answer
 from .answer import Answer, log, print_table, width
-from .parser import ALPHA, DEVICE, NETWORK, RESUME, RUNS, argument, budget, command, is_network, png
+from .parser import ALPHA, DEVICE, NETWORK, RESUME, RUNS, argument, budget, command, is_network, png, writable
 from .training import TRAINING, train
 
 CLAIMS = {"claim": "in words", "measured": "in words", "passed": "true, false, or null if it was not measured"}
 NETWORK_ARGUMENT = argument("mobilenet_v2", NETWORK, check=is_network)
 BATCH_SIZE = setting(1, "examples of a step", minimum=1)
+
+
+@command("plan", one={
+    "network, device": "names", "file": "the page", "plans": "their names", "planned": "device memory of each, bytes",
+})  # fmt: skip
+def page(
+    network: str = NETWORK_ARGUMENT,
+    alpha: float = ALPHA,
+    batch_size: int = BATCH_SIZE,
+    html: Path = setting(Path("plan.html"), "the file to write", check=writable, metavar="FILE"),
+    plan: str = setting("keep_all", "a policy or a budget, as '6 MB stored'; see `edgelearn memory compare`"),
+    beside: str | None = setting(None, "another plan, to show the differences only", metavar="PLAN"),
+    batchnorm: str = setting("batch", choices=("moving", "batch")),
+    rounds: int = setting(0, "steps to measure, for times of launches beside the predicted ones", minimum=0),
+    device: str | None = DEVICE,
+) -> dict[str, Any]:
+    """Write a training plan as a page for a browser: layers, their bytes and times, and memory over a step."""
+    chosen, names = choose_device(device).device, [plan, *([beside] if beside else [])]
+    net = find_network(network, alpha).network
+    plans = [named_plan(name, net, chosen, batch_size, batchnorm, progress=log) for name in names]
+    measured: dict[Launch, float] = {}
+    if rounds:
+        from edgelearn.lab.profile.roofline import time_launches
+
+        timings = time_launches(plans, chosen, rounds)
+        measured = {timed.launch: timed.median for timing in timings for timed in timing.launches}
+    shown = plans[0].show(*plans[1:], names=(plan, beside or ""), predicted=launch_times(chosen).seconds,
+                          measured=measured)  # fmt: skip
+    shown.save(html)
+    print(f"{html}: {' beside '.join(names)}. Open it in a browser.")
+    return {"network": net.name, "device": chosen.id, "file": html, "plans": names,
+            "planned": [each.peak_bytes for each in plans]}  # fmt: skip
 
 
 @command("memory plan", "the fastest plan within a budget, explained", one={

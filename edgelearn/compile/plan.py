@@ -9,7 +9,7 @@ Published figures of activation memory use several definitions without naming th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
@@ -27,6 +27,7 @@ from edgelearn.ops.tensor import Tensor
 
 from . import storage
 from .memory import Offload, offload_of
+from .page import LaunchFacts, LayerFacts, PlanFacts, PlanPage, TensorFacts, block_of
 from .precision import Precision, RangeMode
 from .rematerialisation import Rematerialisation
 from .request import Request
@@ -209,6 +210,24 @@ class Plan(Displayed):
             (launch.layer, sum(buffer.nbytes for buffer in storage.alive(lives, at)))
             for at, launch in enumerate(launches)
         ]
+
+    def show(
+        self, beside: Plan | None = None, names: tuple[str, str] = ("this plan", "the other"),
+        predicted: Callable[[Launch], float] | None = None, measured: Mapping[Launch, float] | None = None,
+    ) -> PlanPage:  # fmt: skip
+        """The plan as a page: layers, launches and the memory over a step, linked. A notebook shows it; its `save`
+        writes one file for a browser.
+
+        Arguments:
+        - `beside`: another plan, to show the differences only (default none).
+        - `names`: of this plan and the other.
+        - `predicted`: seconds of a launch, such as `launch_times(device).seconds` (default: not shown).
+        - `measured`: seconds by launch of this plan (default: not shown).
+        """
+        plans = [self] if beside is None else [self, beside]
+        title = " beside ".join(dict.fromkeys(f"Plan of {plan.request.network.name}" for plan in plans))
+        facts = (_facts(plan, name, predicted, measured or {}) for plan, name in zip(plans, names, strict=False))
+        return PlanPage(title, tuple(facts))
 
     def traffic(self, examples: int | None = None, ranges: RangeMode = RangeMode.OBSERVED) -> Traffic:
         """Bytes that an update from a mini-batch of `examples` (by default a full one) moves, where quantized tensors
@@ -532,3 +551,48 @@ def _timeline(program: Program, lives: list[Lifetime], purposes: _Purposes) -> I
         elif moment.nbytes > before.nbytes:
             moments[-1] = moment
     yield from moments
+
+
+def _facts(
+    plan: Plan, name: str, predicted: Callable[[Launch], float] | None, measured: Mapping[Launch, float]
+) -> PlanFacts:
+    """What a page shows of a step of the plan."""
+    network, program = plan.request.network, _program(plan)
+    index = {name: at for at, name in enumerate(network.nodes)}
+    weights, state = Counter(), Counter()
+    for share in _persistent(plan):
+        (weights if share.purpose in (Role.PARAMETER.value, Role.CONSTANT.value) else state)[share.layer] += (
+            share.nbytes
+        )
+    layers = [
+        LayerFacts(
+            node.name, str(node.op), block_of(node.name), tuple(index[x] for x in node.inputs if x in index),
+            node.shape, weights[node.name], state[node.name],
+        )
+        for node in network.nodes.values()
+    ]  # fmt: skip
+    phases = [0] * len(program.prepare) + [1] * len(program.micro) + [3] * len(program.finish)
+    start, backward_at = len(program.prepare), program.rematerialisation.backward_at
+    if plan.request.optimizer:
+        phases[start + backward_at : start + len(program.micro)] = [2] * (len(program.micro) - backward_at)
+    launches = [
+        LaunchFacts(
+            launch.kernel, index.get(launch.layer, -1), phase, launch.flops, launch.nbytes,
+            predicted and predicted(launch), measured.get(launch),
+        )
+        for launch, phase in zip(program.launches, phases, strict=True)
+    ]  # fmt: skip
+    purposes = _Purposes(plan, program)
+    tensors = [
+        TensorFacts(
+            life.buffer.name.rpartition("/")[2], index.get(_layer(life.buffer), -1), purposes[life.buffer],
+            life.buffer.nbytes, plan.offsets[life.buffer], start + life.first, start + life.last,
+        )
+        for life in lifetimes(program.micro, [y.buffer for y in program.outputs.values()])
+    ]  # fmt: skip
+    roles = {role.value: size for role, size in plan.bytes_by_role.items()}
+    headline = (
+        f"batch size {plan.request.batch_size} in micro-batches of {plan.request.micro_batch}, "
+        f"{plan.peak_bytes / MB:.2f} MB of device memory in all"
+    )
+    return PlanFacts(name, headline, roles, plan.arena_bytes, layers, launches, tensors)

@@ -31,6 +31,7 @@ CASES = {
     "precision time": "precision time json_nets:tiny --rounds 1 --steps 1 --variants fp32 in-hindsight",
     "precision cost": "precision cost json_nets:tiny ResNet-18",
     "precision tasks": "precision tasks",
+    "plan": "plan json_nets:tiny --rounds 1 --html plan.html",
     "memory plan": "memory plan json_nets:tiny --layers",
     "memory compare": "memory compare json_nets:tiny --plans keep_all --rounds 1",
     "memory measure": "memory measure json_nets:tiny --rounds 1 --busy",

@@ -37,6 +37,7 @@ WRONG = [
     ("bench train --network lenet", "lenet"),
     ("bench train --device abacus", "abacus"),
     ("bench train --rounds 0", "0 is too small"),
+    ("plan mobilenet_v2 --html no/plan.html", "there is no folder"),
     ("memory plan lenet", "'lenet'"),
     ("memory compare resnet19", "'resnet18'"),
     ("memory plan revnet", "Choose bcresnet"),

@@ -54,6 +54,7 @@ number = 5
 # Each ends early or is quick, so that what an option is given is what decides.
 LINES = {
     "memory fit": ("{net}", "--budget", "1 MB", "--batch-size", "2", "--precision", "fp32"),
+    "plan": ("{net}", "--html", "{folder}/plan.html"),
     "memory plan": ("{net}", "--budget", "1 MB stored"),
     "precision time": ("{net}", "--rounds", "1", "--steps", "1", "--batch-size", "2", "--variants", "fp32"),
     "compare": ("kept", "--runs", "{runs}"),
