@@ -57,6 +57,7 @@ def test_commands_are_understood(line, monkeypatch, capsys):
     for end in ("|", ">", ">>", "&&"):
         if end in words:
             words = words[: words.index(end)]
+    cli.full_parser()  # imports the commands, which would keep what is patched below
     for check in ("interop.check_network_name", "cli.parser.import_object", "runtime.choose_device"):
         monkeypatch.setattr(f"edgelearn.{check}", lambda name: None)  # what the page's reader has
     monkeypatch.setattr("edgelearn.cli.answer.answer", lambda options: 0)
