@@ -1,6 +1,7 @@
 """Measure what bad clients do to a federation, for each strategy that withstands them: the table of the manual.
 
-    python tools/attack_federated.py [--seeds 0 1 2] [--rounds 60] [--bad 0 1 2 3] [--strategies fedavg …] [--speakers]
+    python tools/attack_federated.py [--seeds 0 1 2] [--rounds 60] [--bad 0 1 2 3] [--strategies fedavg …]
+                                      [--mixing nearest] [--largest-share 0.2] [--speakers]
 
 Ten clients train a small dense network with the embedded words of twelve speakers, divided alike or, with --speakers,
 by speaker, one update a round with all of their clips; four other speakers test it. The first of the ten are bad.
@@ -21,7 +22,18 @@ from edgelearn.data.features import DS_CNN_MLPERF, load_features
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import RunError
 from edgelearn.experiments.keywords.episodes import hold_out
-from edgelearn.federated import IID, ByGroup, Clients, Examples, LocalGrid, Reply, Server, ServerSettings, make_strategy
+from edgelearn.federated import (
+    IID,
+    ByGroup,
+    Clients,
+    Examples,
+    LocalGrid,
+    Reply,
+    Server,
+    ServerSettings,
+    make_mixing,
+    make_strategy,
+)
 from edgelearn.ops import Dense, ReLU
 
 CLIENTS, WORDS = 10, 8
@@ -69,8 +81,9 @@ class BadClients(LocalGrid):
 
 
 def measure(
-    seed: int, rounds: int, strategies: list[str], bad: list[int], speakers: bool
-) -> dict[tuple[str, str, int], float]:
+    seed: int, rounds: int, strategies: list[str], bad: list[int], speakers: bool, mixing: str = "none",
+    share: float | None = None,
+) -> dict[tuple[str, str, int], float]:  # fmt: skip
     """Return the accuracy of each (strategy, kind of attack, number of bad clients)."""
     split = hold_out(embedded_words(words=WORDS, speakers=16, takes=20), speakers=4, seed=seed)
     sides = []
@@ -96,9 +109,13 @@ def measure(
                 if kind == "none" and 0 not in bad:
                     continue
                 liars = flipped if kind == "label flip" else clients
-                model.weights, settings = start, ServerSettings(CLIENTS, rounds, seed=seed, validation_frequency=rounds)
+                model.weights = start
+                settings = ServerSettings(CLIENTS, rounds, seed=seed, validation_frequency=rounds, largest_share=share)
                 grid = BadClients(clients, liars, kind, count, seed)
-                federation = Server(model, model.changing, settings, make_strategy(name, 0.0), grid, test)
+                federation = Server(
+                    model, model.changing, settings, make_strategy(name, 0.0), grid, test,
+                    mixing=make_mixing(mixing, seed=seed),
+                )  # fmt: skip
                 try:
                     federation.fit()
                     found[name, kind, count] = model.evaluate(*test)["accuracy"]
@@ -113,9 +130,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--bad", type=int, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
+    parser.add_argument("--mixing", default="none")
+    parser.add_argument("--largest-share", type=float)
     parser.add_argument("--speakers", action="store_true")
     options = parser.parse_args()
-    settings = options.rounds, options.strategies, options.bad, options.speakers
+    settings = options.rounds, options.strategies, options.bad, options.speakers, options.mixing, options.largest_share
     seeds = [measure(seed, *settings) for seed in options.seeds]
     counts = [count for count in options.bad if count]
     print("| strategy | no bad clients |" + "".join(f" {kind}: {counts} |" for kind in ATTACKS))

@@ -3,6 +3,7 @@
 from .client import ClientMemory, Clients, Examples
 from .compression import Compressor, NoCompression, Partly
 from .messages import Grid, Instruction, LocalGrid, Reply, Size, size_of
+from .mixing import MIXINGS, Buckets, Mixing, Nearest, make_mixing
 from .partition import IID, ByGroup, Dirichlet, LabelsPerClient, Partition, counts
 from .server import RoundRecord, Server, ServerSettings, Update, screen
 from .strategy import (
@@ -22,8 +23,9 @@ from .strategy import (
 )
 
 __all__ = [
-    "IID", "STRATEGIES", "ByGroup", "ClientMemory", "Clients", "Compressor", "Dirichlet", "Examples", "FedAdam",
-    "FedAvg", "FedAvgM", "FedMedian", "FedTrimmedAvg", "FedYogi", "Grid", "Instruction", "Krum", "LabelsPerClient",
-    "LocalGrid", "MultiKrum", "NoCompression", "NormClipping", "Partition", "Partly", "Reply", "RoundRecord", "Server",
-    "ServerSettings", "Size", "Strategy", "Update", "counts", "make_strategy", "mean", "screen", "size_of",
+    "IID", "MIXINGS", "STRATEGIES", "Buckets", "ByGroup", "ClientMemory", "Clients", "Compressor", "Dirichlet",
+    "Examples", "FedAdam", "FedAvg", "FedAvgM", "FedMedian", "FedTrimmedAvg", "FedYogi", "Grid", "Instruction", "Krum",
+    "LabelsPerClient", "LocalGrid", "Mixing", "MultiKrum", "Nearest", "NoCompression", "NormClipping", "Partition",
+    "Partly", "Reply", "RoundRecord", "Server", "ServerSettings", "Size", "Strategy", "Update", "counts", "make_mixing",
+    "make_strategy", "mean", "screen", "size_of",
 ]  # fmt: skip

@@ -22,6 +22,7 @@ from edgelearn.train.state import Logs, TrainingStatus
 
 from .compression import Compressor, Decoder, Downlink, NoCompression, Shapes, at_round, checked
 from .messages import Grid, Instruction, Outcome, Reply, Size, size_of, split_own
+from .mixing import Mixing
 from .privacy import Masks, Privacy
 from .strategy import Average, Strategy, norm
 
@@ -94,7 +95,7 @@ class NormLimit:
 
 def screen(
     outcomes: Mapping[int, Outcome], number: int, shapes: Shapes, compressor: Decoder, limit: NormLimit,
-    own_size: int = 0,
+    own_size: int = 0, largest_share: float | None = None,
 ) -> tuple[list[Update], dict[int, str]]:  # fmt: skip
     """Return (updates to aggregate, by ascending client; why the others are left out, by client).
 
@@ -105,6 +106,7 @@ def screen(
     - `compressor`: reads the replies.
     - `limit`: limit of the changes' norms, which learns from the round's.
     - `own_size`: number of values of a client's own, which follow the change (default 0).
+    - `largest_share`: largest share of the round's examples that one client counts for (default None: any).
     """
     updates, left_out = [], {}
     for client, outcome in sorted(outcomes.items()):
@@ -116,7 +118,28 @@ def screen(
     updates = [update for update in updates if update.client not in left_out]
     # The server can't count a client's examples, so none counts as much more than the others.
     most = MOST_EXAMPLES * int(_median(update.examples for update in updates)) if updates else 0
+    if largest_share is not None and updates:
+        most = min(most, most_examples([update.examples for update in updates], largest_share))
     return [replace(update, examples=min(update.examples, most)) for update in updates], left_out
+
+
+def most_examples(examples: Sequence[int], share: float) -> int:
+    """Return the number of examples for which a client counts at most, so that none has more than `share` of the sum.
+
+    Arguments:
+    - `examples`: number of examples of each client, at least 1.
+    - `share`: above 0 and at most 1. Where it is no more than 1 / clients, everybody counts the same: 1 is returned.
+    """
+    rest = sum(examples)
+    limit = share * rest
+    for number, count in enumerate(sorted(examples, reverse=True), 1):
+        if count <= limit:
+            return max(1, floor(limit))
+        rest -= count
+        if number * share >= 1:
+            break
+        limit = share * rest / (1 - number * share)  # share · (number · limit + rest), for the `number` largest
+    return 1
 
 
 def _update(
@@ -162,6 +185,8 @@ class ServerSettings:
     - `validation_frequency`: test after every so many rounds, and after the last (default 1).
     - `average`: decay of the exponential mean of the rounds' weights that is tested and left in the model; clients get
       the weights themselves (default 0: none, what is tested are the weights themselves).
+    - `largest_share`: largest share of a round's examples that one client counts for (default None: any; see also
+      MOST_EXAMPLES).
     """
 
     clients: int
@@ -172,6 +197,7 @@ class ServerSettings:
     largest: float | None = 10.0
     validation_frequency: int = 1
     average: float = 0.0
+    largest_share: float | None = None
 
     def drawn(self, number: int) -> list[int]:
         """The clients of round `number` (from 1), ascending; they depend on the seed and the round alone."""
@@ -235,23 +261,25 @@ class Server(TrainedModel):
       (default None: their mean by examples). Whether another client is aggregated must then not depend on a change's
       norm, so none is left out for it.
     - `down`: compressor of the weights that are sent, which clients must use too (default None: all as float32).
+    - `mixing`: averages changes with each other before the strategy combines them (default None: it doesn't).
 
-    Raises PlanError for an `average` of the settings that isn't 0 or between 0 and 1, and for privacy with a strategy
-    that combines changes in a way of its own.
+    Raises PlanError for an `average` of the settings that isn't 0 or between 0 and 1, and for privacy with mixing or a
+    strategy that combines changes in a way of its own.
     """
 
     def __init__(
         self, model: Model, names: Sequence[str], settings: ServerSettings, strategy: Strategy, grid: Grid, test: tuple,
         compressor: Decoder | None = None, record: Callable[[RoundRecord], None] = lambda record: None,
-        privacy: Privacy | Masks | None = None, down: Compressor | None = None,
+        privacy: Privacy | Masks | None = None, down: Compressor | None = None, mixing: Mixing | None = None,
     ) -> None:  # fmt: skip
         self.model, self.names, self.settings, self.strategy, self.grid = model, list(names), settings, strategy, grid
         self.test, self.compressor, self.record = test, compressor or NoCompression(), record
-        if privacy and strategy.combines:
+        if privacy and (mixing or strategy.combines):
             raise PlanError(
-                f"{type(strategy).__name__} must see each client's change, which privacy and masks don't allow: "
-                "choose FedAvg or another strategy that follows the mean."
+                f"{type(mixing or strategy).__name__} must see each client's change, which privacy and masks don't "
+                "allow: choose FedAvg or another strategy that follows the mean, without mixing."
             )
+        self.mixing = mixing
         self.privacy, self._limit = privacy, NormLimit(None if privacy else settings.largest)
         self.status = TrainingStatus(epochs=settings.rounds, steps_per_epoch=len(settings.drawn(1)))
         self._weights = dict(model.weights)
@@ -365,7 +393,9 @@ class Server(TrainedModel):
         sent = self._instructions(drawn, number)
         outcomes = self.grid.exchange(sent, self.settings.deadline, self._arrived)
         compressor, own_size = at_round(self.compressor, number), self.strategy.own_size
-        updates, left_out = screen(outcomes, number, self.shapes, compressor, self._limit, own_size)
+        updates, left_out = screen(
+            outcomes, number, self.shapes, compressor, self._limit, own_size, self.settings.largest_share
+        )
         if self._downlink:
             for client in left_out:  # whatever it has: next time it gets all weights
                 self._downlink.forget(client)
@@ -422,7 +452,11 @@ class Server(TrainedModel):
         if self.privacy:
             change = self.privacy.mean(changes, drawn, number)
         else:
-            change = self.strategy.combined(changes, [update.examples for update in updates], self._limit.running)
+            examples = [update.examples for update in updates]
+            if self.mixing:
+                changes = self.mixing.mixed(changes, number)
+                examples = [1] * len(changes)
+            change = self.strategy.combined(changes, examples, self._limit.running)
         trained, self._server = self.strategy.step([change[i] for i in self._trained], self._server, number)
         scale = np.float32(self.strategy.scale(number))
         for index, step in zip(self._trained, trained, strict=True):

@@ -232,12 +232,11 @@ class _Tolerant(FedAvg):
     bad: float = 0.3
 
     def __post_init__(self) -> None:
-        if not 0 <= self.bad < 0.5:
-            raise PlanError(f"Strategies withstand a share of bad clients of at least 0 and below 0.5, not {self.bad}.")
+        check_bad(self.bad)
 
     def number(self, clients: int) -> int:
         """Number of bad clients of so many, fewer than half."""
-        return min(floor(self.bad * clients + 1e-9), (clients - 1) // 2)
+        return number_of_bad(self.bad, clients)
 
 
 @dataclass(frozen=True)
@@ -269,12 +268,7 @@ class MultiKrum(_Tolerant):
         return clients - self.number(clients)
 
     def combined(self, changes, examples, length):
-        flat, count = (
-            np.stack([np.concatenate([np.float64(a).ravel() for a in each]) for each in changes]),
-            len(changes),
-        )
-        squares = (flat**2).sum(1)
-        distances = np.sort(squares[:, None] + squares - 2 * flat @ flat.T, 1)
+        distances, count = np.sort(square_distances(changes), 1), len(changes)
         scores = distances[:, 1 : max(2, count - self.number(count) - 1)].sum(1)
         best = sorted(np.argsort(scores, kind="stable")[: self.kept(count)])
         return mean([changes[place] for place in best], [1] * len(best))
@@ -328,6 +322,24 @@ def mean(changes: Sequence[Arrays], examples: Sequence[int]) -> Arrays:
     return [sum_.astype(np.float32) for sum_ in sums]
 
 
+def check_bad(share: float) -> None:
+    """Raises PlanError for a share of bad clients that nothing withstands."""
+    if not 0 <= share < 0.5:
+        raise PlanError(f"Strategies withstand a share of bad clients of at least 0 and below 0.5, not {share}.")
+
+
+def number_of_bad(share: float, clients: int) -> int:
+    """Return how many of so many clients are bad at a largest share of `share`; fewer than half."""
+    return min(floor(share * clients + 1e-9), (clients - 1) // 2)
+
+
+def square_distances(changes: Sequence[Arrays]) -> np.ndarray:
+    """Return the square of the Euclidean distance between each two changes, float64 (clients, clients)."""
+    flat = np.stack([np.concatenate([np.float64(array).ravel() for array in each]) for each in changes])
+    squares = (flat**2).sum(1)
+    return squares[:, None] + squares - 2 * flat @ flat.T
+
+
 def norm(arrays: Sequence[np.ndarray]) -> float:
     """Return the Euclidean length of all values together."""
     return sqrt(sum(float(np.vdot(array, array)) for array in map(np.float64, arrays)))
@@ -357,6 +369,11 @@ def make_strategy(
         raise PlanError(f"{name} isn't told a share of bad clients: leave it out, or choose multikrum.")
     settings |= {field: value for field, value in (("rate", rate), ("bad", bad)) if value is not None}
     return STRATEGIES[name](**settings)
+
+
+def takes_bad(name: str) -> bool:
+    """True for the name of a strategy that is told a share of bad clients."""
+    return any(each.name == "bad" for each in fields(STRATEGIES[name]))
 
 
 class Average:

@@ -1,6 +1,7 @@
 """Rounds: FedAvg against NumPy, the same bits again and after a resume, and clients that fail or lie."""
 
 from dataclasses import replace
+from math import floor
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from edgelearn import federated as fl
 from edgelearn.errors import FormatError, PlanError, RunError
 from edgelearn.federated.compression import Partly, make_compressor
 from edgelearn.federated.privacy import Privacy
-from edgelearn.federated.server import NormLimit
+from edgelearn.federated.server import NormLimit, most_examples
 from edgelearn.ops import Dense
 from edgelearn.train import Callback
 
@@ -365,6 +366,65 @@ def test_strategies_that_withstand_bad_clients(strategy, attack, bad):
     assert not bad or cosine(fl.FedAvg()) < 0.2
 
 
+@pytest.mark.parametrize("strategy", ROBUST, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_mixed_changes_go_as_far_as_honest_ones_where_clients_differ(strategy, attack):
+    """Honest changes differ from each other by three times what they have in common."""
+    rng = np.random.default_rng(3)
+    right = rng.normal(size=2000).astype(np.float32)
+    changes = [[right + 3 * rng.normal(size=2000).astype(np.float32)] for _ in range(10)]
+    changes = [[ATTACKS[attack](c) for c in each] if n < 3 else each for n, each in enumerate(changes)]
+
+    def progress(changes):
+        (found,) = strategy.combined(changes, [1] * len(changes), 150.0)
+        return found @ right / (right @ right)
+
+    assert 0.55 < progress(fl.Nearest().mixed(changes, 1)) < 1.3
+
+
+def test_nearest_changes_are_averaged():
+    changes = [[np.float32([value]), np.full((2, 2), value, np.float32)] for value in (0, 1, 3, 10, 100)]
+    mixed = fl.Nearest(bad=0.4).mixed(changes, 1)
+    assert [each[0].item() for each in mixed] == pytest.approx([4 / 3, 4 / 3, 4 / 3, 14 / 3, 113 / 3])
+    assert all(each[1].shape == (2, 2) and each[1].dtype == np.float32 for each in mixed)
+
+
+def test_buckets_are_means_of_clients_drawn_anew():
+    changes = [[np.float32([2**client])] for client in range(7)]
+    sums = []
+    for number in (1, 2):
+        mixed = fl.Buckets(2, seed=5).mixed(changes, number)
+        assert len(mixed) == 4
+        sums.append([round(each[0].item() * size) for each, size in zip(mixed, (2, 2, 2, 1), strict=True)])
+        assert sum(sums[-1]) == 127 and [bin(each).count("1") for each in sums[-1]] == [2, 2, 2, 1]
+    assert sums[0] != sums[1] and fl.Buckets(2, seed=5).mixed(changes, 1) == fl.Buckets(2, seed=5).mixed(changes, 1)
+    assert fl.make_mixing("none") is None
+    for wrong in (lambda: fl.make_mixing("other"), lambda: fl.Buckets(0), lambda: fl.Nearest(0.5)):
+        with pytest.raises(PlanError):
+            wrong()
+
+
+@pytest.mark.parametrize("share", (0.02, 0.1, 0.2, 0.5, 1.0))
+def test_no_client_counts_for_more_than_a_share(share):
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        examples = rng.integers(1, 10 ** rng.integers(1, 7), rng.integers(1, 15)).tolist()
+        most = most_examples(examples, share)
+        counted = [min(count, most) for count in examples]
+        assert max(counted) / sum(counted) <= max(share, 1 / len(counted)) + 1e-12 or max(counted) == 1
+        if most < max(examples) and most > 1:  # and no more is taken away than must be
+            counted = [min(count, most + 1) for count in examples]
+            assert max(counted) / sum(counted) > share
+
+
+def test_a_federation_with_a_largest_share(federation):
+    records = []
+    grid = Tampering(federation[1], {2: changed(examples=10**6)})
+    rounds_of(federation, grid=grid, records=records, rounds=1, largest_share=0.4).fit()
+    counted = [each["examples"] for each in records[0].clients]
+    assert counted[2] == floor(0.4 / 0.6 * (sum(counted) - counted[2]))
+
+
 def test_clipping_follows_lengths_down():
     """Lengths fall a hundredfold; a change as long as the first ones counts as one of the last three rounds."""
     lengths, strategy = NormLimit(None), fl.NormClipping()
@@ -378,9 +438,10 @@ def test_clipping_follows_lengths_down():
 
 def test_strategies_that_see_each_change_refuse_privacy(federation):
     model = federation[0]
-    for strategy in ROBUST:
+    settings, privacy = fl.ServerSettings(4, 1), Privacy(1.0, 1.0)
+    for strategy, mixing in [*((each, None) for each in ROBUST), (fl.FedAvg(), fl.Buckets())]:
         with pytest.raises(PlanError, match="each client's change"):
-            fl.Server(model, model.changing, fl.ServerSettings(4, 1), strategy, None, (X, Y), privacy=Privacy(1.0, 1.0))
+            fl.Server(model, model.changing, settings, strategy, None, (X, Y), privacy=privacy, mixing=mixing)
     with pytest.raises(PlanError, match="below"):
         fl.Krum(bad=0.5)
     with pytest.raises(PlanError, match="fedmedian"):

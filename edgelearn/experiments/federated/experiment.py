@@ -27,6 +27,7 @@ from edgelearn.experiments.tasks import Task, TaskKind, decoded_cifar10, drawn_w
 from edgelearn.extensions import check_name, import_object
 from edgelearn.federated import (
     IID,
+    MIXINGS,
     STRATEGIES,
     ByGroup,
     ClientMemory,
@@ -37,6 +38,7 @@ from edgelearn.federated import (
     Grid,
     LabelsPerClient,
     LocalGrid,
+    Mixing,
     Partition,
     Partly,
     RoundRecord,
@@ -44,11 +46,13 @@ from edgelearn.federated import (
     ServerSettings,
     Strategy,
     counts,
+    make_mixing,
     make_strategy,
 )
 from edgelearn.federated.compression import make_compressor
 from edgelearn.federated.flower import FlowerGrid, client_app, server_app
 from edgelearn.federated.privacy import Masks, Privacy
+from edgelearn.federated.strategy import takes_bad
 from edgelearn.graph import Network
 from edgelearn.keywords.learners import Embedder, FineTune, Head, Learner
 from edgelearn.lab.measure import peak_resident_bytes
@@ -95,7 +99,11 @@ class FederatedConfig(TrainingConfig):
     - `proximal`: μ of "fedprox" (default 0.01).
     - `server_rate`: learning rate of "fedavgm", "fedadam" and "fedyogi" (default: the strategy's).
     - `server_decay`: factor of the server's steps from one round to the next (default 1). 0.995 leaves 8 % after 500.
-    - `bad`: largest share of bad clients that "fedtrimmedavg", "krum" and "multikrum" withstand (default 0.3).
+    - `bad`: largest share of bad clients that "fedtrimmedavg", "krum", "multikrum" and the mixing "nearest" withstand
+      (default 0.3).
+    - `mixing`: what is done with clients' changes before the strategy combines them: "none" (default), "nearest" or
+      "buckets".
+    - `largest_share`: largest share of a round's examples that one client counts for (default: any).
     - `average`: decay of the exponential mean of the rounds' weights that is tested and kept; clients get the weights
       themselves (default 0: none). 0.99 is about the mean of 100 rounds.
     - `normalization`: "batch" (default; its moving statistics are averaged like weights) or "group".
@@ -133,7 +141,12 @@ class FederatedConfig(TrainingConfig):
     server_rate: float | None = setting(None, "learning rate of fedavgm, fedadam, fedyogi", above=0)
     server_decay: float = setting(1.0, "factor of the server's steps from round to round", above=0, maximum=1)
     bad: float | None = setting(
-        None, "largest share of bad clients, of fedtrimmedavg, krum, multikrum (default: 0.3)", minimum=0, maximum=0.49
+        None, "largest share of bad clients, of fedtrimmedavg, krum, multikrum, mixing nearest (default: 0.3)",
+        minimum=0, maximum=0.49,
+    )  # fmt: skip
+    mixing: str = setting("none", "averages changes before the strategy combines them", choices=MIXINGS)
+    largest_share: float | None = setting(
+        None, "of a round's examples that one client counts for (default: any)", above=0, maximum=1
     )
     average: float = setting(
         0.0,
@@ -183,8 +196,8 @@ class FederatedConfig(TrainingConfig):
              "clip and noise belong together: give both."),
             (self.masked and (private or self.compress != "float32"), "masked",
              "masks hide changes as they are: leave clip, noise and compress out."),
-            (strategy.combines and (self.masked or private), "strategy",
-             f"{self.strategy} must see each client's change: leave masked and clip out."),
+            ((strategy.combines or self.mixing != "none") and (self.masked or private), "strategy",
+             "with mixing and strategies other than means the server sees each change: leave masked and clip out."),
             (self.masked and strategy.own_size, "masked",
              f"{self.strategy} sends clients' own vectors: choose another strategy."),
             (self.authenticate and not self.tls, "authenticate", "nodes authenticate over TLS only: give tls too."),
@@ -196,7 +209,14 @@ class FederatedConfig(TrainingConfig):
 
     def make_strategy(self) -> Strategy:
         """The strategy with its settings."""
-        return make_strategy(self.strategy, self.proximal, self.server_rate, self.server_decay, self.bad)
+        told = self.mixing != "nearest" or takes_bad(self.strategy)
+        return make_strategy(
+            self.strategy, self.proximal, self.server_rate, self.server_decay, self.bad if told else None
+        )
+
+    def make_mixing(self) -> Mixing | None:
+        """The mixing, if there is any."""
+        return make_mixing(self.mixing, self.bad, self.seed)
 
     def make_privacy(self) -> Privacy | None:
         """Differential privacy, if there is any."""
@@ -379,7 +399,7 @@ class Federation(Training[FederatedConfig]):
         config = self.config
         settings = ServerSettings(
             config.clients or 0, self.epochs, config.fraction, config.seed, config.deadline, config.largest_update,
-            config.validation_frequency, config.average,
+            config.validation_frequency, config.average, config.largest_share,
         )  # fmt: skip
         down = None if config.compress_down == "float32" else self.compressor(config.compress_down)
         return settings, Masks(settings.drawn, config.seed) if config.masked else None, down
@@ -403,6 +423,7 @@ class Federation(Training[FederatedConfig]):
             self.model, self.model.changing, settings, config.make_strategy(),
             self.carrier or LocalGrid(self.clients(run.folder / CLIENTS)), self.test,
             masks or self.compressor(config.compress), record, masks or config.make_privacy(), down,
+            config.make_mixing(),
         )  # fmt: skip
 
     def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
