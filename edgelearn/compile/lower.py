@@ -42,7 +42,7 @@ from edgelearn.ops import (
 from edgelearn.ops.emit import Answers, Control, Pieces, Sum, emit_channel_sums
 from edgelearn.ops.finish import emit_finite_check, emit_unscaled
 from edgelearn.ops.formats import KernelView, QuantizedTensor, Stored, emit_prepared, is_integers, tensor_of
-from edgelearn.ops.losses import emit_count, rows_of
+from edgelearn.ops.loss import emit_count, rows_of
 from edgelearn.ops.optimizers import AVERAGE, REFERENCE, Clipping, emit_average, emit_commit, emit_proximal
 from edgelearn.ops.quantize import WEIGHT_ROWS, Residual
 from edgelearn.ops.quantized import adds_residuals

@@ -20,7 +20,7 @@ from edgelearn.ops import Conv2D, Losses, Tensor, pack
 from edgelearn.ops.constants import Counter
 from edgelearn.ops.emit import Control, Row
 from edgelearn.ops.formats import Format
-from edgelearn.ops.losses import rows_of
+from edgelearn.ops.loss import rows_of
 from edgelearn.ops.observers import Observer
 from edgelearn.ops.quantize import Quantizer, first_record
 from edgelearn.ops.tensor import BLOCK, Shape, blocked_bytes

@@ -49,6 +49,7 @@ from .elementwise import (
 from .emit import Compute, Emitter, Epilogue
 from .formats import Format, NumberFormat
 from .losses import (
+    CTC,
     LOSSES,
     BinaryCrossentropy,
     BinaryFocalCrossentropy,
@@ -66,6 +67,7 @@ from .losses import (
     Prototypical,
     Softmax,
     SoftmaxCrossEntropy,
+    TripletLoss,
 )
 from .merge import Add, Concatenate, Coupling, Stream
 from .normalization import GroupNormalization, LayerNormalization, LocalResponseNormalization
@@ -82,6 +84,7 @@ from .target import Target
 from .tensor import Function, Tensor, pack, unpack
 
 __all__ = [
+    "CTC",
     "DSGC",
     "ELU",
     "GELU",
@@ -196,6 +199,7 @@ __all__ = [
     "Tensor",
     "Traits",
     "Transpose",
+    "TripletLoss",
     "UpSampling2D",
     "Weight",
     "Where",

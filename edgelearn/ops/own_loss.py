@@ -13,7 +13,7 @@ from edgelearn.errors import PlanError
 
 from .emit import Answers, Control, Emitter
 from .formula import REDUCTIONS, Step, Symbol, Tape, evaluate
-from .losses import Loss
+from .loss import Loss
 from .tensor import Tensor
 
 OUTPUTS, TARGETS = 0, 1  # places of the variables

@@ -18,7 +18,7 @@ from edgelearn.launch import Buffer, Launch, Role, Traffic, words_of
 from edgelearn.ops import Tensor, pack, unpack
 from edgelearn.ops.constants import Counter, Scalar
 from edgelearn.ops.emit import LOSS_SCALE
-from edgelearn.ops.losses import rows_of
+from edgelearn.ops.loss import rows_of
 from edgelearn.ops.quantize import FIELDS, Quantizer, moved
 from edgelearn.ops.tensor import Empty
 

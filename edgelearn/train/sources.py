@@ -16,9 +16,8 @@ import numpy as np
 from edgelearn.compile.lower import check_heads
 from edgelearn.errors import DataError, PlanError, ShapeError
 from edgelearn.graph import Network
-from edgelearn.ops import LOSSES, Loss, Losses, SoftmaxCrossEntropy, pack
-from edgelearn.ops.losses import rows_of
-from edgelearn.ops.own_loss import formula_loss
+from edgelearn.ops import LOSSES, Loss, Losses, SoftmaxCrossEntropy, formula_loss, pack
+from edgelearn.ops.loss import rows_of
 from edgelearn.ops.tensor import Shape
 from edgelearn.runtime.session import OutputTargets
 
@@ -273,6 +272,7 @@ def _class_numbers(labels: np.ndarray, count: int, shape: Shape, loss: Loss) -> 
             f"whole numbers stored as floats give y.astype(int); for probabilities train with "
             f"CategoricalCrossentropy, for measurements with MeanSquaredError."
         )
+    labels = loss.arranged(labels, shape)
     if labels.shape != wanted:
         more = f", since the network gives {shape}: for one label each, end it with a Dense layer" if shape[1:] else ""
         raise ShapeError(f"{count} examples need int labels of shape {wanted}, not {labels.shape}{more}.")

@@ -9,7 +9,7 @@ from edgelearn.launch import Buffer, Role
 from edgelearn.ops import Loss, Tensor
 from edgelearn.ops.constants import Counter, Scalar
 from edgelearn.ops.emit import Control
-from edgelearn.ops.losses import emit_count
+from edgelearn.ops.loss import emit_count
 
 from .harness import close
 

@@ -3,7 +3,7 @@ import pytest
 
 from edgelearn.ops import LogSoftmax, Softmax, SoftmaxCrossEntropy, Target
 from edgelearn.ops.constants import Counter
-from edgelearn.ops.losses import emit_count
+from edgelearn.ops.loss import emit_count
 
 from .harness import SIZES, close
 from .losses import check_loss, make_control

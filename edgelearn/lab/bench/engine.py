@@ -32,7 +32,7 @@ from edgelearn.ops import (
 from edgelearn.ops.constants import Counter, Scalar
 from edgelearn.ops.emit import Control, Row
 from edgelearn.ops.formats import emit_prepared
-from edgelearn.ops.losses import emit_count
+from edgelearn.ops.loss import emit_count
 from edgelearn.ops.tensor import BLOCK, LINEAR
 from edgelearn.runtime import Context, Kernels, Runner, Session, choose_device
 from edgelearn.runtime.session import Examples
