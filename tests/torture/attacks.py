@@ -1,18 +1,19 @@
-"""What all attacks share: formats of files, outcomes that go on after earlier runs, and processes' environment."""
+"""What all attacks share: a runner, outcomes that go on after earlier runs, formats of files, and an environment."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from edgelearn import atomic, records
 
 from .mutations import Damage
 
-T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -25,11 +26,57 @@ def environment(**changes: str | Path) -> dict[str, str]:
 
 @dataclass
 class Outcome:
-    """What the attacks on one thing came to: their number, and the failures."""
+    """The result of the attacks on one thing.
+
+    Fields:
+    - `name`: of what is attacked.
+    - `attacks`: their number.
+    - `failures`: a line for each.
+    - `ends`: how many attacks ended in which way, such as "refused".
+    - `most`: the largest figures, such as "seconds" and "MiB".
+    """
 
     name: str = ""
     attacks: int = 0
     failures: list[str] = field(default_factory=list)
+    ends: dict[str, int] = field(default_factory=dict)
+    most: dict[str, float] = field(default_factory=dict)
+
+    def note(self, end: str, problem: str = "", **figures: float) -> None:
+        """Add an attack: how it ended, its problem if it is a failure, and its figures."""
+        self.attacks += 1
+        self.ends[end] = self.ends.get(end, 0) + 1
+        self.failures += [problem] if problem else []
+        self.most |= {name: max(self.most.get(name, 0.0), figure) for name, figure in figures.items()}
+
+    def __str__(self) -> str:
+        ends = ", ".join(f"{count:,} {end}" for end, count in sorted(self.ends.items()))
+        return "; ".join([ends or "none", *(f"at most {figure:.2f} {name}" for name, figure in self.most.items())])
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Something that is attacked again and again.
+
+    Arguments:
+    - `name`: of what is attacked.
+    - `steps`: `steps(outcome, deadline)` goes on behind the attacks of `outcome`; each step is an attack, noted in it.
+      The generator is closed at the `deadline`.
+    - `left_out`: why it can't be attacked here, or "".
+    """
+
+    name: str
+    steps: Callable[[Outcome, float], Generator[None]]
+    left_out: str = ""
+
+    def run(self, deadline: float = float("inf"), outcome: Outcome | None = None) -> Outcome:
+        """Attack until all is done or `time.monotonic()` reaches `deadline`. `outcome`: of an earlier run, added to."""
+        outcome = outcome or Outcome(self.name)
+        with closing(self.steps(outcome, deadline)) as steps:
+            while time.monotonic() < deadline:
+                if next(steps, self) is self:  # it came to its end
+                    break
+        return outcome
 
 
 class Done:
@@ -49,14 +96,14 @@ class Done:
                 raise ValueError(f"{path} is of seed {known['seed']}, not {seed}.")
             self._outcomes = known["outcomes"]
 
-    def of(self, name: str, kind: type[T]) -> T | None:
+    def of(self, name: str) -> Outcome | None:
         """Return what the attack `name` came to so far."""
         known = self._outcomes.get(name)
-        return None if known is None else records.convert(known, kind)
+        return None if known is None else records.convert(known, Outcome)
 
-    def keep(self, name: str, outcome: Any) -> None:
+    def keep(self, outcome: Outcome) -> None:
         """Note an outcome, and write the file."""
-        self._outcomes[name] = asdict(outcome)
+        self._outcomes[outcome.name] = asdict(outcome)
         if self.path is not None:
             atomic.write_json(self.path, {"seed": self.seed, "outcomes": self._outcomes})
 

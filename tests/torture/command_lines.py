@@ -1,7 +1,7 @@
 """Hostile command lines: options and names of other types, huge numbers, control characters, missing files, folders for
 files. A command must end with status 0, 1 or 2 within seconds, without a traceback, and print no escape sequences.
 
-    python -m tests.torture.command_lines COMMAND SEED COUNT     attack one command, such as "memory fit"
+    python -m tests.torture --only commands --jobs "memory fit"     attack one command
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import contextlib
 import io
 import os
 import signal
-import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -25,7 +25,7 @@ from edgelearn.cli import full_parser, main
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense
 
-from .attacks import Outcome
+from .attacks import Attack, Outcome
 
 LONGEST = 10.0  # seconds of computing of a command
 PATIENCE = 60.0  # seconds of a command that waits
@@ -35,8 +35,6 @@ ESCAPE = "\x1b[31m"
 NETWORK = """
 import edgelearn as el
 from edgelearn.ops import Dense
-
-from .attacks import Outcome
 
 def net():
     network = el.Network("tiny", (4,))
@@ -93,33 +91,23 @@ class TooLong(BaseException):
     """A command took longer than LONGEST, or PATIENCE."""
 
 
-@dataclass
-class Lines(Outcome):
-    """Hostile lines of one command: their number by exit status, and the seconds of the slowest."""
-
-    statuses: dict[str, int] = field(default_factory=dict)
-    slowest: float = 0.0
+def attacks(options: argparse.Namespace) -> list[Attack]:
+    """`options.lines` lines for each command of LINES."""
+    return [Attack(f"command lines: {name}", partial(steps, name, options.seed, options.lines)) for name in LINES]
 
 
-def run(name: str, seed: int, count: int, deadline: float, outcome: Lines | None = None) -> Lines:
-    """Attack the command `name` of LINES with `count` lines, or until `time.monotonic()` reaches `deadline`. `outcome`:
-    what an earlier run came to; this one adds to it."""
-    outcome = outcome or Lines(f"command lines: {name}")
+def steps(name: str, seed: int, count: int, outcome: Outcome, deadline: float) -> Generator[None]:
+    """`count` hostile lines of the command `name`."""
     rng = Random(f"{name} {seed} {outcome.attacks}")
     with tempfile.TemporaryDirectory() as folder:
-        places = _places(Path(folder))
-        for line in _lines(name, rng, places):
-            if outcome.attacks >= count or time.monotonic() > deadline:
-                break
-            outcome.attacks += 1
+        for line in islice(_lines(name, rng, _places(Path(folder))), max(0, count - outcome.attacks)):
             start = time.monotonic()
             status, problem = attack([*name.split(), *line], Path(folder))
-            outcome.slowest = max(outcome.slowest, time.monotonic() - start)
-            if problem:
-                outcome.failures.append(f"{[word[:60] for word in line]}: {problem}")
-            else:
-                outcome.statuses[str(status)] = outcome.statuses.get(str(status), 0) + 1
-    return outcome
+            said = f"{[word[:60] for word in line]}: {problem}" if problem else ""
+            outcome.note(
+                "that broke it" if problem else f"with status {status}", said, seconds=time.monotonic() - start
+            )
+            yield
 
 
 def attack(words: list[str], folder: Path) -> tuple[int, str]:
@@ -208,14 +196,3 @@ def _options(name: str) -> list[str]:
         actions = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
         parser = next(actions).choices[word]
     return [option for action in parser._actions for option in action.option_strings if option not in ("-h", "--help")]
-
-
-if __name__ == "__main__":
-    named = [sys.argv[1]] if len(sys.argv) > 1 and sys.argv[1] in LINES else list(LINES)
-    chosen, attacks, *_ = [*(int(word) for word in sys.argv[1:] if word.isdigit()), 0, 100]
-    for command in named:
-        found = run(command, chosen, attacks, float("inf"))
-        ends = f"{found.attacks} attacks, {len(found.failures)} failures; {found.statuses}, {found.slowest:.1f} s"
-        print(f"{found.name}: {ends}", flush=True)
-        for failure in found.failures:
-            print(f"  {failure}", flush=True)

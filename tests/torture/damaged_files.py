@@ -15,9 +15,10 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import Generator, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -25,7 +26,7 @@ from random import Random
 from edgelearn.child import Child
 from edgelearn.errors import EdgelearnError
 
-from .attacks import FileFormat, Outcome, environment
+from .attacks import Attack, FileFormat, Outcome, environment
 from .formats import FORMATS
 from .mutations import damage_bytes
 
@@ -36,14 +37,12 @@ CEILING = 3 << 30  # bytes that the process gets, so that the machine survives
 COMMAND = ("-m", "tests.torture.damaged_files")
 
 
-@dataclass
-class Damaged(Outcome):
-    """Of these were `read` and `refused`; seconds of the `slowest`, and bytes of the `largest`."""
-
-    read: int = 0
-    refused: int = 0
-    slowest: float = 0.0
-    largest: int = 0
+def attacks(options: Namespace) -> list[Attack]:
+    """`options.files` attacks on each format."""
+    return [
+        Attack(f"damaged {each.name}", partial(steps, each, options.seed, options.files), missing(each))
+        for each in FORMATS
+    ]
 
 
 def damaged(file_format: FileFormat, good: bytes, seed: int, number: int) -> bytes:
@@ -66,55 +65,43 @@ def attack(file_format: FileFormat, folder: Path, seed: int, first: int, last: i
         yield {"number": number, "result": result, "seconds": time.perf_counter() - start, "bytes": _growth(before)}
 
 
-def run(
-    file_format: FileFormat, seed: int, attacks: int, deadline: float = float("inf"), outcome: Damaged | None = None
-) -> Damaged:
-    """Attack a format `attacks` times, or until the clock `time.monotonic()` reaches `deadline`. `outcome`: what an
-    earlier run came to; this one goes on behind it."""
-    outcome = outcome or Damaged(file_format.name)
-    while outcome.attacks < attacks and time.monotonic() < deadline:
-        before = outcome.attacks
-        _one_process(file_format, seed, attacks, deadline, outcome)
-        if outcome.attacks == before:  # it didn't even start
-            break
-    return outcome
+def missing(file_format: FileFormat) -> str:
+    """The packages that the format needs and that are not installed, as a sentence; "" if there are none."""
+    names = [name for name in file_format.needs if find_spec(name) is None]
+    return f"{', '.join(names)} isn't installed" if names else ""
 
 
-def missing(file_format: FileFormat) -> list[str]:
-    """Packages that the format needs and that are not installed."""
-    return [name for name in file_format.needs if find_spec(name) is None]
+def steps(file_format: FileFormat, seed: int, count: int, outcome: Outcome, deadline: float) -> Generator[None]:
+    """`count` attacks on a format, in a process that reports each of them, or in several where it ends."""
+    before = -1
+    while before < outcome.attacks < count:  # or it didn't even start
+        before, patience = outcome.attacks, START
+        numbers = (str(seed), str(before), str(count))
+        with Child(*COMMAND, file_format.name, *numbers, environment=environment(EDGELEARN_DATA="")) as child:
+            while True:
+                with child.limited(clock=patience):
+                    line = child.answers.readline()
+                if not line:
+                    break
+                patience = LONGEST
+                note(outcome, json.loads(line))
+                yield
+            if (failure := child.failure()) and outcome.attacks < count:
+                outcome.note("that ended the process", f"attack {outcome.attacks}: {failure[:200]}")
+                yield
 
 
-def _one_process(file_format: FileFormat, seed: int, attacks: int, deadline: float, outcome: Damaged) -> None:
-    numbers = (str(seed), str(outcome.attacks), str(attacks))
-    with Child(*COMMAND, file_format.name, *numbers, environment=environment(EDGELEARN_DATA="")) as child:
-        patience = START
-        while time.monotonic() < deadline:
-            with child.limited(clock=patience):
-                line = child.answers.readline()
-            if not line:
-                break
-            patience = LONGEST
-            count(outcome, json.loads(line))
-        else:
-            return
-        if (failure := child.failure()) and outcome.attacks < attacks:
-            outcome.failures.append(f"attack {outcome.attacks}: {failure[:200]}")
-            outcome.attacks += 1
-
-
-def count(outcome: Damaged, report: dict) -> None:
+def note(outcome: Outcome, report: dict) -> None:
     """Add what an attack reported to the outcome."""
-    outcome.attacks = report["number"] + 1
-    outcome.slowest, outcome.largest = max(outcome.slowest, report["seconds"]), max(outcome.largest, report["bytes"])
-    outcome.read += report["result"] == "read"
-    outcome.refused += report["result"] == "refused"
-    problems = [] if report["result"] in ("read", "refused") else [report["result"]]
+    broke = report["result"] not in ("read", "refused")
+    problems = [report["result"]] if broke else []
     if report["seconds"] > LONGEST:
         problems.append(f"took {report['seconds']:.0f} s")
     if report["bytes"] > MOST:
         problems.append(f"took {report['bytes'] / 1e9:.1f} GB of memory")
-    outcome.failures += [f"attack {report['number']}: {problem}" for problem in problems]
+    problem = f"attack {report['number']}: {'; '.join(problems)}" if problems else ""
+    end = "that broke it" if broke else report["result"]
+    outcome.note(end, problem, seconds=report["seconds"], MiB=report["bytes"] / 2**20)
 
 
 def _result(file_format: FileFormat, path: Path) -> str:

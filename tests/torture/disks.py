@@ -13,16 +13,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
+from argparse import Namespace
+from collections.abc import Generator
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
 from edgelearn.lab.runs import RunStore
 
 from . import kills
-from .attacks import ROOT, Outcome, environment
+from .attacks import ROOT, Attack, Outcome, environment
 
 LEVELS = (4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 48 << 20, 96 << 20)  # bytes
 ROUNDS = tuple(size << 10 for size in (96, 160, 224, 288, 352, 416, 512, 640))  # a federation's run has 590 kB
@@ -70,16 +71,7 @@ JOBS = {
         resume=(*CLI, "federated", "run", "--resume", "--runs", "{}/runs"),
     ),
 }  # fmt: skip
-HOME = "home that can't be written"
 HOMES = {"a file": "{}/file", "no folder": "/nonexistent/home", "of the kernel": "/proc"}
-
-
-@dataclass
-class Ended(Outcome):
-    """Of these `done` ended well, and `explained` with an explained error."""
-
-    done: int = 0
-    explained: int = 0
 
 
 @cache
@@ -95,49 +87,45 @@ def unshare() -> tuple[str, ...]:
     return command
 
 
-def run(
-    name: str, deadline: float, levels: tuple[int, ...] | None = None, outcome: Ended | None = None
-) -> Ended:  # fmt: skip
-    """Run the job `name` of JOBS at every level of room, until the clock `time.monotonic()` reaches `deadline`.
-    `outcome`: what an earlier run came to; this one goes on behind it."""
-    outcome = outcome or Ended(f"full disk: {name}")
-    levels = (levels or JOBS[name].levels)[outcome.attacks :]
+def attacks(options: Namespace) -> list[Attack]:
+    """Homes that can't be written, and each of the JOBS at every size of disk."""
+    left_out = "" if unshare() else "small file systems can't be mounted here (unshare)"
+    full = [Attack(f"full disk: {name}", partial(steps, name, JOBS[name].levels), left_out) for name in JOBS]
+    return [Attack("home that can't be written", home_steps), *full]
+
+
+def steps(name: str, levels: tuple[int, ...], outcome: Outcome, deadline: float) -> Generator[None]:
+    """Run the job `name` of JOBS on disks of these sizes in bytes."""
     inside = (*unshare(), sys.executable, "-m", "tests.torture.disks")
     with tempfile.TemporaryDirectory() as whole:
+        levels = levels[outcome.attacks :]
         if levels and JOBS[name].resume:
             _report(_filled(JOBS[name].command, whole), {})
         for level in levels:
-            if time.monotonic() > deadline:
-                break
             with tempfile.TemporaryDirectory() as folder:
                 command = (*inside, str(Path(folder, "full")), str(level), name, str(Path(whole, "runs")))
                 done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
-            found = json.loads(done.stdout) if done.returncode == 0 else done.stderr[-300:]
-            _count(outcome, f"{level:,} bytes", found)
-    return outcome
+            _note(outcome, f"{level:,} bytes", json.loads(done.stdout) if done.returncode == 0 else done.stderr[-300:])
+            yield
 
 
-def run_homes(deadline: float, outcome: Ended | None = None) -> Ended:
-    """Train and check the installation with a home folder that can't be written. `outcome`: as of `run`."""
-    outcome = outcome or Ended(HOME)
+def home_steps(outcome: Outcome, deadline: float) -> Generator[None]:
+    """Train and check the installation with a home folder that can't be written."""
     attacks = list(product(HOMES, ((sys.executable, "-c", TINY), (*CLI, "doctor"))))
     for what, command in attacks[outcome.attacks :]:
-        if time.monotonic() > deadline:
-            break
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "file").touch()
             report = _report(command, {"HOME": HOMES[what].format(folder), "TMPDIR": folder}, without_caches=True)
-        _count(outcome, f"{what}, {command[-1][:10].strip()}", report)
-    return outcome
+        _note(outcome, f"{what}, {command[-1][:10].strip()}", report)
+        yield
 
 
-def _count(outcome: Ended, what: str, report: dict | str) -> None:
-    outcome.attacks += 1
+def _note(outcome: Outcome, what: str, report: dict | str) -> None:
     if isinstance(report, dict) and report["status"] in (0, 1) and not report["problem"]:
-        outcome.done += report["status"] == 0
-        outcome.explained += report["status"] == 1
+        outcome.note("with errors that explain" if report["status"] else "went well")
     else:
-        outcome.failures.append(f"{what}: {report if isinstance(report, str) else report['problem'] or report}")
+        problem = report if isinstance(report, str) else report["problem"] or report
+        outcome.note("that broke it", f"{what}: {problem}")
 
 
 def _report(command: tuple[str, ...], variables: dict[str, str], without_caches: bool = False) -> dict:

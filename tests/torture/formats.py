@@ -42,7 +42,7 @@ from edgelearn.tuned import TuningResults, store
 from . import federations, graphdef, keras_models, saved_models, tfrecords
 from .attacks import FileFormat, Read
 from .keras_models import damage_archive
-from .messages import damage_onnx, make_onnx
+from .messages import damage_protobuf, make_onnx
 from .mutations import (
     damage_json,
     damage_lines,
@@ -89,21 +89,6 @@ def _keras(folder: Path) -> Path:
             inside.attrs["weight_names"] = np.array(names, "S") if names else np.array([], "S1")
             for name in names:
                 inside.create_dataset(name, data=weights[name.removesuffix(":0")], compression="gzip")
-    return path
-
-
-def _keras_3_weights(folder: Path) -> Path:
-    import h5py
-
-    net, path = network(), folder / "model.weights.h5"
-    weights = net.initialize()
-    with h5py.File(path, "w") as file:
-        for layer in net.nodes:
-            own = [array for name, array in weights.items() if name.startswith(f"{layer}/")]
-            for number, array in enumerate(own):
-                file[f"layers/{layer}/vars/{number}"] = array
-            if own:
-                file[f"layers/{layer}/vars"].attrs["name"] = layer
     return path
 
 
@@ -275,19 +260,19 @@ FORMATS: list[FileFormat] = [
     FileFormat("weights (safetensors)", _weights, lambda path: read_model(path, network()), damage_safetensors),
     FileFormat("weights (Keras HDF5)", _keras, lambda path: keras_h5.read_weights(path, network())),
     FileFormat("TFLite", _exported(".tflite"), read_model, needs=("tflite", "flatbuffers")),
-    FileFormat("weights (Keras 3)", _keras_3_weights, lambda path: keras_h5.read_weights(path, network())),
+    FileFormat("weights (Keras 3)", _exported(".weights.h5"), lambda path: keras_h5.read_weights(path, network())),
     FileFormat("Keras model (HDF5)", keras_models.sequential, read_model, keras_models.damage_attributes),
     FileFormat("Keras functional model (HDF5)", keras_models.functional, read_model, keras_models.damage_attributes),
     FileFormat("Keras archive", _exported(".keras"), read_model, damage_archive, needs=("keras", "tensorflow")),
     FileFormat("Keras functional archive", keras_models.archive, read_model, damage_archive),
-    FileFormat("TensorFlow GraphDef", _graphdef, read_model),
+    FileFormat("TensorFlow GraphDef", _graphdef, read_model, damage_protobuf),
     FileFormat("TFRecord", tfrecords.make, tfrecords.read, tfrecords.damage,
                needs=("tensorflow", "tensorflow_datasets", "importlib_resources")),
     *(FileFormat(f"SavedModel ({what})", saved_models.maker(what), saved_models.read,
-                 saved_models.damage if what == "graph" else None, needs=("tensorflow",))
+                 damage_protobuf if what == "graph" else None, needs=("tensorflow",))
       for what in saved_models.FILES),
     FileFormat("weights (npz)", _npz, state_dict.read_arrays, damage_archive),
-    FileFormat("ONNX", make_onnx, read_model, damage_onnx, needs=("onnx",)),
+    FileFormat("ONNX", make_onnx, read_model, damage_protobuf, needs=("onnx",)),
     FileFormat("checkpoint", _checkpoint, read_checkpoint, damage_safetensors),
     FileFormat("network", _network, _text(Network.from_json), damage_json),
     FileFormat("precision", _precision, _text(Precision.from_json), damage_json),

@@ -6,12 +6,16 @@ they were. After some kills the training goes on to its end, and must end as one
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
+from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -20,7 +24,7 @@ from safetensors.numpy import load_file
 
 from edgelearn.lab.runs import Run, RunStore
 
-from .attacks import ROOT, Outcome, environment
+from .attacks import ROOT, Attack, Outcome, environment
 
 SCRIPT = Path(__file__).with_name("killed_command.py")
 JOBS = {
@@ -32,17 +36,10 @@ JOBS = {
                   "--compress-down", "int8"),
 }  # fmt: skip
 TIMES = ("seconds", "up_bytes")
+IN_WRITES = "in writes and renames"
 ROUND = 6  # kills before a training may end
 SLACK = 4.0  # a process may take so many times as long as the undisturbed one, and START more
 START = 30.0
-
-
-@dataclass
-class Killed(Outcome):
-    """Kills of one job, of these `in_writes`; `finished` trainings came to their end after kills."""
-
-    in_writes: int = 0
-    finished: int = 0
 
 
 @dataclass
@@ -55,55 +52,49 @@ class Whole:
     calls: int
 
 
-def run(name: str, seed: int, kills: int, deadline: float, outcome: Killed | None = None) -> Killed:
-    """Kill the job `kills` times, or until the clock `time.monotonic()` reaches `deadline`. `outcome`: what an earlier
-    run came to; this one adds to it."""
-    outcome = outcome or Killed(name)
-    if outcome.attacks >= kills:
-        return outcome
+def attacks(options: Namespace) -> list[Attack]:
+    """`options.kills` kills, spread over the JOBS."""
+    return [Attack(f"kills: {name}", partial(steps, name, options.seed, options.kills // len(JOBS))) for name in JOBS]
+
+
+def steps(name: str, seed: int, count: int, outcome: Outcome, deadline: float) -> Generator[None]:
+    """Kill the job `name` `count` times: each training several times, and then let it end."""
     rng = Random(f"{name} {seed} {outcome.attacks}")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            whole = _undisturbed(name, Path(folder) / "whole")
-            number = 0
-            while outcome.attacks < kills and time.monotonic() < deadline:
-                number += 1
-                _round(outcome, whole, Path(folder) / str(number), rng, kills, deadline)
+            whole = _undisturbed(name, Path(folder) / "whole") if outcome.attacks < count else None
+            for number in itertools.count(1):
+                if outcome.attacks >= count or whole is None:
+                    break
+                store, reached = RunStore(Path(folder) / str(number)), 0
+                for _ in range(min(ROUND, count - outcome.attacks)):
+                    in_writes = outcome.ends.get(IN_WRITES, 0) * 3 <= outcome.attacks
+                    if not _killed(name, whole, store, rng, in_writes):
+                        break
+                    outcome.note(IN_WRITES if in_writes else "between them")
+                    reached = check(store, reached)
+                    yield
+                _end(name, whole, store)
+                outcome.ends["trainings ended"] = outcome.ends.get("trainings ended", 0) + 1
         except (AssertionError, subprocess.TimeoutExpired) as error:
             outcome.failures.append(f"after {outcome.attacks} kills: {error!s:.300}")
-    return outcome
 
 
-def _round(outcome: Killed, whole: Whole, root: Path, rng: Random, kills: int, deadline: float) -> None:
-    """Kill one training several times, then let it end, if there is time."""
-    store, reached = RunStore(root), 0
-    for _ in range(ROUND):
-        if outcome.attacks >= kills or time.monotonic() > deadline:
-            break
-        in_writes = outcome.in_writes * 3 <= outcome.attacks
-        if not _killed(outcome, whole, store, rng, in_writes):
-            break
-        outcome.attacks, outcome.in_writes = outcome.attacks + 1, outcome.in_writes + in_writes
-        reached = check(store, reached)
-    if time.monotonic() > deadline:
-        return
-    if _start(outcome.name, store, 0, whole.seconds * SLACK + START)[0] not in (0, None):
-        outcome.failures.append(f"after {outcome.attacks} kills: it could not be continued")
-        return
+def _end(name: str, whole: Whole, store: RunStore) -> None:
+    """Let a training end; it must end as one that nothing disturbed."""
+    assert _start(name, store, 0, whole.seconds * SLACK + START)[0] in (0, None), "it could not be continued"
     (summary,) = store.list()
     ended = store.open(summary.id)
-    tensors = tensors_of(ended)
-    assert same_bits(tensors, whole.tensors) and history(ended) == whole.history, "it ended with other bits"
-    outcome.finished += 1
+    assert same_bits(tensors_of(ended), whole.tensors) and history(ended) == whole.history, "it ended with other bits"
 
 
-def _killed(outcome: Killed, whole: Whole, store: RunStore, rng: Random, in_writes: bool) -> bool:
+def _killed(name: str, whole: Whole, store: RunStore, rng: Random, in_writes: bool) -> bool:
     """Start or continue the training, and kill it; False if it came to its end before."""
     limit = whole.seconds * SLACK + START
     if in_writes:
-        status, errors = _start(outcome.name, store, rng.randint(1, max(1, whole.calls)), limit)
+        status, errors = _start(name, store, rng.randint(1, max(1, whole.calls)), limit)
     else:
-        status, errors = _start(outcome.name, store, 0, limit, after=rng.uniform(0.05, 0.95) * whole.seconds)
+        status, errors = _start(name, store, 0, limit, after=rng.uniform(0.05, 0.95) * whole.seconds)
     if status is None:  # the kill before came behind the last write
         return False
     assert "Traceback" not in errors, errors[-600:]

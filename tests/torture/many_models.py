@@ -16,10 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from argparse import Namespace
+from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 
-from .attacks import ROOT, Outcome, environment
+from .attacks import ROOT, Attack, Outcome, environment
 
 WARM = 50  # models before memory is counted
 MOST = 10 << 10  # bytes that the process may grow by for each of the others
@@ -27,11 +29,10 @@ SLACK = 1 << 20  # bytes that malloc may take for all of them
 WAYS = ("deleted", "renamed")
 
 
-@dataclass
-class Made(Outcome):
-    """Models made, and the bytes that the process grew by for each one after the first WARM, in the worse of WAYS."""
-
-    growth: int = 0
+def attacks(options: Namespace) -> list[Attack]:
+    """`options.models` models in each of the WAYS."""
+    left_out = "" if countable() else "memory is counted by glibc's mallinfo2 and Linux's /proc"
+    return [Attack(f"models, {way}", partial(steps, way, options.models), left_out) for way in WAYS]
 
 
 def countable() -> bool:
@@ -39,18 +40,16 @@ def countable() -> bool:
     return os.path.exists("/proc/self/statm") and hasattr(ctypes.CDLL(None), "mallinfo2")
 
 
-def run(models: int, deadline: float) -> Made:
-    """Make `models` models in each of the WAYS, or as many as the clock `time.monotonic()` allows before `deadline`."""
-    outcome = Made("models")
-    for number, way in enumerate(WAYS):
-        found = measure(models, (deadline - time.monotonic()) / (len(WAYS) - number), way=way)
+def steps(way: str, models: int, outcome: Outcome, deadline: float) -> Generator[None]:
+    """Make `models` models in one process, or as many as there is time for."""
+    if outcome.attacks < models:
+        found = measure(models, deadline - time.monotonic(), way=way)
         counted = max(1, found["models"] - WARM)
-        outcome.attacks += found["models"]
-        outcome.growth = max(outcome.growth, found["resident"] // counted)
-        if found["resident"] > MOST * counted + SLACK:
-            grown = f"{found['resident'] / counted / 1024:.1f} KiB each after the first {WARM}"
-            outcome.failures.append(f"{found['models']} models, {way}: {grown}")
-    return outcome
+        grown = found["resident"] / counted / 1024
+        outcome.attacks, outcome.ends, outcome.most = found["models"], {"used": found["models"]}, {"KiB each": grown}
+        if found["models"] > WARM and found["resident"] > MOST * counted + SLACK:
+            outcome.failures.append(f"{found['models']} models: {grown:.1f} KiB each after the first {WARM}")
+        yield
 
 
 def measure(models: int, seconds: float, warm: int = WARM, way: str = WAYS[0]) -> dict[str, int]:

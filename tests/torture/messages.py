@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 
-INTEGERS = (0, 1, 2, -1, 3, 7, 255, 65536, 2**31 - 1, 2**31, 2**62, -(2**63))
-NUMBERS = (0.0, -1.0, 1e38, float("inf"), float("nan"))
+from .graphdef import varint
+from .mutations import damage_bytes
+
+DEPTH = 12  # of messages in messages
+INTEGERS = (0, 1, 2, 3, 7, 255, 65536, 2**31 - 1, 2**31, 2**62, 2**63, 2**64 - 1)
+NAMES = (b"", b"x", b"y", b"Conv", b"Reshape", b"Loop", b"../../etc/passwd", b"a" * 1000)
 
 
 def make_onnx(folder: Path) -> Path:
@@ -48,52 +50,57 @@ def make_onnx(folder: Path) -> Path:
     return folder / "model.onnx"
 
 
-def damage_onnx(data: bytes, rng: Random) -> bytes:
-    """Change some numbers, names and lists of the model, and write it as a good file."""
-    from onnx import ModelProto
-
-    model = ModelProto.FromString(data)
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        _damage(rng.choice(list(_messages(model))), rng)
-    return model.SerializeToString()
+def damage_protobuf(data: bytes, rng: Random) -> bytes:
+    """Change one field of a protocol buffer, at any depth; the lengths of the messages around it fit."""
+    return _damaged(data, rng, DEPTH) or damage_bytes(data, rng)
 
 
-def _messages(message: Any) -> Iterator[Any]:
-    """A message, and all that it holds."""
-    yield message
-    for field, value in message.ListFields():
-        if field.type == field.TYPE_MESSAGE:
-            for part in value if _is_list(value) else [value]:
-                yield from _messages(part)
-
-
-def _damage(message: Any, rng: Random) -> None:
-    fields = message.ListFields()
+def _damaged(data: bytes, rng: Random, depth: int) -> bytes | None:
+    """The message with one field changed, None if it isn't a message."""
+    fields = _fields(data)
     if not fields:
-        return
-    field, value = rng.choice(fields)
-    if _is_list(value):
-        place = rng.randrange(len(value))
-        if rng.random() < 0.3:
-            del value[place]
-        elif field.type == field.TYPE_MESSAGE:
-            value.add().CopyFrom(value[place])
+        return None
+    place = rng.randrange(len(fields))
+    key, content = fields[place]
+    action = rng.random()
+    if action < 0.05:
+        fields.pop(place)
+    elif action < 0.1:
+        fields.append(fields[place])
+    elif key & 7 == 2:
+        inner = _damaged(content, rng, depth - 1) if depth and rng.random() < 0.9 else None
+        other = rng.choice(NAMES) if rng.random() < 0.3 else damage_bytes(content, rng)
+        fields[place] = (key, other if inner is None else inner)
+    else:
+        fields[place] = (key, varint(rng.choice(INTEGERS)) if key & 7 == 0 else content)
+    return b"".join(varint(key) + (varint(len(content)) if key & 7 == 2 else b"") + content for key, content in fields)
+
+
+def _fields(data: bytes) -> list[tuple[int, bytes]] | None:
+    """(key, content) of each field, None if the bytes aren't a message."""
+    fields, at = [], 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        kind, begin = key & 7, at
+        if kind == 2:
+            length, begin = _varint(data, at)
+            at = begin + length
+        elif kind == 0:
+            _, at = _varint(data, at)
         else:
-            value[place] = _other(value[place], rng)
-    elif field.type != field.TYPE_MESSAGE:
-        try:
-            setattr(message, field.name, _other(value, rng))
-        except ValueError:  # too large for the field, or no value of the enumeration
-            message.ClearField(field.name)
+            at += {1: 8, 5: 4}.get(kind, len(data))
+        if not key >> 3 or at > len(data):
+            return None
+        fields.append((key, data[begin:at]))
+    return fields
 
 
-def _other(value: Any, rng: Random) -> Any:
-    if isinstance(value, str):
-        return rng.choice(("", "x", "y", "Conv", "Reshape", "Loop", "../../etc/passwd", "a" * 1000))
-    if isinstance(value, bytes):
-        return value[: rng.randrange(len(value) + 1)]
-    return rng.choice(NUMBERS) if isinstance(value, float) else rng.choice(INTEGERS)
-
-
-def _is_list(value: Any) -> bool:
-    return hasattr(value, "add") or hasattr(value, "append")
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number and the place behind it; behind the end if it is cut off."""
+    number = shift = 0
+    while at < len(data):
+        number |= (data[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+        if data[at - 1] < 128:
+            return number, at
+    return 0, len(data) + 1

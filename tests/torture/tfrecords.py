@@ -13,6 +13,7 @@ from random import Random
 
 from edgelearn.data import tfds, tfds_reader
 from edgelearn.errors import DataError
+from edgelearn.interop.read_saved_model import crc32c
 
 from .graphdef import field
 
@@ -21,20 +22,15 @@ REQUEST = {"split": "train", "feature": "image", "label": "label"}
 LENGTHS = (0, 1, 1 << 16, 1 << 28, 1 << 31, 1 << 40, (1 << 64) - 1)
 
 
-def crc32c(data: bytes) -> int:
-    """The checksum of TFRecord files, masked."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    crc ^= 0xFFFFFFFF
+def checksum(data: bytes) -> int:
+    """The checksum of TFRecord files: Castagnoli's, masked."""
+    crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def record(content: bytes, length: int | None = None) -> bytes:
     head = struct.pack("<Q", len(content) if length is None else length)
-    return head + struct.pack("<I", crc32c(head)) + content + struct.pack("<I", crc32c(content))
+    return head + struct.pack("<I", checksum(head)) + content + struct.pack("<I", checksum(content))
 
 
 def example(picture: bytes, label: int) -> bytes:
