@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,12 @@ def listen(
     false_accepts: float = setting(
         0.01, "share of clips of other words that the threshold may accept", minimum=0, maximum=1, metavar="SHARE"
     ),
+    surroundings: tuple[str, ...] = setting(
+        (), "recordings of where it will listen, without the words: they set the threshold", metavar="FILE"
+    ),
+    false_accepts_per_hour: float | None = setting(
+        None, "that the threshold may make in the surroundings (default: 1)", minimum=0, metavar="NUMBER"
+    ),
     learner: str = setting("nearest-mean", "how words are learned", **LEARNER),
     hop: float = setting(HOP, "seconds between scores", minimum=0.001),
     smoothing: float = setting(SMOOTHING, "seconds over which scores are averaged", minimum=0),
@@ -133,18 +140,26 @@ def listen(
 
     if (recording is None) == (microphone is None):
         raise UsageError("Give either a recording or --microphone.")
+    if false_accepts_per_hour is not None and not surroundings:
+        raise UsageError("--false-accepts-per-hour needs a recording of where it will listen: give --surroundings.")
+    if surroundings and (threshold is not None or others is not None):
+        raise UsageError("--surroundings sets the threshold: leave --threshold and --others out.")
+    per_hour = 1.0 if false_accepts_per_hour is None else false_accepts_per_hour
     vocabulary = Vocabulary.load(words)
     spoken = read_labels(labels) if labels else None
     embedder = find_network(network, data, device)
     listener = Listener(
-        embedder, vocabulary, find_learner(learner), threshold,
-        _others(others, vocabulary, embedder) if threshold is None else None, false_accepts, hop, smoothing, refractory,
+        embedder, vocabulary, find_learner(learner), inf if surroundings else threshold,
+        _others(others, vocabulary, embedder) if threshold is None and not surroundings else None, false_accepts, hop,
+        smoothing, refractory,
     )  # fmt: skip
     if len(vocabulary.words) == 1 and isinstance(listener.spotter.classifier, Linear):
         raise DataError(
             f"'{learner}' distinguishes words from each other, and there is only '{vocabulary.words[0]}': "
             f"every sound would get the same score. Enrol another word, or learn by 'nearest-mean'."
         )
+    if surroundings:
+        print(_heard(listener.calibrate_by_files(surroundings, per_hour), per_hour))
     print(f"Words: {vocabulary}. Threshold: {listener.threshold:.3f}")
     if recording is None:
         detected = _listen_until_interrupted(listener, microphone or None)
@@ -158,6 +173,17 @@ def listen(
         timeline = [each for each in spoken if each.word in vocabulary.words]
         print(evaluate_detections(detections, timeline, listener.seconds))
     return {"words": vocabulary.words, "threshold": listener.threshold, "detections": detections}
+
+
+def _heard(seconds: float, per_hour: float) -> str:
+    """A sentence on surroundings that were heard for so many seconds, and what they say of a rate."""
+    hours, text = seconds / 3600, f"Surroundings: {seconds / 60:.1f} minutes, {per_hour:g} false accepts an hour."
+    if not 0 < per_hour * hours < 1:
+        return text
+    return (
+        f"{text} None are allowed in so short a recording, and it shows no more, at 95 % confidence, than that there "
+        f"are fewer than {3 / hours:.0f} an hour: record {1 / per_hour:.1f} hours or more."
+    )
 
 
 def _others(folder: str | None, vocabulary: Vocabulary, embedder: Embedder) -> OtherWords:

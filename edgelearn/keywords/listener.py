@@ -155,6 +155,33 @@ class Trigger:
         return detections
 
 
+def threshold_per_hour(scores: Scores, seconds: float, per_hour: float, refractory: float = REFRACTORY) -> float:
+    """The lowest threshold that makes at most so many detections an hour, in sound without any of the words.
+
+    Arguments:
+    - `scores`: of the whole sound.
+    - `seconds`: its length. In less than an hour divided by `per_hour` no detection at all is allowed.
+    - `per_hour`: detections an hour, at least 0.
+    - `refractory`: of the trigger (default 1).
+
+    Raises DataError without scores, or for another number an hour.
+    """
+    if not per_hour >= 0:
+        raise DataError(f"False accepts an hour are a number of at least 0, not {per_hour}.")
+    if not len(scores.known):
+        raise DataError("A threshold needs scores of some sound: give a longer recording.")
+    allowed, known = int(per_hour * seconds / 3600 + 1e-9), np.unique(scores.known)
+    words = [""] * scores.words.shape[1]
+    low, high = 0, len(known)  # scores below `low` make too many detections; from `high` on they don't
+    while low < high:
+        middle = (low + high) // 2
+        if len(Trigger(words, float(known[middle]), refractory).push(scores)) <= allowed:
+            high = middle
+        else:
+            low = middle + 1
+    return float(np.nextafter(np.float32(known[high - 1]), np.float32(np.inf))) if high else float(known[0])
+
+
 _FILE_BATCH = 8  # clips of a file that are embedded together, for speed
 
 
@@ -173,7 +200,7 @@ class Listener:
     - `vocabulary`: the words; it holds features of the same front end as the embedder's.
     - `learner`: how words are learned (default: nearest mean by cosine).
     - `threshold`: least known score of a detection; default: the lowest that accepts at most `false_accepts` of
-      `others`. It may be changed at any time.
+      `others`. It may be changed at any time, and `calibrate` sets it by a recording of the surroundings.
     - `others`: clips of other words; those of enrolled words are left out.
     - `false_accepts`: share from 0 to 1 (default 0.01).
     - `hop`, `smoothing`, `refractory`: seconds between scores, averaged over, and without detections after one (default
@@ -200,6 +227,36 @@ class Listener:
         self._times = hop, smoothing
         self._trigger = Trigger(vocabulary.words, threshold, refractory)
         self.reset()
+
+    def calibrate(self, recordings: Iterable[Iterable[np.ndarray]], per_hour: float = 1.0) -> float:
+        """Set the threshold by the sounds that the listener will live with, and begin a new recording. Returns the
+        seconds heard.
+
+        Arguments:
+        - `recordings`: of these surroundings, without any of the words; blocks of each, float (n,).
+        - `per_hour`: false accepts an hour in them, at least 0 (default 1). The threshold is the lowest with no more.
+
+        Raises DataError for a recording that is shorter than a clip, and without recordings.
+        """
+        parts, seconds = [], 0.0
+        for blocks in recordings:
+            self.reset(_FILE_BATCH)
+            found = []
+            for block in blocks:
+                self.push(block)
+                found.append(self.scores)
+            self.finish()
+            whole = Scores.join([*found, self.scores])
+            parts.append(Scores(whole.times + seconds, whole.words, whole.known))
+            seconds += self.seconds
+        scores = Scores.join(parts, self.spotter.num_classes)
+        self.threshold = threshold_per_hour(scores, seconds, per_hour, self._trigger.refractory)
+        self.reset()
+        return seconds
+
+    def calibrate_by_files(self, paths: Iterable[str | Path], per_hour: float = 1.0) -> float:
+        """As `calibrate`, with WAV, FLAC or OGG files of any length. Raises DataError for one that can't be read."""
+        return self.calibrate((audio.file_blocks(path, self._rate) for path in paths), per_hour)
 
     @property
     def threshold(self) -> float:

@@ -49,6 +49,15 @@ def test_enrol_and_listen(home, capsys):
     assert main(["keywords", "listen", "long.wav", "--words", "my-words", "--threshold", "1.1"]) == 0
     said = capsys.readouterr().out
     assert "Threshold: 1.100" in said and " s  " not in said
+    assert main(["keywords", "compose", "room.wav", "--speaker", "synthesised01", "--seed", "2"]) == 0
+    room = ["--surroundings", "room.wav", "--false-accepts-per-hour"]
+    for per_hour, remark in (("0", False), ("1", True), ("100000", False)):
+        assert main(["keywords", "listen", "long.wav", "--words", "my-words", *room, per_hour]) == 0
+        said = capsys.readouterr().out
+        assert f"{per_hour} false accepts an hour" in said and ("record 1.0 hours" in said) == remark
+    for options in ([*room[2:], "1"], [*room, "1", "--threshold", "0.5"]):
+        assert main(["keywords", "listen", "long.wav", "--words", "my-words", *options]) == 2
+        assert "--surroundings" in capsys.readouterr().err
     assert main(["keywords", "words", "my-words", "--forget", "sola"]) == 0
     assert capsys.readouterr().out == "my-words: mitu (3 clips)\n"
 

@@ -11,6 +11,7 @@ from edgelearn.data.audio import ClipDataset
 from edgelearn.data.features import BC_RESNET
 from edgelearn.errors import DataError
 from edgelearn.keywords import Listener, OtherWords, Vocabulary
+from edgelearn.keywords.listener import Scores, Trigger, threshold_per_hour
 from edgelearn.keywords.vocabulary import threshold_for
 
 RATE, HERTZ = 16_000, {"low": 400, "high": 2500, "other": 1100}
@@ -104,6 +105,38 @@ def test_the_threshold_is_set_by_other_words(vocabulary):
     expected = listener.spotter.known_score(BC_RESNET(np.stack(items[2::3])))  # not those of enrolled words
     assert np.array_equal(listener.other_scores, expected)
     assert listener.threshold == threshold_for(expected, 0.5)
+
+
+@pytest.mark.parametrize("refractory", (0.0, 0.35, 1.0))
+def test_the_lowest_threshold_for_a_rate(refractory):
+    """Against all thresholds, one by one."""
+    rng = np.random.default_rng(2)
+    known = rng.normal(size=600).astype(np.float32)
+    scores = Scores(0.1 * np.arange(600), np.zeros((600, 2)), known)
+    counts = {float(t): len(Trigger(["a", "b"], t, refractory).push(scores)) for t in [*known, known.max() + 1]}
+    for allowed in (0, 1, 7, 600):
+        found = threshold_per_hour(scores, 60.0, 60 * allowed, refractory)
+        assert len(Trigger(["a", "b"], found, refractory).push(scores)) <= allowed
+        assert all(count > allowed for threshold, count in counts.items() if threshold < found)
+    for wrong in (-1.0, np.nan):
+        with pytest.raises(DataError):
+            threshold_per_hour(scores, 60.0, wrong)
+
+
+def test_surroundings_set_the_threshold(listener, recording, tmp_path):
+    """Tones of no word are heard once in 4 seconds; then the words are still detected, and these tones aren't."""
+    silence = np.zeros(2 * RATE, np.float32)
+    surroundings = np.concatenate([np.append(silence, tone("other", 2.0, 0.1 * n)) for n in range(1, 6)])
+    assert listener.calibrate([np.array_split(surroundings, 7), [surroundings]], per_hour=0) == 40.0
+    strict = listener.threshold
+    found = list(listener.listen([np.concatenate([recording, surroundings])]))
+    assert set(words(found)) == {"high", "low"} and max(detection.time for detection in found) < 9.0
+    assert not list(listener.listen([surroundings]))
+    soundfile.write(tmp_path / "room.wav", surroundings, RATE, subtype="FLOAT")
+    listener.calibrate_by_files([tmp_path / "room.wav"], per_hour=3 * 3600 / 20)
+    assert listener.threshold < strict and 1 <= len(list(listener.listen([surroundings], batch=8))) <= 3
+    with pytest.raises(DataError, match="longer recording"):
+        listener.calibrate([])
 
 
 def test_what_cannot_be(listener, vocabulary, recording):
