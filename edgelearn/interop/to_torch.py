@@ -449,7 +449,9 @@ HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     Conv2D: _convolution,
     Conv2DTranspose: _transposed_convolution,
     Coupling: lambda net, layer, x, f: x + _rounded(f, layer.op.step),
-    Dense: lambda net, layer, x: F.linear(x, net.role(layer, "kernel"), net.role(layer, "bias")),
+    Dense: lambda net, layer, x: channels_first(
+        F.linear(channels_last(x), net.role(layer, "kernel"), net.role(layer, "bias"))
+    ),
     DepthwiseConv2D: _convolution,
     Dropout: lambda net, layer, x: F.dropout(x, layer.op.rate, net.training),
     Embedding: lambda net, layer, x: F.embedding(x.round().long(), net.role(layer, "embeddings").T),

@@ -22,7 +22,7 @@ from .window import Window
 
 @dataclass(frozen=True)
 class Dense(LinearOp):
-    """Fully connected layer over (features,), as in Keras.
+    """Fully connected layer over the last axis of (..., features), as in Keras: each row of features by itself.
 
     Arguments:
     - `units`: outputs.
@@ -40,29 +40,28 @@ class Dense(LinearOp):
     masks_sums = True
 
     def output_shape(self, shape: Shape) -> Shape:
-        if len(shape) != 1:
-            raise ShapeError(f"Dense takes (features,), but the input has shape {shape}: put a Flatten before it.")
         if not is_count(self.units):
             raise ShapeError(f"Dense has 1 unit or more, not {self.units}.")
-        return (self.units,)
+        return (*shape[:-1], self.units)
 
     def weights(self, shape: Shape) -> dict[str, Weight]:
-        weights = {"kernel": Weight((shape[0], self.units), self.kernel_initializer, decays=True)}
+        weights = {"kernel": Weight((shape[-1], self.units), self.kernel_initializer, decays=True)}
         if self.use_bias:
             weights["bias"] = Weight((self.units,), "zeros")
         return weights
 
     def flops(self, shape: Shape) -> int:
-        return 2 * shape[0] * self.units
+        return 2 * prod(shape) * self.units
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         y = inputs[0] @ weights["kernel"]
         return y + weights["bias"] if self.use_bias else y
 
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        gradients = {"kernel": inputs[0].T @ dy}
+        rows, slopes = (values.reshape(-1, values.shape[-1]) for values in (inputs[0], dy))
+        gradients = {"kernel": rows.T @ slopes}
         if self.use_bias:
-            gradients["bias"] = dy.sum(0)
+            gradients["bias"] = slopes.sum(0)
         return [dy @ weights["kernel"].T], gradients
 
     def geometry(self, x: Tensor) -> Geometry:

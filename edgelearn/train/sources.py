@@ -274,7 +274,11 @@ def _class_numbers(labels: np.ndarray, count: int, shape: Shape, loss: Loss) -> 
         )
     labels = loss.arranged(labels, shape)
     if labels.shape != wanted:
-        more = f", since the network gives {shape}: for one label each, end it with a Dense layer" if shape[1:] else ""
+        more = (
+            f", since the network gives {shape}: for one label each, end it with a Flatten and a Dense layer"
+            if shape[1:]
+            else ""
+        )
         raise ShapeError(f"{count} examples need int labels of shape {wanted}, not {labels.shape}{more}.")
     allowed = loss.labels(shape[-1])
     if labels.min() < allowed[0] or labels.max() > allowed[-1]:

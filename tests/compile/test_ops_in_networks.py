@@ -34,6 +34,7 @@ from edgelearn.ops import (
     Slice,
     Softmax,
     Sum,
+    Tanh,
     Transpose,
     UpSampling2D,
 )
@@ -124,7 +125,22 @@ def normalized() -> Network:
     return net
 
 
-NETWORKS = {f.__name__: f for f in (rearranged, reduced, enlarged, normalized)} | POINTWISE
+def last_axis() -> Network:
+    """Dense layers on the pixels of images and on the frames of sequences, with a BatchNorm and activations fused."""
+    net = Network("last axis", (4, 5, 6))
+    net.add("pixels", Dense(20))
+    net.add("bn", BatchNormalization())
+    net.add("relu", ReLU())
+    net.add("frames", Reshape((10, 40)))
+    net.add("wide", Dense(18, use_bias=False))
+    net.add("narrow", Dense(1))
+    net.add("tanh", Tanh())
+    net.add("flat", Flatten())
+    net.add("dense", Dense(CLASSES))
+    return net
+
+
+NETWORKS = {f.__name__: f for f in (rearranged, reduced, enlarged, normalized, last_axis)} | POINTWISE
 EVERY = pytest.mark.parametrize("name", NETWORKS)
 STRATEGIES = {"recomputed": Recompute(), "paged": Offload()}
 INTEGERS = Precision(Format(symmetric=True), Format(), Format(), simulated=False)

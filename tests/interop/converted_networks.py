@@ -31,6 +31,22 @@ def every_kind_of_padding() -> Network:
     return net
 
 
+def of_the_last_axis() -> Network:
+    """Dense layers on images and on sequences, alone and with what is fused into them."""
+    net = Network("last axis", (4, 5, 6))
+    net.add("pixels", ops.Dense(9))
+    net.add("bn", ops.BatchNormalization())
+    net.add("relu", ops.ReLU())
+    net.add("sequence", ops.Reshape((20, 9)))
+    net.add("wide", ops.Dense(18, use_bias=False))
+    net.add("tanh", ops.Tanh())
+    net.add("narrow", ops.Dense(1))
+    net.add("flat", ops.Flatten())
+    net.add("dense", ops.Dense(5))
+    net.add("softmax", ops.Softmax())
+    return net
+
+
 def overwritten() -> Network:
     """A ReLU whose input is read by a shortcut, too."""
     net = Network("shortcut", (4, 4, 4))
@@ -125,6 +141,7 @@ NETWORKS = {
     **POINTWISE,
     "normalized": normalized,
     "enlarged": enlarged,
+    "last axis": of_the_last_axis,
     "rearranged": rearranged,
     "padded": every_kind_of_padding,
     "shortcut": overwritten,

@@ -33,8 +33,8 @@ def worker(request):
 @pytest.mark.parametrize(
     "name",
     [
-        "padded", "rearranged", "enlarged", "normalized", "shortcut", "fused", "unfused", "weighed", "attended",
-        "mobilenet_v1", "bcresnet", "mobilenet_v2_reversible",
+        "padded", "last axis", "rearranged", "enlarged", "normalized", "shortcut", "fused", "unfused", "weighed",
+        "attended", "mobilenet_v1", "bcresnet", "mobilenet_v2_reversible",
     ],
 )  # fmt: skip
 def test_it_computes_the_same(worker, name, batchnorm):

@@ -5,7 +5,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from converted_networks import enlarged, every_kind_of_padding, overwritten, rearranged, reference
+from converted_networks import enlarged, every_kind_of_padding, of_the_last_axis, overwritten, rearranged, reference
 
 import edgelearn as el
 from edgelearn import ops
@@ -119,6 +119,7 @@ def chosen() -> el.Network:
 NETWORKS = {
     "chosen": chosen,
     "padded": every_kind_of_padding,
+    "last axis": of_the_last_axis,
     "shortcut": overwritten,
     "uneven": with_uneven_strides,
     "mobilenet_v1": lambda: el.models.mobilenet_v1((32, 32, 3), 0.25, 5),
@@ -194,7 +195,7 @@ def test_symmetric_padding_is_written_where_the_format_has_it(tmp_path):
 
 
 @each_runtime
-@pytest.mark.parametrize("name", ["pointwise", "transposed"])
+@pytest.mark.parametrize("name", ["pointwise", "transposed", "last axis"])
 def test_what_is_exported_can_be_imported(name, suffix, tmp_path):
     network = NETWORKS[name]()
     weights = varied(network)

@@ -27,6 +27,8 @@ CASES = [  # op, shape, images, channels of a block
     *((Conv2D(20, 1), (8, 10, c), 2, c) for c in (1, 3, 15)),
     *((Dense(10), (features,), 7, 16) for features in SIZES), *((Dense(units), (50,), 3, 16) for units in SIZES),
     *((Dense(5), (40,), n, 16) for n in SIZES),
+    *((Dense(units), (3, 5, features), 2, 16) for features, units in ((1, 33), (16, 1), (31, 17))),
+    (Dense(20), (40, 18), 1, 16),
     *((DepthwiseConv2D(3, padding="same"), (6, 9, c), 2, 16) for c in SIZES),
     *((DepthwiseConv2D(3, strides=2, padding="same"), (5, width, 17), 1, 16) for width in SIZES),
     *((DepthwiseConv2D(3, (2, 1), "same", depth_multiplier=multiplier), (6, 5, c), 2, 16)
