@@ -22,14 +22,18 @@ from .train.planning import plan_for
 __version__ = "0.1.0"
 __all__ = [
     "LAMB", "SGD", "Adam", "AdamW", "Combination", "Compute", "EdgelearnError", "Lion", "Model", "Network", "Plan",
-    "Precision", "RMSprop", "SoftmaxCrossEntropy", "Trainer", "choose_device", "combined", "compare", "explain",
-    "finetune", "from_torch", "inspect", "list_devices", "load", "losses", "metrics", "models", "ops", "plan_for",
-    "self_test", "tune",
+    "Precision", "RMSprop", "SoftmaxCrossEntropy", "Trainer", "bundle", "choose_device", "combined", "compare",
+    "explain", "finetune", "from_torch", "inspect", "list_devices", "load", "losses", "metrics", "models", "ops",
+    "plan_for", "self_test", "tune",
 ]  # fmt: skip
 
 
 def __getattr__(name: str):
     """Import what lies higher, and with it much more, when it is first used."""
+    if name == "bundle":
+        from .bundles import bundle
+
+        return bundle
     if name == "tune":
         from .lab.tuning import tune
 

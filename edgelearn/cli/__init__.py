@@ -22,7 +22,7 @@ COMMANDS = {  # the first words of commands, and the modules that have them
         "devices": "machine", "doctor": "machine", "flowers": "training", "finetune": "training", "inspect": "models",
         "convert": "models", "plan": "memory", "runs": "runs", "compare": "runs", "predict": "runs", "sweep": "runs",
         "precision": "precision", "memory": "memory", "keywords": "keywords", "federated": "federated",
-        "bench": "machine", "profile": "machine", "tune": "machine", "completion": "machine",
+        "bundle": "bundle", "bench": "machine", "profile": "machine", "tune": "machine", "completion": "machine",
     }.items()
 }  # fmt: skip
 _NO_NAMES = {errno.ENAMETOOLONG, errno.ELOOP}  # found wherever a name first meets the file system

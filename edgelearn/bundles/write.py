@@ -1,0 +1,169 @@
+"""Write bundles: a network with its plan as C sources that train it without Python."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgelearn import atomic
+from edgelearn.compile import BudgetLike, Plan, make_plan
+from edgelearn.display import MB, Displayed
+from edgelearn.errors import FormatError, PlanError, RunError
+from edgelearn.interop import safetensors
+from edgelearn.interop.weights import Weights
+from edgelearn.runtime import launch_times
+from edgelearn.train import Model
+
+from .opencl import OpenCLTarget
+from .tables import Tables
+from .text import model_source, weights_file
+
+RUNTIME = Path(__file__).parent / "runtime"
+SHARED = ("edgelearn.h", "plan.h", "edgelearn.c", "main.c")
+MOST_NAMES = 8  # of layers, on the page
+TARGETS = {"opencl": OpenCLTarget}
+
+
+@dataclass(frozen=True, repr=False)
+class Bundle(Displayed):
+    """A bundle that was written.
+
+    Arguments:
+    - `folder`: where it is.
+    - `plan`: what it follows.
+    - `target`: "opencl".
+    - `device`: the device that the plan's kernels were chosen for.
+    - `weights_bytes`: size of model.weights.
+    - `code_bytes`: size of the kernels' texts.
+    - `kernels`, `launches`: numbers of different kernels, and of launches of a step.
+    - `multiply_adds`: of a step's linear layers.
+    """
+
+    folder: Path
+    plan: Plan
+    target: str
+    device: str
+    weights_bytes: int
+    code_bytes: int
+    kernels: int
+    launches: int
+    multiply_adds: int
+
+    @property
+    def headline(self) -> str:
+        return f"of '{self.plan.request.network.name}' for {self.target} in {self.folder}"
+
+    def __str__(self) -> str:
+        """The page plan.txt."""
+        plan, (loss,) = self.plan, self.plan.request.losses.by_output.values()
+        (shape,) = plan.request.network.inputs.values()
+        trained = list(dict.fromkeys(name.rpartition("/")[0] for name in plan.request.network.parameters
+                                     if name in plan.storage.parameters))  # fmt: skip
+        if len(trained) > MOST_NAMES:
+            trained = [f"{len(trained)}, from {trained[0]} to {trained[-1]}"]
+        numbers = "float32 values" if loss.target_dtype == "float32" else "int32 class numbers"
+        return "\n".join([
+            f"'{plan.request.network.name}' for {self.target}",
+            f"  an example                {' x '.join(map(str, shape))} float32, channels last",
+            f"  targets                   {numbers}",
+            f"  trained layers            {', '.join(trained)}",
+            f"  optimizer                 {plan.request.optimizer!r}",
+            f"  kernels chosen for        {self.device}",
+            f"  kernels                   {self.kernels:>10,}, {self.code_bytes:,} bytes",
+            f"  launches of a step        {self.launches:>10,}",
+            f"  multiply-adds of a step   {self.multiply_adds:>10,}",
+            f"  model.weights             {self.weights_bytes / MB:>10.2f} MB",
+            "", str(plan),
+        ])  # fmt: skip
+
+    def to_dict(self) -> dict:
+        """JSON values; sizes in bytes."""
+        return {
+            "folder": str(self.folder), "target": self.target, "device": self.device,
+            "memory_bytes": self.plan.peak_bytes, "weights_bytes": self.weights_bytes,
+            "code_bytes": self.code_bytes, "kernels": self.kernels, "launches": self.launches,
+            "multiply_adds": self.multiply_adds,
+        }  # fmt: skip
+
+
+def bundle(
+    model: Model,
+    out: str | Path,
+    *,
+    batch_size: int,
+    micro_batch: int | None = None,
+    budget: BudgetLike | None = None,
+    last_batches: Sequence[int] = (),
+    target: str = "opencl",
+) -> Bundle:
+    """Write the training of a model as C99 sources, which build and run without Python.
+
+    >>> model = el.Model(network, weights).compile(el.SGD(0.01, momentum=0.9))
+    >>> print(el.bundle(model, "flowers_bundle", batch_size=16, micro_batch=1, budget="20 MB"))
+
+    The folder then holds the plan as constant tables, the kernels, the runtime with its header `edgelearn.h`,
+    `model.weights`, CMakeLists.txt, an example, and `plan.txt`, which says what is inside. On the model's device the
+    bundle computes the bits of `model.fit`.
+
+    Arguments:
+    - `model`: a compiled Model, with its weights; the plan is for its device.
+    - `out`: the folder, which is made; files of an older bundle there are replaced.
+    - `batch_size`: examples of a mini-batch.
+    - `micro_batch`, `budget`: as in Model.plan.
+    - `last_batches`: up to four sizes of shorter mini-batches that it is to take, too (default none).
+    - `target`: "opencl", a device with a driver of OpenCL 1.2.
+
+    Raises PlanError for a training that a bundle can't hold, saying what to change; RunError if a file can't be
+    written.
+    """
+    if target not in TARGETS:
+        raise PlanError(f"A bundle's target is {' or '.join(map(repr, TARGETS))}, not {target!r}.")
+    if len(last_batches) > 4:
+        raise PlanError(f"A bundle takes up to 4 sizes of shorter mini-batches, not {len(last_batches)}.")
+    request = replace(
+        model.settings, batch_size=batch_size, micro_batch=batch_size if micro_batch is None else micro_batch,
+        last_batches=tuple(last_batches),
+    )  # fmt: skip
+    times = launch_times(model.device, request.allow) if budget is not None and request.allow else None
+    plan = make_plan(request, model.device, budget, launch_times=times)
+    tables = Tables(plan)
+    fills = tables.fills(model.weights)
+    made = TARGETS[target](tables, fills)
+    folder = Path(out)
+    weights = weights_file(fills)
+    written = Bundle(
+        folder, plan, target, model.device.id, len(weights), made.texts.nbytes, len(made.sources),
+        tables.launches_of_step, tables.multiply_adds_of_step,
+    )  # fmt: skip
+    _make(folder)
+    for source in [*(RUNTIME / name for name in SHARED), *(RUNTIME / made.folder).iterdir()]:
+        shutil.copyfile(source, folder / source.name)
+    texts = {"model.c": model_source(tables, fills), "plan.txt": f"{written}\n"} | made.files()
+    for name, text in texts.items():
+        atomic.write_bytes(folder / name, text.encode())
+    atomic.write_bytes(folder / "model.weights", weights)
+    return written
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"The folder {folder} can't be made ({error.strerror}): name another one.") from None
+
+
+def read_state(path: str | Path) -> tuple[Weights, dict]:
+    """Read a state that `edgelearn_save` wrote on a device: (tensors, position), as `Model.restore` takes them.
+
+    >>> model.restore(*el.bundles.read_state("phone.state"))
+
+    Raises FormatError if the file is damaged or of another kind.
+    """
+    tensors = safetensors.read_weights(path)
+    updates = tensors.pop("state/updates", None)
+    if safetensors.read_metadata(path).get("format") != "edgelearn state" or updates is None:
+        raise FormatError(f"{path} is no state of a bundle: give a file that edgelearn_save wrote.")
+    tensors.pop("state/checksum", None)
+    return tensors, {"updates": int(updates[0])}

@@ -1,0 +1,120 @@
+"""Bundles built by the system's compiler, and called in this process: so they run on the driver that Python uses."""
+
+import ctypes
+import shutil
+import subprocess
+from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_void_p
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror")
+COMPILER = next(filter(None, map(shutil.which, ("gcc", "clang"))), None)
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler: gcc or clang")
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("weights", c_char_p), ("weights_bytes", c_size_t), ("library", c_char_p), ("device", c_char_p),
+        ("cache_folder", c_char_p),
+    ]  # fmt: skip
+
+
+class Result(ctypes.Structure):
+    _fields_ = [("loss", c_double), ("correct", c_double)]
+
+
+WRITE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(ctypes.c_char), c_size_t)
+
+
+def opencl_library() -> bytes | None:
+    """The library that PyOpenCL uses, if it brings one; else the system's."""
+    import pyopencl
+
+    own = sorted(Path(pyopencl.__file__).parent.glob(".libs/libOpenCL*"))
+    return str(own[0]).encode() if own else None
+
+
+def compiled(folder: Path, *options: str, more: tuple[Path, ...] = (), compiler: str | None = COMPILER) -> Path:
+    """Build the bundle in `folder` as a shared library, with all warnings as errors."""
+    sources = [path for path in sorted(folder.glob("*.c")) if path.name != "main.c"]
+    library = folder / "libmodel.so"
+    libraries = ("-lm", "-ldl")
+    command = [compiler, *FLAGS, "-O2", "-shared", "-fPIC", *options, "-o", library, *sources, *more, *libraries]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+class Built:
+    """A bundle's functions. Calls raise an AssertionError unless they return `expected` (0)."""
+
+    def __init__(self, folder: Path, device: str = "", library: Path | None = None) -> None:
+        self.folder, self.device = folder, device.encode()
+        self.weights = (folder / "model.weights").read_bytes() if (folder / "model.weights").exists() else b""
+        self.lib = ctypes.CDLL(str(library or compiled(folder)))
+        for name in ("edgelearn_error", "edgelearn_detail", "edgelearn_weight_name"):
+            getattr(self.lib, name).restype = c_char_p
+        for name in ("edgelearn_weight_size", "edgelearn_output_size", "edgelearn_save_size", "edgelearn_input_size"):
+            getattr(self.lib, name).restype = c_size_t
+        self.lib.edgelearn_updates.restype = c_uint32
+
+    def open(self, weights: bytes | None = None, **options) -> int:
+        content = self.weights if weights is None else weights
+        given = {"library": opencl_library(), "device": self.device} | options
+        return self.lib.edgelearn_open(byref(Options(content, len(content), **given)))
+
+    def check(self, code: int, expected: int = 0) -> None:
+        assert code == expected, (self.lib.edgelearn_error(code), self.lib.edgelearn_detail())
+
+    def step(self, x, y, rate: float, expected: int = 0) -> Result:
+        x = np.ascontiguousarray(x, np.float32)
+        y = np.ascontiguousarray(y, np.float32 if np.asarray(y).dtype.kind == "f" else np.int32)
+        result = Result()
+        code = self.lib.edgelearn_train_step(
+            x.ctypes.data_as(c_void_p), y.ctypes.data_as(c_void_p), len(x), c_float(rate), byref(result)
+        )
+        self.check(code, expected)
+        return result
+
+    def predict(self, x) -> np.ndarray:
+        x = np.ascontiguousarray(x, np.float32)
+        y = np.empty((len(x), self.lib.edgelearn_output_size()), np.float32)
+        self.check(self.lib.edgelearn_predict(x.ctypes.data_as(c_void_p), len(x), y.ctypes.data_as(c_void_p)))
+        return y
+
+    def weight_sizes(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        while name := self.lib.edgelearn_weight_name(len(sizes)):
+            sizes[name.decode()] = self.lib.edgelearn_weight_size(len(sizes))
+        return sizes
+
+    def get(self, name: str) -> np.ndarray:
+        values = np.empty(self.weight_sizes()[name], np.float32)
+        self.check(
+            self.lib.edgelearn_get_weights(name.encode(), values.ctypes.data_as(c_void_p), c_size_t(values.size))
+        )
+        return values
+
+    def set(self, name: str, values: np.ndarray) -> None:
+        values = np.ascontiguousarray(values, np.float32)
+        self.check(
+            self.lib.edgelearn_set_weights(name.encode(), values.ctypes.data_as(c_void_p), c_size_t(values.size))
+        )
+
+    def save(self) -> bytes:
+        pieces: list[bytes] = []
+
+        def write(context, bytes_, size):
+            pieces.append(ctypes.string_at(bytes_, size))
+            return 0
+
+        self.check(self.lib.edgelearn_save(WRITE(write), None))
+        return b"".join(pieces)
+
+    def load(self, state: bytes) -> int:
+        return self.lib.edgelearn_load(state, c_size_t(len(state)))
+
+    def close(self) -> None:
+        self.lib.edgelearn_close()
