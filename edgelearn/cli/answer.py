@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TextIO
@@ -16,7 +16,7 @@ import numpy as np
 
 from edgelearn import atomic
 from edgelearn.display import escaped
-from edgelearn.lab.runs.tables import render, table, to_markdown
+from edgelearn.tables import Table
 
 command_line = ""  # as it was typed
 
@@ -91,16 +91,6 @@ def width() -> int:
     return shutil.get_terminal_size((80, 24)).columns
 
 
-def print_table(
-    header: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool = False, optional: Sequence[str] = ()
-) -> None:
-    """Print a table as wide as the terminal.
-
-    Arguments:
-    - `markdown`: in Markdown.
-    - `optional`: columns that are left out where there is no room.
-    """
-    if markdown:
-        print(to_markdown(rows, header), end="")
-    else:
-        print(render([table(None, header, rows)], width(), optional))
+def show(table: Table, markdown: bool = False) -> None:
+    """Print a table, no line longer than the terminal is wide, or in Markdown."""
+    print(table.to_markdown() if markdown else table.to_text(width()), end="")

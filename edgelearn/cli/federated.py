@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn.experiments import claims
+from edgelearn.experiments.claims import check_claims
 from edgelearn.experiments.config import setting
 from edgelearn.experiments.federated.experiment import ENGINES, TASKS, FederatedConfig, FederatedExperiment
 from edgelearn.experiments.verification import FIXED, VerificationConfig
 from edgelearn.lab.runs import RunStore
+from edgelearn.tables import Table
 
-from .answer import Answer, print_table
+from .answer import Answer, show
 from .memory import CLAIMS
 from .parser import DEVICE, MARKDOWN, RESUME, RUNS, RUNS_FOLDER, argument, command, png
 from .training import TRAINING, train
@@ -40,7 +41,7 @@ def run_one(config: FederatedConfig, runs: RunStore = RUNS, resume: str | None =
 })  # fmt: skip
 def tasks() -> list[Any]:
     rows = [(name, str(k.clients), str(k.rounds), k.partition, k.title) for name, k in TASKS.items()]
-    print_table((*COLUMNS[:-1], "description"), rows)
+    show(Table((*COLUMNS[:-1], "description"), rows))
     return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
 
 
@@ -59,7 +60,7 @@ def verify_train(config: VerificationConfig, runs: RunStore = RUNS, resume: str 
             for kind, label in kinds.items()
             if kind in found
         ]
-        print_table(("impostors", "accepted of own at 10 %", "equal error rate"), rows)
+        show(Table(("impostors", "accepted of own at 10 %", "equal error rate"), rows))
     return answer
 
 
@@ -102,7 +103,7 @@ def verify_test(
     scores = dict(zip(clips, map(float, known.scores(outputs)), strict=True))
     found = [{"recording": clip, "score": each, "accepted": each >= known.threshold} for clip, each in scores.items()]
     rows = [(r["recording"], f"{r['score']:.3f}", "accepted" if r["accepted"] else "rejected") for r in found]
-    print_table(("recording", "score", "result"), rows)
+    show(Table(("recording", "score", "result"), rows))
     return found
 
 
@@ -137,7 +138,8 @@ def rounds(
         reasons = "; ".join(f"{client}: {why}" for client, why in each["left_out"].items())
         sizes = (f"{each[way][what]:,}" for way in ("down", "up") for what in ("payload", "total"))
         rows.append((str(each["round"]), str(len(each["clients"])), *sizes, reasons))
-    print_table(("round", "clients", "payload down", "bytes down", "payload up", "bytes up", "left out"), rows)
+    header = ("round", "clients", "payload down", "bytes down", "payload up", "bytes up", "left out")
+    show(Table(header, rows))
     return list(found)
 
 
@@ -153,7 +155,7 @@ def compare(
     from edgelearn.experiments.federated import plot_bytes, report
 
     chosen = [runs.open(name) for name in names]
-    print_table(report.HEADER, report.cells(chosen), markdown)
+    show(report.table(chosen), markdown)
     if chart:
         plot_bytes(chosen, chart)
     return [{"run": each.id, "status": each.status, "results": each.record.get("results")} for each in chosen]
@@ -177,14 +179,16 @@ def check(
     for engine in engines:
         if engine != "local":
             require_flower(engine)
-    checked = []
     with ExitStack() as stack:
         folder = runs or stack.enter_context(TemporaryDirectory(prefix="edgelearn-check-", ignore_cleanup_errors=True))
-        for each in check.check(FederatedExperiment, config, engines, seeds, kills, Path(folder), print):
-            checked.append(each)
-            print(f"  {each.word}: {each.measured}")
-    print_table(claims.HEADER, claims.cells(checked))
-    return Answer(checked, claims.status(checked))
+        federations = check.Federations(FederatedExperiment, config, seeds, Path(folder), print)
+        found = check_claims(
+            check.claims(engines, seeds, kills),
+            lambda: federations,
+            lambda each: print(f"  {each.word}: {each.measured}"),
+        )
+    show(found.table())
+    return Answer(found.verdicts, found.status)
 
 
 @command("federated personal", "enrol new users on top of a federation of keywords", one={
@@ -206,7 +210,7 @@ def personal(
     labels = {"before": "before training", "rounds": "after the rounds", "enrolment": "after the user's enrolment"}
     rows = [(label, f"{found.mean(s):.1%}", f"{found.worst_tenth(s):.1%}") for s, label in labels.items()]
     print(f"{len(found.users)} users who took no part, {found.tested.sum():,} clips")
-    print_table(("error", "mean of users", "worst tenth"), rows, markdown)
+    show(Table(("error", "mean of users", "worst tenth"), rows), markdown)
     return {"run": run.id, "users": found.users, "tested": found.tested, "errors": found.errors}
 
 

@@ -30,7 +30,7 @@ from edgelearn.keywords.learners import Embedder, Learner, Linear, Neighbours
 from edgelearn.keywords.listener import HOP, REFRACTORY, SMOOTHING
 from edgelearn.lab.runs import RunStore
 
-from .answer import Answer
+from .answer import Answer, show
 from .memory import CLAIMS
 from .models import WRITTEN
 from .parser import DEVICE, RESUME, RUNS, argument, command, setting, writable
@@ -339,7 +339,7 @@ def evaluate(
     embedder = find_network(network, data, device)
     evaluator = Evaluator(embedder, load_features(dataset, embedder.front_end, embedder.seconds))
     reports = [evaluator.run(each, of) for each in learners for of in every]
-    print(to_table(reports))
+    show(to_table(reports))
     return [
         {"learner": r.learner.to_dict(), "num_classes": r.episodes.num_classes, "shots": r.episodes.shots,
          "speakers": r.episodes.speakers, "episodes": len(r.episodes), "measures": r.measures}
@@ -374,7 +374,9 @@ def personal(
             reports = personalise_english(english_users(data, device), shots)
         else:
             reports = personalise_run(name, shots, data, device)
-        print(name, *(users_table(report) for report in reports if users), to_table(reports), sep="\n")
+        print(name)
+        for each in [*(users_table(report) for report in reports if users), to_table(reports)]:
+            show(each)
         found += [{"what": name} | asdict(report) for report in reports]
     return found
 
@@ -385,7 +387,6 @@ def check(
     data: str | None = DATA,
     device: str | None = DEVICE,
 ) -> Answer:
-    from edgelearn.experiments.claims import status
     from edgelearn.experiments.keywords import check
 
     found = [RunStore(Path(folder).parent).open(Path(folder).name) for folder in runs]
@@ -393,8 +394,7 @@ def check(
         raise RunError(f"{unfinished[0]} isn't finished. Finish it: edgelearn keywords train --resume {unfinished[0]}")
     if others := [run.id for run in found if (run.record["kind"], run.config.get("task")) != ("keywords", "arabic")]:
         raise RunError(f"{others[0]} is not a run of `edgelearn keywords train arabic`: leave it out.")
-    checked = []
-    for claim in check.check(found, data, device):
-        print(f"{claim.word}  {claim.claim}: {claim.measured}", flush=True)
-        checked.append(claim)
-    return Answer(checked, status(checked))
+    checked = check.check(
+        found, data, device, lambda each: print(f"{each.word}  {each.claim}: {each.measured}", flush=True)
+    )
+    return Answer(checked.verdicts, checked.status)

@@ -15,20 +15,19 @@ from edgelearn.compile import Encoding, Offload
 from edgelearn.compile.plan import explain
 from edgelearn.compile.search import COUNTS
 from edgelearn.errors import PlanError
-from edgelearn.experiments import claims, memory_plans
+from edgelearn.experiments import memory_plans
 from edgelearn.experiments.config import setting
 from edgelearn.experiments.memory import MemoryConfig, MemoryExperiment
 from edgelearn.experiments.memory_plans import ALLOWED, named_plan
 from edgelearn.extensions import import_instance
 from edgelearn.interop import find_network
 from edgelearn.lab.runs import RunStore, figures
-from edgelearn.lab.runs.tables import render, table
 from edgelearn.launch import Launch
 from edgelearn.runtime import choose_device, launch_times
-from edgelearn.train.planning import HEADER, PRECISIONS, plan_for
+from edgelearn.train.planning import PRECISIONS, plan_for
 
 from . import answer
-from .answer import Answer, log, print_table, width
+from .answer import Answer, log, show
 from .parser import ALPHA, DEVICE, NETWORK, RESUME, RUNS, argument, budget, command, is_network, png, writable
 from .training import TRAINING, train
 
@@ -154,11 +153,7 @@ def fit(
         as_network(network, alpha), budget, batch_size, precision=precision, trained=patterns, batchnorm=batchnorm,
         device=device, progress=log,
     )  # fmt: skip
-    shown = table(found.title, HEADER, found.cells())
-    for column in shown.columns[1:]:
-        column.no_wrap = True
-    print(render([shown] if found.combinations else [found.title], width()), end="")
-    print(render(found.notes, width()), end="")
+    show(found.table())
     return Answer(found.to_dict(), 0 if found.combinations else 1)
 
 
@@ -179,7 +174,7 @@ def compare(
     device: str | None = DEVICE,
 ) -> dict[str, Any]:
     measured = memory_plans.compare(network, plans, batch_size, rounds, alpha=alpha, device=device or "", progress=log)
-    print_table(memory_plans.HEADER, memory_plans.cells(measured), optional=("planned", "paged MB"))
+    show(memory_plans.table(measured))
     if chart:
         atomic.write_bytes(chart, figures.to_png(memory_plans.plot(measured)))
     return {"command": answer.command_line, "plans": measured}
@@ -223,12 +218,7 @@ def check(
     device: str | None = DEVICE,
 ) -> Answer:
     from edgelearn.experiments import memory
-    from edgelearn.models import mobilenet_v2
 
-    chosen = choose_device(device).device
-    found = [
-        *memory.check(chosen), *memory.check_times(mobilenet_v2(), chosen, rounds), memory.check_process(chosen),
-        memory.check_trained(runs),
-    ]  # fmt: skip
-    print_table(claims.HEADER, claims.cells(found))
-    return Answer(found, claims.status(found))
+    found = memory.check(choose_device(device).device, runs, rounds)
+    show(found.table())
+    return Answer(found.verdicts, found.status)

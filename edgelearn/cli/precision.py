@@ -12,16 +12,17 @@ from typing import Any
 
 from edgelearn import atomic
 from edgelearn.compile.precision import KINDS, convolutions, layer_traffic
-from edgelearn.experiments import claims, precision, precision_claims
+from edgelearn.experiments import precision, precision_claims
 from edgelearn.experiments.config import TrainingConfig, setting
 from edgelearn.experiments.precision import SEEDS, TASKS, PrecisionConfig, PrecisionExperiment, select
 from edgelearn.interop import find_network
 from edgelearn.lab.runs import RunStore, figures
 from edgelearn.runtime import choose_device
 from edgelearn.statistics import REMEDY
+from edgelearn.tables import Table
 
 from . import answer
-from .answer import Answer, print_table
+from .answer import Answer, show
 from .memory import CLAIMS
 from .parser import DEVICE, MARKDOWN, NETWORK, RESUME, RUNS, argument, command, is_network, png
 from .training import TRAINING, train
@@ -59,8 +60,9 @@ def report(
     markdown: bool = MARKDOWN, chart: Path | None = CHART,
 ) -> dict[str, Any]:  # fmt: skip
     comparison = precision_claims.Comparison.of(_quantized(config), select(only), seeds, runs)
-    print(comparison.title)
-    print_table(precision_claims.HEADER, comparison.cells(), markdown)
+    if markdown:
+        print(comparison.title)
+    show(comparison.table(), markdown)
     if chart:
         precision_claims.plot(comparison.results, chart)
     return comparison.to_dict(answer.command_line)
@@ -80,7 +82,7 @@ def trace(
 ) -> dict[str, Any]:
     run, found = precision.of_run(runs, name)
     print(f"{run.id}: {len(found.steps)} steps traced")
-    print_table(precision.HEADER, precision.cells(found, kind))
+    show(precision.trace_table(found, kind))
     if first := found.first_divergence():
         print("Step {}: {} is the first whose rounded values point elsewhere.".format(*first))
     if chart:
@@ -110,7 +112,7 @@ def time(
     for network in [find_network(name, alpha).network for name in networks]:
         times = precision_claims.time_precisions(network, chosen, batch_size, batchnorm, rounds, steps, only=variants)
         print(precision_claims.time_title(times, batchnorm))
-        print_table(precision_claims.TIME_HEADER, precision_claims.time_cells(times), markdown)
+        show(precision_claims.time_table(times), markdown)
         if times.problem:
             print(f"Disturbed: {times.problem}. {REMEDY}")
         found.append(times)
@@ -135,7 +137,7 @@ def cost(
     for name in networks or published:
         network = published.get(name) or find_network(name).network
         print(f"{name}: KiB that a forward pass of one example moves")
-        print_table(precision_claims.COST_HEADER, precision_claims.cost_cells(network))
+        show(precision_claims.cost_table(network))
         layers = {layer: layer_traffic(network, layer) for layer in convolutions(network)}
         sizes = {layer: {each.name: getattr(t, each.name) for each in fields(t)} for layer, t in layers.items()}
         found.append({"network": name, "layers": {
@@ -147,13 +149,13 @@ def cost(
 @command("precision tasks", "the tasks to train", many={"task": "name", "epochs": "number", "title": "in words"})
 def tasks() -> list[Any]:
     rows = [(name, kind.epochs, kind.title) for name, kind in TASKS.items()]
-    print_table(("task", "epochs", "description"), [tuple(map(str, row)) for row in rows])
+    show(Table(("task", "epochs", "description"), rows))
     return [dict(zip(("task", "epochs", "title"), row, strict=True)) for row in rows]
 
 
 @command("precision check", "the claims: passed, failed or not measured", many=CLAIMS, skip=SEED)
 def check(config: TrainingConfig, seeds: tuple[int, ...] = COMPARED, runs: RunStore = RUNS) -> Answer:
     device = choose_device(config.device).device
-    checked = precision_claims.check(_quantized(config), seeds, runs, device)
-    print_table(claims.HEADER, claims.cells(checked))
-    return Answer(checked, claims.status(checked))
+    found = precision_claims.check(_quantized(config), seeds, runs, device)
+    show(found.table())
+    return Answer(found.verdicts, found.status)

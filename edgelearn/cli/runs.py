@@ -16,8 +16,9 @@ from edgelearn.experiments.config import Config, ConfigError, Setting, find_sett
 from edgelearn.extensions import import_object
 from edgelearn.lab.runs import RunStore, RunSummary, export, interval, list_table, write_export
 from edgelearn.lab.runs import compare as compare_runs
+from edgelearn.tables import Table
 
-from .answer import Answer, print_table, width
+from .answer import Answer, show, width
 from .parser import DEVICE, FIELDS, NONE, RUNS, argument, command, png
 
 if TYPE_CHECKING:
@@ -258,4 +259,4 @@ def _print_means(configs: Sequence[Config], outcomes: Sequence[Outcome], varied:
         if len(found) > 1:
             shown += f" ± {interval(found).margin:.2%}"
         rows.append((*values, f"{sum(o.results is not None for o in group)} of {len(group)}", shown))
-    print_table((*varied, "seeds", "accuracy ± 95 %"), rows)
+    show(Table((*varied, "seeds", "accuracy ± 95 %"), rows))

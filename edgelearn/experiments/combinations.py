@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +17,13 @@ from edgelearn import atomic
 from edgelearn.compile import account
 from edgelearn.compile.planner import Combination
 from edgelearn.data.draws import stratified_split
-from edgelearn.display import MB, Displayed
+from edgelearn.display import MB
 from edgelearn.errors import DataError, RunError
 from edgelearn.graph import Network
 from edgelearn.lab import measure
-from edgelearn.lab.runs import Interval, Run, RunStore, figures, interval, median, tables, wilson_interval
+from edgelearn.lab.runs import Interval, Run, RunStore, figures, interval, median, wilson_interval
 from edgelearn.ops import Loss, Losses, Optimizer
+from edgelearn.tables import Table, Tabular
 from edgelearn.train import Callback, Model, Subset
 from edgelearn.train.callbacks import with_progress
 from edgelearn.train.loading import NetworkLike, as_network, combined
@@ -192,7 +192,7 @@ class CombinationResult:
 
 
 @dataclass(frozen=True, repr=False)
-class CombinationResults(Displayed):
+class CombinationResults(Tabular):
     """Combinations compared on one network, data and seeds.
 
     Arguments:
@@ -216,35 +216,11 @@ class CombinationResults(Displayed):
             ", interrupted" if self.interrupted else ""
         )
 
-    @property
-    def header(self) -> tuple[str, ...]:
+    def table(self) -> Table:
+        """A row for each combination, memory in MB, and the notes."""
         measure = next((row.measure for row in self.rows if row.runs), "accuracy")
-        return ("combination", measure, *MEMORY, "ms/step", "s/epoch")
-
-    def cells(self) -> list[tuple[str, ...]]:
-        """Rows under `header`, memory in MB."""
-        return [_cells(row) for row in self.rows]
-
-    def __str__(self) -> str:
-        return self.to_text()
-
-    def to_text(self, width: int = 80) -> str:
-        """A table of plain text, no line longer than `width` characters."""
-        found = tables.table(f"'{self.network}' on {self.device}", self.header, self.cells())
-        for column in found.columns[1:]:
-            column.no_wrap = True
-        return tables.render([found, *self._notes()], width)
-
-    def to_csv(self) -> str:
-        """The table as comma-separated values."""
-        return tables.to_csv(self.cells(), self.header)
-
-    def to_latex(self) -> str:
-        """The table in LaTeX, for the package booktabs."""
-        return tables.to_latex(self.cells(), self.header)
-
-    def _repr_html_(self) -> str:
-        return tables.html(self.cells(), self.header) + "".join(f"<p>{escape(note)}</p>" for note in self._notes())
+        header = ("combination", measure, *MEMORY, "ms/step", "s/epoch")
+        return Table(header, list(map(_cells, self.rows)), f"'{self.network}' on {self.device}", self._notes())
 
     def _notes(self) -> list[str]:
         several = any(len(row.runs) > 1 for row in self.rows)

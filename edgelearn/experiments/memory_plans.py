@@ -32,6 +32,7 @@ from edgelearn.ops import SGD, Float16, pack
 from edgelearn.runtime import Context, Session, choose_device, launch_times
 from edgelearn.statistics import compare as compare_times
 from edgelearn.statistics import quartiles
+from edgelearn.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -310,13 +311,13 @@ def _check(network: str | Network, plans: Sequence[str], examples: int, alpha: f
             budgets(plan)
 
 
-HEADER = ("plan", "stored MB", "paged MB", "peak MB", "planned", "allocated", "process", "ms a step", "of the first",
-          "predicted ms")  # fmt: skip
-
-
-def cells(measured: Sequence[Measured]) -> list[tuple[str, ...]]:
-    """Rows of the table. A time has its quartiles, and its ratio to the first plan's, round by round."""
-    return [_row(one, measured[0]) for one in measured]
+def table(measured: Sequence[Measured]) -> Table:
+    """A row for each plan. A time has its quartiles, and its ratio to the first plan's, round by round."""
+    header = (
+        "plan", "stored MB", "paged MB", "peak MB", "planned", "allocated", "process", "ms a step", "of the first",
+        "predicted ms",
+    )  # fmt: skip
+    return Table(header, [_row(one, measured[0]) for one in measured], optional=("planned", "paged MB"))
 
 
 def _row(one: Measured, first: Measured) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ from edgelearn.ops import (
     RunningMinMax,
 )
 from edgelearn.ops.emit import STORED
+from edgelearn.tables import Table
 from edgelearn.train import Callback, PictureSource, RangeTrace, Subset, TraceRanges
 from edgelearn.train.state import Logs
 
@@ -433,7 +434,6 @@ TITLES = {
     "cosine": "Cosine to the float32 tensor",
     "staleness": "Staleness of the range (widths)",
 }
-HEADER = ("tensor", "least cosine", "at step", "least signal to noise (dB)", "most clipped", "most stale (widths)")
 
 
 def of_run(store: RunStore, name: str | None = None) -> tuple[Run, RangeTrace]:
@@ -452,21 +452,23 @@ def of_run(store: RunStore, name: str | None = None) -> tuple[Run, RangeTrace]:
     )
 
 
-def cells(trace: RangeTrace, kind: str) -> list[tuple[str, ...]]:
-    """Rows under HEADER: the worst values of each tensor of `kind` ("weights", "activations", "norm_inputs" or
-    "gradients"), in the order of a step. Raises PlanError if the trace has no such tensor."""
+def trace_table(trace: RangeTrace, kind: str) -> Table:
+    """The worst values of each tensor of `kind` ("weights", "activations", "norm_inputs" or "gradients"), in the order
+    of a step. Raises PlanError if the trace has no such tensor."""
     rows = _rows(trace, kind)
     cosine = trace.cosine[:, rows]
     worst = trace.steps[np.where(np.isnan(cosine), np.inf, cosine).argmin(0)]
     least, noisy = np.fmin.reduce(cosine), np.fmin.reduce(trace.signal_to_noise[:, rows])
     clipped, stale = np.fmax.reduce(trace.clipped[:, rows]), np.fmax.reduce(trace.staleness[:, rows])
-    return [
+    header = ("tensor", "least cosine", "at step", "least signal to noise (dB)", "most clipped", "most stale (widths)")
+    found = [
         (
             trace.tensors[row], _text(least[i], ".4f"), "" if np.isnan(least[i]) else str(worst[i]),
             _text(noisy[i], ".1f"), _text(clipped[i], ".2%"), _text(stale[i], ".2f"),
         )
         for i, row in enumerate(rows)
     ]  # fmt: skip
+    return Table(header, found)
 
 
 def plot_ranges(trace: RangeTrace, what: str = "cosine", kind: str = "gradients") -> Figure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from edgelearn.compile import Kind, Plan, Precision, Request, make_plan
 from edgelearn.compile.plan import stored
 from edgelearn.compile.precision import LayerTraffic, convolutions, layer_traffic, network_traffic
 from edgelearn.device import Device, first_of
-from edgelearn.display import MB, Displayed
+from edgelearn.display import MB
 from edgelearn.errors import RunError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network
@@ -28,8 +29,9 @@ from edgelearn.models import ds_cnn, mobilenet_v1, mobilenet_v2, resnet18, vgg16
 from edgelearn.ops import SGD, Compute
 from edgelearn.runtime import Context, Kernels, Session
 from edgelearn.statistics import disturbance, quartiles
+from edgelearn.tables import Table, Tabular
 
-from .claims import Claim
+from .claims import Claim, NotMeasured, Verdicts, check_claims
 from .precision import (
     FLOAT,
     TASKS,
@@ -141,16 +143,10 @@ def _plan(network: Network, device: Device, examples: int, batchnorm: str, varia
 
 
 KIB = 1 << 10  # as in the paper's tables
-HEADER = (
-    "quantized", "test accuracy ± 95 %", "seeds", "below fp32", "expected", "planned", "allocated", "process",
-    "moved/step",
-)  # fmt: skip
-TIME_HEADER = ("step", "ms", "middle half", "to current", "planned MB", "moved MB")
-COST_HEADER = ("convolution", "weights", "input", "output", "static", "dynamic", "saved")
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Displayed):
+class Comparison(Tabular):
     """The finished trainings of a task.
 
     Arguments:
@@ -182,10 +178,10 @@ class Comparison(Displayed):
     def title(self) -> str:
         return f"{self.config.task}, {device_names(self.results)}"
 
-    def cells(self) -> list[tuple[str, ...]]:
-        """Rows under HEADER, with the expected accuracies if the number of epochs is the task's."""
+    def table(self) -> Table:
+        """The results, with the expected accuracies if the number of epochs is the task's."""
         usual = self.config.epochs in (None, TASKS[self.config.task].epochs)
-        return result_cells(self.results, expected(self.config.task) if usual else ())
+        return results_table(self.results, expected(self.config.task) if usual else (), self.title)
 
     def to_dict(self, command: str) -> dict:
         """The task's entry in expected.json. `command`: the command that makes it."""
@@ -193,11 +189,15 @@ class Comparison(Displayed):
         return {"tasks": {self.config.task: entry | {"variants": {r.variant: r.to_dict() for r in self.results}}}}
 
 
-def result_cells(results: Sequence[VariantResult], expected: Sequence[VariantResult] = ()) -> list[tuple[str, ...]]:
-    """Rows under HEADER: mean and 95 % interval over seeds in percent, memory in MB, MB that a step moves."""
+def results_table(results: Sequence[VariantResult], expected: Sequence[VariantResult] = (), title: str = "") -> Table:
+    """A row for each variant: mean and 95 % interval over seeds in percent, memory in MB, MB that a step moves."""
+    header = (
+        "quantized", "test accuracy ± 95 %", "seeds", "below fp32", "expected", "planned", "allocated", "process",
+        "moved/step",
+    )  # fmt: skip
     reference = next((result for result in results if result.variant == FLOAT), None)
     known = {result.variant: result for result in expected}
-    return [_cells(result, reference, known.get(result.variant)) for result in results]
+    return Table(header, [_cells(result, reference, known.get(result.variant)) for result in results], title)
 
 
 def _cells(result: VariantResult, reference: VariantResult | None, expected: VariantResult | None) -> tuple[str, ...]:
@@ -244,8 +244,8 @@ def time_precisions(
     return time_steps(network, device, examples, batchnorm, rounds, steps, variants=only or possible)
 
 
-def time_cells(times: Times) -> list[tuple[str, ...]]:
-    """Rows under TIME_HEADER: median and middle half over rounds, also of the ratio to the step with current ranges."""
+def time_table(times: Times) -> Table:
+    """A row for each variant: median and middle half over rounds, also of the ratio to the step with current ranges."""
     rows = []
     for name, seconds in times.seconds.items():
         reference = "integers, current" if name.startswith("integers") else "current"
@@ -255,7 +255,7 @@ def time_cells(times: Times) -> list[tuple[str, ...]]:
         sizes = (f"{nbytes[name] / MB:,.1f}" for nbytes in (times.peaks, times.traffic))
         low, middle, high = (f"{1e3 * value:.2f}" for value in quartiles(seconds))
         rows.append((name, middle, f"{low} – {high}", ratio, *sizes))
-    return rows
+    return Table(("step", "ms", "middle half", "to current", "planned MB", "moved MB"), rows)
 
 
 def time_title(times: Times, batchnorm: str) -> str:
@@ -270,10 +270,11 @@ def time_title(times: Times, batchnorm: str) -> str:
     )
 
 
-def cost_cells(network: Network) -> list[tuple[str, ...]]:
-    """Rows under COST_HEADER: KiB of each convolution by the formula, and of all."""
+def cost_table(network: Network) -> Table:
+    """KiB of each convolution by the formula, and of all."""
     traffic = {name: layer_traffic(network, name) for name in convolutions(network)}
-    return [_cost_cells(*item) for item in (*traffic.items(), ("all", network_traffic(network)))]
+    rows = [_cost_cells(*item) for item in (*traffic.items(), ("all", network_traffic(network)))]
+    return Table(("convolution", "weights", "input", "output", "static", "dynamic", "saved"), rows)
 
 
 def _cost_cells(name: str, traffic: LayerTraffic) -> tuple[str, ...]:
@@ -281,45 +282,39 @@ def _cost_cells(name: str, traffic: LayerTraffic) -> tuple[str, ...]:
     return name, *(f"{size / KIB:,.1f}" for size in sizes), f"{traffic.saved_share:.1%}"
 
 
+# -- claims ----------------------------------------------------------------------------------------------------------
+
 # Ends of the names of tensors with at most one number per channel: the formula leaves them out.
 VECTORS = ("range", "ranges", "found", "statistics", "scale", "shift", "bias")
-# The paper's figures (table 6 and section 5.3): layer (None: all convolutions), KiB static, KiB dynamic, share saved.
-PUBLISHED: tuple[tuple[str, str | None, float | None, float | None, float], ...] = (
-    ("ResNet-18", "conv2_block1_1_conv", 428.0, 1996.0, 0.786),
-    ("MobileNet V2", "block_1_expand", None, None, 0.873),
-    ("ResNet-18", None, None, None, 0.557),
-    ("VGG16", None, None, None, 0.744),
-    ("MobileNet V2", None, None, None, 0.774),
-)
-
 SEEDS = 3  # with fewer, a claim about accuracy is not measured
-# (variant, reference, allowed percentage points below it)
-ACCURACY = (
-    ("everything, in-hindsight", "everything, current", 0.5),
-    ("everything, in-hindsight", FLOAT, 1.0),
-    ("everything, per-channel weights, in-hindsight", "everything, per-channel weights, current", 0.5),
-    ("everything, per-channel weights, in-hindsight", FLOAT, 1.0),
-)
+NETWORKS: dict[str, Callable[[], Network]] = {"ResNet-18": resnet18, "VGG16": vgg16, "MobileNet V2": mobilenet_v2}
 
 
 def networks() -> dict[str, Network]:
     """The networks of the paper's cost tables."""
-    return {"ResNet-18": resnet18(), "VGG16": vgg16(), "MobileNet V2": mobilenet_v2()}
+    return {name: make() for name, make in NETWORKS.items()}
 
 
-def costs() -> list[Claim]:
-    """The cost formula against the published figures, rounded as these are."""
-    claims, built = [], networks()
-    for name, layer, static, dynamic, share in PUBLISHED:
-        cost: LayerTraffic = layer_traffic(built[name], layer) if layer else network_traffic(built[name])
-        fits = round(cost.saved_share, 3) == share
-        if static is not None:
-            fits = fits and round(cost.static_bytes / KIB, 1) == static
-            fits = fits and round(cost.dynamic_bytes / KIB, 1) == dynamic
-        figures = f"{cost.static_bytes / KIB:,.1f} KiB static, {cost.dynamic_bytes / KIB:,.1f} KiB dynamic"
-        claim = f"{name}, {layer or 'all convolutions'}: {share:.1%} less data moved"
-        claims.append(Claim(claim, f"{cost.saved_share:.1%}: {figures}", fits))
-    return claims
+def _cost(name: str, layer: str | None, figures: int, built: Mapping[str, Network]) -> tuple[tuple[float, ...], str]:
+    cost: LayerTraffic = layer_traffic(built[name], layer) if layer else network_traffic(built[name])
+    static, dynamic = cost.static_bytes / KIB, cost.dynamic_bytes / KIB
+    found = (round(cost.saved_share, 3), round(static, 1), round(dynamic, 1))[:figures]
+    return found, f"{cost.saved_share:.1%}: {static:,.1f} KiB static, {dynamic:,.1f} KiB dynamic"
+
+
+def _cost_claim(name: str, layer: str | None, *figures: float) -> Claim[Mapping[str, Network]]:
+    sentence = f"{name}, {layer or 'all convolutions'}: {{target[0]:.1%}} less data moved"
+    return Claim(sentence, partial(_cost, name, layer, len(figures)), "=", figures)
+
+
+# The paper's figures (table 6 and section 5.3): share saved, KiB static, KiB dynamic, rounded as there.
+COSTS = (
+    _cost_claim("ResNet-18", "conv2_block1_1_conv", 0.786, 428.0, 1996.0),
+    _cost_claim("MobileNet V2", "block_1_expand", 0.873),
+    _cost_claim("ResNet-18", None, 0.557),
+    _cost_claim("VGG16", None, 0.744),
+    _cost_claim("MobileNet V2", None, 0.774),
+)
 
 
 def counted(network: Network, observer: str, device: Device) -> dict[str, tuple[int, float]]:
@@ -340,21 +335,16 @@ def counted(network: Network, observer: str, device: Device) -> dict[str, tuple[
     return {k: (moved[k], cost.static_bytes if static else cost.dynamic_bytes) for k, cost in costs.items()}
 
 
-def counters(device: Device) -> list[Claim]:
-    """The formula against the launches' declared traffic, layer by layer, for both kinds of ranges."""
-    claims = []
-    for name, network in networks().items():
-        for observer, kind in (("in-hindsight", "static"), ("current", "dynamic")):
-            pairs = counted(network, observer, device)
-            padded = {layer for layer in pairs if _is_padded(network, layer)}
-            same = sum(pairs[layer][0] == pairs[layer][1] for layer in pairs)
-            measured = f"{same} of {len(pairs)} convolutions to the byte"
-            if padded:
-                more = sum(a for a, _ in pairs.values()) / sum(b for _, b in pairs.values()) - 1
-                measured += f"; {len(padded)} have padded channels (to a multiple of 16): {more:.1%} more in all"
-            claim = f"{name}, {kind}: counters agree with the formula"
-            claims.append(Claim(claim, measured, same == len(pairs) - len(padded)))
-    return claims
+def _counters(name: str, observer: str, device: Device) -> tuple[int, str]:
+    network = NETWORKS[name]()
+    pairs = counted(network, observer, device)
+    padded = {layer for layer in pairs if _is_padded(network, layer)}
+    same = sum(a == b for a, b in pairs.values())
+    measured = f"{same} of {len(pairs)} convolutions to the byte"
+    if padded:
+        more = sum(a for a, _ in pairs.values()) / sum(b for _, b in pairs.values()) - 1
+        measured += f"; {len(padded)} have padded channels (to a multiple of 16): {more:.1%} more in all"
+    return len(pairs) - len(padded) - same, measured
 
 
 def _is_padded(network: Network, layer: str) -> bool:
@@ -363,8 +353,27 @@ def _is_padded(network: Network, layer: str) -> bool:
     return any(channels % 16 for channels in ends if channels > 3)
 
 
-def steps(device: Device, batch: int = 4) -> list[Claim]:
-    """Steps of a small network: traffic and memory are as predicted, int8 activations take a quarter of the bytes."""
+# The formula against the launches' declared traffic: convolutions that differ without padded channels.
+COUNTERS: tuple[Claim[Device], ...] = tuple(
+    Claim(f"{name}, {kind}: counters agree with the formula", partial(_counters, name, observer), "=", 0)
+    for name in NETWORKS for observer, kind in (("in-hindsight", "static"), ("current", "dynamic"))
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CountedSteps:
+    """Two steps of a small network on integers: bytes that they moved and were to move, allocated and planned memory;
+    and the activations that a step saves, in bytes, by precision."""
+
+    moved: Traffic
+    predicted: Traffic
+    allocated: int
+    planned: int
+    saved: Mapping[str, int]
+
+
+def count_steps(device: Device, batch: int = 4) -> CountedSteps:
+    """Train a small network for two steps, and count."""
     network = ds_cnn()
     plans = {}
     for name, config in (("int8", PrecisionConfig(integers=True)), (FLOAT, VARIANTS[FLOAT])):
@@ -383,49 +392,86 @@ def steps(device: Device, batch: int = 4) -> list[Claim]:
     finally:
         session.close()
     saved = {name: sum(buffer.nbytes for buffer in stored(p.program(Kind.TRAIN))) for name, p in plans.items()}
-    counted, expected = sum(traffic.values()), sum(predicted.values())
-    return [
-        Claim("Bytes that a step moves are as predicted", f"{counted:,} and {expected:,}", traffic == predicted),
-        Claim("Memory is as planned", f"{allocated:,} and {plan.peak_bytes:,}", allocated == plan.peak_bytes),
-        Claim(
-            "Saved activations of an int8 plan are a quarter of fp32's",
-            f"{saved['int8']:,} of {saved[FLOAT]:,} bytes: {saved['int8'] / saved[FLOAT]:.1%}",
-            4 * saved["int8"] <= saved[FLOAT],
-        ),
-    ]
+    return CountedSteps(traffic, predicted, allocated, plan.peak_bytes, saved)
 
 
-def faster(times: Times, name: str = "in-hindsight", reference: str = "current") -> Claim:
-    """A step with ranges in hindsight takes less time than with current ranges. Not measured if 1 lies within the
-    middle half of the ratios."""
-    middle, low, high = times.ratio(name, reference)
-    claim = f"{times.network}, {times.examples} a step: {name} is faster than {reference}"
+def _moved(s: CountedSteps) -> tuple[bool, str]:
+    return s.moved == s.predicted, f"{sum(s.moved.values()):,} and {sum(s.predicted.values()):,}"
+
+
+def _saved(s: CountedSteps) -> tuple[float, str]:
+    share = s.saved["int8"] / s.saved[FLOAT]
+    return share, f"{s.saved['int8']:,} of {s.saved[FLOAT]:,} bytes: {share:.1%}"
+
+
+STEPS: tuple[Claim[CountedSteps], ...] = (
+    Claim("Bytes that a step moves are as predicted", _moved),
+    Claim("Memory is as planned", lambda s: (s.allocated == s.planned, f"{s.allocated:,} and {s.planned:,}")),
+    Claim("Saved activations of an int8 plan are a quarter of fp32's", _saved, "≤", 0.25),
+)
+
+
+def _faster(times: Times) -> tuple[float, str]:
+    """Decides nothing if 1 lies within the middle half of the ratios."""
+    middle, low, high = times.ratio("in-hindsight", "current")
     measured = f"{middle:.3f} of its time (middle half {low:.3f} to {high:.3f})"
-    return Claim(claim, measured, None if low < 1 < high else high <= 1)
+    if low < 1 < high:
+        raise NotMeasured(measured)
+    return high, measured
 
 
-def check(config: PrecisionConfig, seeds: Sequence[int], store: RunStore, device: Device) -> list[Claim]:
-    """All claims: formula, counters, steps on `device`, and the task's finished trainings in `store`."""
-    results = collect(config, variants(), seeds, store)
-    times = time_steps(mobilenet_v1((96, 96, 3), 0.25, 5), device, 1, variants=("in-hindsight", "current"))
-    trained = [accuracy(results, *claim) for claim in ACCURACY]
-    return [*costs(), *counters(device), *steps(device), faster(times), *trained]
+def faster_claim(network: str, examples: int) -> Claim[Times]:
+    """The claim on the time of a step of so many examples of a network."""
+    return Claim(f"{network}, {examples} a step: in-hindsight is faster than current", _faster, "≤", 1)
 
 
-def accuracy(results: Sequence[VariantResult], name: str, reference: str, points: float) -> Claim:
-    """A variant's mean accuracy is at most `points` percentage points below that of `reference`. Counted are seeds of
-    both; not measured with fewer than SEEDS of them."""
-    claim = f"'{name}': at most {points:g} points below '{reference}'"
+def _below(name: str, reference: str, results: Sequence[VariantResult]) -> tuple[float, str]:
+    """Percentage points that a variant is below `reference`, mean over the seeds of both."""
     by_name = {result.variant: result for result in results}
     if name not in by_name or reference not in by_name:
-        return Claim(claim, "not trained yet", None)
+        raise NotMeasured("not trained yet")
     variant, other = by_name[name], by_name[reference]
     if variant.diverged:
-        return Claim(claim, f"diverged with seeds {', '.join(map(str, variant.diverged))}", False)
+        return math.inf, f"diverged with seeds {', '.join(map(str, variant.diverged))}"
     seeds = sorted(set(variant.accuracies) & set(other.accuracies))
     if not seeds:
-        return Claim(claim, "no seed of both is trained yet", None)
+        raise NotMeasured("no seed of both is trained yet")
     mean, other_mean = (sum(result.accuracies[s] for s in seeds) / len(seeds) for result in (variant, other))
     below = 100 * (other_mean - mean)
-    text = f"{-below:+.2f} points, mean of {len(seeds)} seeds ({mean:.2%} and {other_mean:.2%})"
-    return Claim(claim, text, below <= points if len(seeds) >= SEEDS else None)
+    measured = f"{-below:+.2f} points, mean of {len(seeds)} seeds ({mean:.2%} and {other_mean:.2%})"
+    if len(seeds) < SEEDS:
+        raise NotMeasured(measured)
+    return below, measured
+
+
+def accuracy_claim(name: str, reference: str, points: float) -> Claim[Sequence[VariantResult]]:
+    """A variant's mean accuracy is at most `points` percentage points below that of `reference`. Counted are seeds of
+    both; not measured with fewer than SEEDS of them."""
+    return Claim(
+        f"'{name}': at most {{target:g}} points below '{reference}'", partial(_below, name, reference), "≤", points
+    )
+
+
+ACCURACY = (
+    accuracy_claim("everything, in-hindsight", "everything, current", 0.5),
+    accuracy_claim("everything, in-hindsight", FLOAT, 1.0),
+    accuracy_claim(
+        "everything, per-channel weights, in-hindsight", "everything, per-channel weights, current", 0.5
+    ),
+    accuracy_claim("everything, per-channel weights, in-hindsight", FLOAT, 1.0),
+)  # fmt: skip
+
+
+def check(config: PrecisionConfig, seeds: Sequence[int], store: RunStore, device: Device) -> Verdicts:
+    """Check all claims: formula, counters, steps on `device`, and the task's finished trainings in `store`."""
+    timed = mobilenet_v1((96, 96, 3), 0.25, 5)
+    return (
+        check_claims(COSTS, networks)
+        + check_claims(COUNTERS, lambda: device)
+        + check_claims(STEPS, partial(count_steps, device))
+        + check_claims(
+            [faster_claim(timed.name, 1)],
+            partial(time_steps, timed, device, 1, variants=("in-hindsight", "current")),
+        )
+        + check_claims(ACCURACY, partial(collect, config, variants(), seeds, store))
+    )

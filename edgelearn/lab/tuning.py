@@ -28,13 +28,13 @@ from edgelearn.compile import Kind, Plan, Request, make_plan
 from edgelearn.device import Device, DeviceKind
 from edgelearn.errors import EdgelearnError
 from edgelearn.graph import split_frozen
-from edgelearn.lab.runs.tables import render, table
 from edgelearn.launch import Buffer, Decision, Launch, Role
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD, Traits
 from edgelearn.runtime import Context, Kernels, Session, choose_device
 from edgelearn.runtime.session import random_batch
 from edgelearn.statistics import quartiles
+from edgelearn.tables import Table
 from edgelearn.tuned.store import KernelConfig
 
 from .bench.engine import make_request
@@ -320,8 +320,7 @@ class TuningReport:
             (name, *(f"{w[when] * 1e3:.2f} ms" for when in ("before", "after")), w["decisions"], w["changed"])
             for name, w in works
         ]
-        found = table(None, ("step of", "before", "after", "decisions", "changed"), rows, right=True)
-        return f"{render([found], 80)}Kept in {self.path}"
+        return f"{Table(('step of', 'before', 'after', 'decisions', 'changed'), rows, right=True)}Kept in {self.path}"
 
 
 class Tuner:

@@ -18,20 +18,20 @@ from edgelearn.compile.planner import (
 )
 from edgelearn.compile.search import budgets
 from edgelearn.device import Device
-from edgelearn.display import MB, Displayed, megabytes
+from edgelearn.display import MB, megabytes
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.runtime import launch_times
+from edgelearn.tables import Table, Tabular
 
 from .loading import NetworkLike, as_network, combined
 
 PRECISIONS = ("fp32", "fp16", "int8")  # that are tried unless others are given
-HEADER = ("combination", "device MB", "peak MB", "ms/step")
 
 
 @dataclass(frozen=True, repr=False)
-class Fitting(Displayed):
+class Fitting(Tabular):
     """The combinations that fit a budget.
 
     Arguments:
@@ -95,9 +95,10 @@ class Fitting(Displayed):
             )
         return text
 
-    def cells(self) -> list[tuple[str, ...]]:
-        """Rows under HEADER."""
-        return [_row(each) for each in self.combinations]
+    def table(self) -> Table:
+        """A row for each combination, and the notes."""
+        header = ("combination", "device MB", "peak MB", "ms/step") if self.combinations else ()
+        return Table(header, [_row(each) for each in self.combinations], self.title, self.notes)
 
     @property
     def title(self) -> str:
@@ -119,12 +120,6 @@ class Fitting(Displayed):
         integers = any(each.plan.request.precision.stores_integers for each in self.combinations)
         measured = [self.int8_speed] if integers and self.int8_speed else []
         return [*largest, *filter(None, [self.refusal]), *over, f"Times are predicted: {self.times}", *measured]
-
-    def __str__(self) -> str:
-        widths = [max(map(len, column)) for column in zip(HEADER, *self.cells(), strict=True)]
-        rows = (HEADER, *self.cells()) if self.combinations else ()
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join([self.title, *lines, *self.notes])
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; sizes in bytes, times in seconds."""

@@ -20,7 +20,8 @@ from edgelearn.experiments.keywords.streaming import Occurrence
 from edgelearn.keywords import Detection, Embedder, Learner, Listener, OtherWords, Scores, Vocabulary
 from edgelearn.keywords.learners import NearestMean
 from edgelearn.keywords.vocabulary import clip_features, held_out_scores
-from edgelearn.lab.runs import figures, tables
+from edgelearn.lab.runs import figures
+from edgelearn.tables import Table
 
 from .pictures import Chart, error_line
 from .views import ThresholdSlider
@@ -455,7 +456,7 @@ class ListenBox(ipywidgets.VBox):
         if detections:
             self.detections += detections
             rows = [(f"{d.time:.1f} s", d.word, f"{d.score:.3f}") for d in self.detections[-_SHOWN:]]
-            self._table.value = tables.html(rows, ("time", "word", "score"))
+            self._table.value = Table(("time", "word", "score"), rows).to_html()
 
     def _end(self) -> None:
         self.listening = False
@@ -491,7 +492,7 @@ class KeywordsView(ipywidgets.VBox):
     def _draw(self) -> None:
         vocabulary = self.enrolment.vocabulary
         rows = [(word, vocabulary.count(word)) for word in vocabulary.words]
-        self._words.value = tables.html(rows, ("word", "clips"))
+        self._words.value = Table(("word", "clips"), rows).to_html()
         if rows:
             self._points = self.enrolment.map()
         self._map.draw(plot_embeddings(*self._points) if rows else None)

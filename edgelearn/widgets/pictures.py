@@ -17,8 +17,9 @@ from IPython.display import HTML, Image, display
 
 from edgelearn.display import UNITS
 from edgelearn.errors import DataError, EdgelearnError, Interrupted, PlanError
-from edgelearn.lab.runs import figures, tables
+from edgelearn.lab.runs import figures
 from edgelearn.runtime import DeviceChoice
+from edgelearn.tables import Table
 from edgelearn.train import History, WatchReconstruction
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ def plot_history(history: History) -> Figure:
     return figures.plot_learning_curves(rows)
 
 
-def table(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> HTML:
-    """Rows of texts or numbers as a table."""
-    return HTML(tables.html(rows, header))
+def table(rows: Table | Iterable[Sequence[object]], header: Sequence[str] = ()) -> HTML:
+    """A Table, or rows of texts or numbers below a header."""
+    return HTML((rows if isinstance(rows, Table) else Table(header, list(rows))).to_html())
 
 
 def device_table(choice: DeviceChoice) -> HTML:

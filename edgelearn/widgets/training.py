@@ -19,7 +19,8 @@ from IPython.display import HTML, display
 from edgelearn.errors import EdgelearnError, RunError
 from edgelearn.experiments.experiment import Training, silent
 from edgelearn.lab.measure import peak_resident_bytes
-from edgelearn.lab.runs import Run, RunStore, figures, tables
+from edgelearn.lab.runs import Run, RunStore, figures
+from edgelearn.tables import Table
 from edgelearn.train import Callback
 from edgelearn.train.callbacks import Progress
 from edgelearn.train.state import Logs
@@ -302,7 +303,7 @@ def epoch_html(row: Mapping[str, Any]) -> str:
     """A row of history as a table."""
     row = {**row, "epoch": row["epoch"] or "0 (before training)"}
     rows = [(label, form.format(row[name])) for name, (label, form) in _COLUMNS.items() if row.get(name) is not None]
-    return f"<b>Last epoch</b>{tables.html(rows)}"
+    return f"<b>Last epoch</b>{Table((), rows).to_html()}"
 
 
 def error_html(error: BaseException) -> str:

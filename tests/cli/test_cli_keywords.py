@@ -9,7 +9,7 @@ import soundfile
 from edgelearn.cli import main
 from edgelearn.data import audio
 from edgelearn.data.synthetic_words import WORDS, embedded_words
-from edgelearn.experiments.claims import Claim
+from edgelearn.experiments.claims import Verdict
 from edgelearn.experiments.keywords import WordSplit, embedding, episodes, which_set
 from edgelearn.experiments.keywords.streaming import read_labels
 from edgelearn.keywords.vocabulary import Vocabulary
@@ -174,7 +174,7 @@ def test_claims_without_data_are_not_measured(monkeypatch, capsys):
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
     assert main(["keywords", "check"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) >= 8 and all(line.startswith(Claim("", "", None).word) for line in lines)
+    assert len(lines) >= 8 and all(line.startswith(Verdict("", "", None).word) for line in lines)
     assert main(["keywords", "personal"]) == 1
     assert "EDGELEARN_DATA" in capsys.readouterr().err
 

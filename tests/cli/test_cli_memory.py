@@ -6,7 +6,7 @@ import pytest
 
 from edgelearn.cli import main
 from edgelearn.experiments import memory
-from edgelearn.experiments.claims import Claim
+from edgelearn.experiments.claims import Verdict, Verdicts
 
 SMALL = ["mobilenet_v2_cifar", "--alpha", "0.25", "--batch-size", "2"]
 
@@ -70,14 +70,12 @@ def test_compare(capsys, tmp_path):
 
 @pytest.mark.parametrize(("holds", "status"), [(True, 0), (None, 0), (False, 1)])
 def test_check_fails_with_a_claim(capsys, monkeypatch, holds, status):
-    """The parts are tested in tests/experiments."""
-    for part in ("check", "check_times"):
-        monkeypatch.setattr(memory, part, lambda *arguments: [Claim("It is small.", "3 MB", True)])
-    for part in ("check_process", "check_trained"):
-        monkeypatch.setattr(memory, part, lambda *arguments: Claim("It is right.", "95 %", holds))
+    """The claims are tested in tests/experiments."""
+    verdicts = Verdict("It is small.", "3 MB", True), Verdict("It is right.", "95 %", holds)
+    monkeypatch.setattr(memory, "check", lambda *arguments: Verdicts(verdicts))
     assert main(["memory", "check"]) == status
     said = capsys.readouterr().out
-    assert said.count("3 MB") == said.count("95 %") == 2 and Claim("", "", holds).word in said
+    assert said.count("3 MB") == said.count("95 %") == 1 and verdicts[1].word in said
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from edgelearn.experiments.combinations import described, digest, split
 from edgelearn.experiments.experiment import Training
 from edgelearn.lab.runs import RunStore
 from edgelearn.lab.runs import compare as compare_runs
-from edgelearn.lab.runs.tables import to_latex
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, MeanSquaredError, ReLU
+from edgelearn.tables import Table
 from edgelearn.train import Callback
 
 COUNT = 40
@@ -142,7 +142,7 @@ def test_an_interrupted_comparison_goes_on_with_the_same_bits(comparison, tmp_pa
 def test_a_training_that_diverged_is_not_made_again(tmp_path):
     common = {"epochs": 2, "batch_size": 8, "store": tmp_path}
     found = el.compare(network(), examples(), [{}], callbacks=lambda: [Diverge()], **common)
-    assert found.rows[0].reason.startswith("NonFiniteError") and found.cells()[0][1] == "failed"
+    assert found.rows[0].reason.startswith("NonFiniteError") and found.table().rows[0][1] == "failed"
     again = el.compare(network(), examples(), [{}], **common)
     assert again.rows[0].reason.startswith("diverged") and len(RunStore(tmp_path).list()) == 1
 
@@ -154,7 +154,7 @@ def test_a_model_with_its_weights_and_a_loss_that_is_no_accuracy(tmp_path):
         model, (x, y[:, None].astype(np.float32)), [{}, {"micro_batch": 4}], batch_size=8, store=tmp_path
     )
     first = found.rows[0]
-    assert first.measure == "loss" and first.interval[0] == first.interval[2] and found.header[1] == "loss"
+    assert first.measure == "loss" and first.interval[0] == first.interval[2] and found.table().header[1] == "loss"
     record = first.runs[0].record
     assert record["config"]["weights"] and "accuracy" not in record["results"]
     assert np.array_equal(model.weights["dense/kernel"], el.Model(network(1), seed=3).weights["dense/kernel"])
@@ -183,11 +183,11 @@ def test_tables_fit_a_terminal(comparison):
 
 def test_tables_for_papers_and_spreadsheets(comparison):
     lines = list(csv.reader(io.StringIO(comparison.to_csv())))
-    assert lines == [list(comparison.header), *map(list, comparison.cells())]
+    assert lines == [list(comparison.table().header), *map(list, comparison.table().rows)]
     latex = comparison.to_latex()
     assert latex.startswith("\\begin{tabular}{lrrrrrr}\n\\toprule\ncombination & ") and "\\%" in latex
     assert latex.count("\\\\\n") == len(comparison.rows) + 1
-    assert "a\\_b \\& 5 \\% $\\pm$ 1" in to_latex([["a_b & 5 % ± 1"]], ["x"])
+    assert "a\\_b \\& 5 \\% $\\pm$ 1" in Table(["x"], [["a_b & 5 % ± 1"]]).to_latex()
 
 
 def test_combinations_of_no_activation_memory():

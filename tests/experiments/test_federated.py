@@ -195,8 +195,8 @@ def test_the_report_has_bytes_privacy_and_who_was_left_out(store):
         experiment.run(run, log=lines.append)
     (left,) = (line for line in lines if "client 2" in line)
     assert "it lies" in left and any("1 of 4" in line for line in lines)
-    (row,) = report.cells([run])
-    cells = dict(zip(report.HEADER, row, strict=True))
+    shown = report.table([run])
+    cells = dict(zip(shown.header, shown.rows[0], strict=True))
     assert cells["left out"] == "1" and cells["ε"] == "–"
 
 
@@ -354,7 +354,8 @@ def test_differential_privacy(store):
         runs.append(store.open(store.list()[0].id))
         assert results["epsilon"] == pytest.approx(gaussian_epsilon(2.0, ROUNDS, 1e-5)) and results["delta"] == 1e-5
     assert checkpoint(runs[0]) == checkpoint(runs[1])
-    cells = dict(zip(report.HEADER, report.cells(runs)[0], strict=True))
+    shown = report.table(runs)
+    cells = dict(zip(shown.header, shown.rows[0], strict=True))
     assert float(cells["ε"]) == pytest.approx(results["epsilon"], abs=0.005)
 
 

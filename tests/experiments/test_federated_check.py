@@ -10,8 +10,9 @@ import pytest
 from federated_tiny import KIND, TinyFederation
 
 from edgelearn.cli import main
+from edgelearn.experiments.claims import check_claims
 from edgelearn.experiments.federated import TASKS, FederatedConfig
-from edgelearn.experiments.federated.check import VICTIMS, check
+from edgelearn.experiments.federated.check import VICTIMS, Federations, claims
 from edgelearn.experiments.federated.deployment import end, end_left_over, record
 from edgelearn.experiments.federated.guard import HOME, LAB, start_guard, this_lab
 
@@ -20,7 +21,9 @@ TINY = FederatedConfig("tiny", clients=2, rounds=2)
 
 
 def checked(tmp_path, *arguments):
-    return list(check(TinyFederation, TINY, *arguments, tmp_path, lambda line: None))
+    engines, seeds, kills = arguments
+    federations = Federations(TinyFederation, TINY, seeds, tmp_path, lambda line: None)
+    return check_claims(claims(engines, seeds, kills), lambda: federations).verdicts
 
 
 def test_other_bits_are_noticed(tmp_path, monkeypatch):
@@ -69,8 +72,8 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 @pytest.mark.skipif(not SLOW, reason="EDGELEARN_SLOW_TESTS isn't set")
 @pytest.mark.parametrize("engine", ["local", "deployed"])
 def test_whatever_is_killed(tmp_path, engine):
-    claims = checked(tmp_path, [engine], (0,), len(VICTIMS[engine]))
-    assert len(claims) == 1 + len(VICTIMS[engine]) and all(each.passed for each in claims)
+    found = checked(tmp_path, [engine], (0,), len(VICTIMS[engine]))
+    assert len(found) == 1 + len(VICTIMS[engine]) and all(each.passed for each in found)
 
 
 def test_left_over_processes_end(tmp_path):

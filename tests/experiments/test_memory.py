@@ -10,13 +10,18 @@ from edgelearn.child import Worker
 from edgelearn.compile import Invert, account
 from edgelearn.errors import DataError, PlanError, RunError
 from edgelearn.experiments import memory, memory_plans
+from edgelearn.experiments.claims import check_claims
 from edgelearn.experiments.memory import (
+    PLAN_CLAIMS,
+    PROCESS_CLAIM,
+    TIME_CLAIMS,
+    TRAINED_CLAIM,
     MemoryConfig,
     MemoryExperiment,
-    check,
-    check_process,
-    check_times,
-    check_trained,
+    MobileNets,
+    StepTimes,
+    footprint,
+    time_plans,
 )
 from edgelearn.experiments.memory_plans import PLANS, REVERSIBLE, named_plan, plans_to_measure
 from edgelearn.lab.runs import RunStore
@@ -48,7 +53,7 @@ def test_plans_take_turns_and_compute_the_same(tmp_path):
     assert ours[3].paged > 10 * ours[3].stored and [one.paged for one in ours[:3]] == [0, 0, 0]
     assert all(one.loss == ours[0].loss for one in ours)
     assert all(one.loss == pytest.approx(ours[0].loss, rel=1e-3) and one.process > 1e6 for one in measured)
-    assert [row[0] for row in memory_plans.cells(measured)] == plans
+    assert [row[0] for row in memory_plans.table(measured).rows] == plans
     assert len(memory_plans.plot(measured).axes[0].texts) == len(ours)
     assert len(measured[0].seconds) == 2
 
@@ -97,33 +102,39 @@ def test_a_plan_whose_process_ends_is_named(monkeypatch):
 
 
 def test_the_claim_holds(device):
-    verdicts = check(device)
-    assert len(verdicts) == 11 and all(verdict.passed for verdict in verdicts), verdicts
+    found = check_claims(PLAN_CLAIMS, lambda: MobileNets(device))
+    assert len(found.verdicts) == 13 and all(verdict.passed for verdict in found.verdicts), str(found)
 
 
 def test_times_are_checked(device, monkeypatch):
     """How near depends on the machine; what is near enough doesn't."""
     monkeypatch.setattr(memory, "disturbance", lambda timings: "")
-    ratio, predictions = check_times(NETWORK, device, rounds=1)
+    ratio, predictions = check_claims(TIME_CLAIMS, lambda: time_plans(NETWORK, device, rounds=1)).verdicts
     assert isinstance(ratio.passed, bool) and re.match(r"\d\.\d\d \(", ratio.measured)
     assert "each of 13 plans" in predictions.claim and predictions.measured.count("%") == 2
     monkeypatch.setattr(memory, "disturbance", lambda timings: "the times spread by 75%")
     monkeypatch.setattr(memory, "time_launches", lambda plans, *_: [None] * len(plans))
-    for claim in check_times(NETWORK, device):
-        assert claim.passed is None and "75%" in claim.measured
-    seconds = {"invertible": 1.3, REVERSIBLE: 1.0}
-    assert memory.ratio(seconds).passed and not memory.ratio(seconds | {REVERSIBLE: 0.9}).passed
+    for verdict in check_claims(TIME_CLAIMS, lambda: time_plans(NETWORK, device)).verdicts:
+        assert verdict.passed is None and "75%" in verdict.measured
+    seconds, (ratio, predictions) = {"invertible": 1.3, REVERSIBLE: 1.0}, TIME_CLAIMS
+    assert ratio.check(StepTimes(seconds, {})).passed
+    assert not ratio.check(StepTimes(seconds | {REVERSIBLE: 0.9}, {})).passed
     for factor, holds in (0.84, False), (0.86, True), (1.14, True), (1.16, False):
-        found = memory.predictions(seconds, seconds | {REVERSIBLE: factor})
+        found = predictions.check(StepTimes(seconds, seconds | {REVERSIBLE: factor}))
         assert found.passed is holds and f"{factor - 1:+.1%} ({REVERSIBLE})" in found.measured
 
 
 def test_a_process_that_trains(device, monkeypatch, tmp_path):
     """Once kernels are compiled and kept, as they are not in other tests."""
-    assert check_process(device).passed is None
+
+    def check():
+        (found,) = check_claims([PROCESS_CLAIM], lambda: footprint(device)).verdicts
+        return found
+
+    assert check().passed is None
     if device.kind == "cpu":
         monkeypatch.setenv("EDGELEARN_PROGRAMS", str(tmp_path))
-        found = check_process(device)
+        found = check()
         assert found.passed and float(found.measured.split()[0]) > 55, "it holds the plan, at least"
 
 
@@ -138,14 +149,14 @@ def test_finished_trainings_are_compared(tmp_path):
         finish(0.9, seed=seed)
         for other in {"epochs": 1}, {"micro_batch": 8}, {"activation_memory": "halves"}:  # other trainings
             finish(twin - 0.02, seed=seed, reversible=True, **other)
-        assert check_trained(store).passed is None
+        assert TRAINED_CLAIM.check(store).passed is None
         finish(twin, seed=seed, reversible=True)
-    found = check_trained(store)
+    found = TRAINED_CLAIM.check(store)
     assert found.passed and found.measured.startswith("+0.17 points, 3 seeds (90.17%, 90.00%)")
     for seed in (3, 4):
         finish(0.9, seed=seed)
         finish(0.85, seed=seed, reversible=True)
-    assert check_trained(store).passed is False
+    assert TRAINED_CLAIM.check(store).passed is False
 
 
 class StopAt(Callback):

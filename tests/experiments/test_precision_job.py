@@ -10,6 +10,7 @@ from PIL import Image
 from edgelearn.data.flowers import draw_flower
 from edgelearn.errors import DataError, NonFiniteError, RunError
 from edgelearn.experiments import precision_claims
+from edgelearn.experiments.claims import check_claims
 from edgelearn.experiments.precision import (
     EXPECTED,
     TASKS,
@@ -114,19 +115,18 @@ def test_a_sweep_goes_on_past_a_training_that_diverges(swept, tmp_path):
     assert sweep(BASE, rows, (0,), store, log=said.append) and len(said) == 4, "it isn't tried again"
     first, second = collect(BASE, rows, (0,), store)
     assert first.diverged == (0,) and first.to_dict() == {"accuracies": {}, "diverged": [0]} and not second.diverged
-    assert precision_claims.result_cells([first, second])[0][1:3] == ("", "0, 1 diverged")
+    assert precision_claims.results_table([first, second]).rows[0][1:3] == ("", "0, 1 diverged")
     precision_claims.plot([first, second])
     found = VariantResult("everything, in-hindsight", {0: 0.9}, {}, (), (1,))
-    assert (
-        precision_claims.accuracy([found, VariantResult("fp32", {0: 0.9}, {}, ())], found.variant, "fp32", 1.0).passed
-        is False
-    )
+    claim = precision_claims.accuracy_claim(found.variant, "fp32", 1.0)
+    assert claim.check([found, VariantResult("fp32", {0: 0.9}, {}, ())]).passed is False
 
 
 def test_a_table_of_what_came_of_it(swept, tmp_path):
     rows = collect(BASE, select([]), (0, 1, 2), swept[0])
     assert [row.variant for row in rows] == ROWS and all(set(row.accuracies) == {0, 1} for row in rows)
-    plain, quantized, _ = precision_claims.result_cells(rows, [VariantResult("fp32", {0: 0.5, 1: 0.7}, {}, ())])
+    known = [VariantResult("fp32", {0: 0.5, 1: 0.7}, {}, ())]
+    plain, quantized, _ = precision_claims.results_table(rows, known).rows
     assert plain[4] == "60.00 ± 127.06" and plain[3] == "" and quantized[4] == ""
     below = 100 * (rows[0].mean - rows[1].mean)
     assert (
@@ -215,7 +215,9 @@ def test_resuming_another_kind_of_run(tmp_path):
 
 
 def test_the_published_figures_are_the_formulas():
-    assert [verdict.passed for verdict in precision_claims.costs()] == [True] * 5
+    assert [each.passed for each in check_claims(precision_claims.COSTS, precision_claims.networks).verdicts] == [
+        True
+    ] * 5
 
 
 def test_verdicts_on_accuracy():
@@ -224,23 +226,24 @@ def test_verdicts_on_accuracy():
 
     name = "everything, in-hindsight"
     plain, close, far = row("fp32", 0.9, 0.8, 0.7), row(name, 0.897, 0.795, 0.696), row("x", 0.91, 0.9, 0.8)
-    verdict = precision_claims.accuracy([plain, close], close.variant, "fp32", 0.5)
+
+    def accuracy(results, *claim):
+        return precision_claims.accuracy_claim(*claim).check(results)
+
+    verdict = accuracy([plain, close], close.variant, "fp32", 0.5)
     assert verdict.passed and verdict.word == "passed" and verdict.measured.startswith("-0.40 points, mean of 3 seeds")
-    assert precision_claims.accuracy([plain, close], close.variant, "fp32", 0.3).word == "failed"
-    assert precision_claims.accuracy([far, close], close.variant, "x", 1.0).passed is False
-    assert precision_claims.accuracy([plain], close.variant, "fp32", 1.0).word == "not measured"
-    assert precision_claims.accuracy([plain, row(name, 0.9, 0.8)], name, "fp32", 1.0).word == "not measured", (
-        "of too few seeds"
-    )
+    assert accuracy([plain, close], close.variant, "fp32", 0.3).word == "failed"
+    assert accuracy([far, close], close.variant, "x", 1.0).passed is False
+    assert accuracy([plain], close.variant, "fp32", 1.0).word == "not measured"
+    assert accuracy([plain, row(name, 0.9, 0.8)], name, "fp32", 1.0).word == "not measured", "of too few seeds"
     more = row("fp32", 0.9, 0.8, 0.7, 0.1)
-    assert precision_claims.accuracy([more, close], close.variant, "fp32", 0.5) == verdict, (
-        "of the seeds that both have"
-    )
+    assert accuracy([more, close], close.variant, "fp32", 0.5) == verdict, "of the seeds that both have"
 
 
 def test_counters_and_steps(device):
-    assert all(verdict.passed for verdict in precision_claims.counters(device))
-    assert all(verdict.passed for verdict in precision_claims.steps(device))
+    found = check_claims(precision_claims.COUNTERS, lambda: device)
+    found += check_claims(precision_claims.STEPS, lambda: precision_claims.count_steps(device))
+    assert len(found.verdicts) == 9 and all(verdict.passed for verdict in found.verdicts), str(found)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +251,7 @@ def test_counters_and_steps(device):
 )
 def test_verdicts_on_time(ratios, word):
     seconds = {"in-hindsight": np.array(ratios), "current": np.ones(3)}
-    assert precision_claims.faster(Times("", "net", 1, seconds, {}, {})).word == word
+    assert precision_claims.faster_claim("net", 1).check(Times("", "net", 1, seconds, {}, {})).word == word
 
 
 def test_what_was_timed_is_told_and_what_disturbed_it():
@@ -258,7 +261,7 @@ def test_what_was_timed_is_told_and_what_disturbed_it():
     assert quiet.problem == ""
     assert "other processes" in replace(quiet, noise=0.6).problem
     assert "spread by 50%" in replace(quiet, seconds={"fp32": np.array([1.0, 2.0, 3.0])}).problem
-    ((_, middle, half, *_),) = precision_claims.time_cells(quiet)
+    ((_, middle, half, *_),) = precision_claims.time_table(quiet).rows
     assert (middle, half) == ("1100.00", "1050.00 – 1150.00")
 
 
@@ -274,7 +277,7 @@ def test_steps_are_timed_in_turn(device):
     assert rounds == [(1, 3), (2, 3), (3, 3)] and all(len(found) == 3 for found in times.seconds.values())
     middle, low, high = times.ratio("in-hindsight", "current")
     assert 0 < low <= middle <= high
-    assert [cells[0] for cells in precision_claims.time_cells(times)] == ["fp32", "in-hindsight", "current"]
+    assert [cells[0] for cells in precision_claims.time_table(times).rows] == ["fp32", "in-hindsight", "current"]
     assert times.traffic["in-hindsight"] < times.traffic["current"]
 
 

@@ -29,12 +29,12 @@ def test_the_worst_of_each_tensor():
     found = trace()
     for name, values in {"signal": 1, "product": [1, 0.5, 0.25, 1], "result": 1, "noise": 0.01}.items():
         found.records[:, 2, FIELDS.index(name)] = values
-    assert precision.cells(found, "gradients") == [
+    assert precision.trace_table(found, "gradients").rows == [
         ("b/gradients", "", "", "", "50.00%", ""),
         ("a/gradients", "0.2500", "21", "20.0", "55.00%", ""),
     ]
     with pytest.raises(PlanError, match="weights"):
-        precision.cells(found, "weights")
+        precision.trace_table(found, "weights")
 
 
 def test_traces_of_runs(tmp_path):

@@ -185,14 +185,14 @@ def test_points_add_up(roofline, plan):
 def test_what_is_faster_than_the_roof_is_told(roofline, monkeypatch):
     fine = replace(roofline, bounds=[t.median / 2 for t in roofline.timing.launches], timing=replace(
         roofline.timing, noisy=0, spread=0.0))  # fmt: skip
-    assert fine.problem == "" and "Disturbed" not in lab.roofline_table(fine)
+    assert fine.problem == "" and "Disturbed" not in lab.roofline_table(fine, 120)
     name = fine.by_kind()[-1].name
     above = [5.88 * t.median if kind(t.launch) == name else b for t, b in zip(
         fine.timing.launches, fine.bounds, strict=True)]  # fmt: skip
     assert f"'{name}' reached 588% of the roof" in replace(fine, bounds=above).problem
     whole = replace(fine, bounds=[t.median * 1.2 for t in fine.timing.launches])
     assert "whole step reached 120%" in whole.problem
-    table = " ".join(lab.roofline_table(whole).split())
+    table = " ".join(lab.roofline_table(whole, 120).split())
     assert "Disturbed: the whole step" in table and "Close other programs" in table and "--rounds" in table
     assert "other processes" in replace(fine, timing=replace(fine.timing, noisy=fine.timing.rounds)).problem
 
@@ -243,7 +243,7 @@ def test_kernels_of_units_stand_below_the_roof_of_their_type(device):
 def test_predictions_and_what_cannot_be_measured(plan, device, peaks):
     forward = profile(make_plan(Request(network(), 4, 4), device), device, rounds=1, name="forward", peaks=peaks)
     assert forward.total.flops == 4 * FORWARD
-    assert lab.roofline_table(forward).startswith(f"forward on {device.id}")
+    assert lab.roofline_table(forward, 120).startswith(f"forward on {device.id}")
     elsewhere = replace(Traits.of(device), compute_units=1000)
     other = make_plan(Request(network(), 1, 1, SGD()), device, traits=elsewhere)
     with pytest.raises(PlanError):
@@ -254,7 +254,7 @@ def test_predictions_and_what_cannot_be_measured(plan, device, peaks):
 
 
 def test_table(roofline):
-    text = lab.roofline_table(roofline)
+    text = lab.roofline_table(roofline, 120)
     total = next(line for line in text.splitlines() if line.strip().startswith("all "))
     assert total.split()[1:3] == [str(roofline.total.launches), f"{roofline.total.flops / 1e6:,.1f}"]
     assert "100.0%" in total
@@ -412,7 +412,7 @@ def test_what_does_not_fit_says_so():
     small = replace(ADRENO, memory=1 << 10)
     found = project(REQUEST, [small, ADRENO], name="tiny step", records=[record("gpu", 0.5)])
     assert [estimate.fits for estimate in found.estimates] == [False, False, True, True]
-    text = lab.projection_table(found)
+    text = lab.projection_table(found, 120)
     assert text.startswith("tiny step, predicted") and text.count("not fit") == 2
     assert "every byte comes from memory" in text and "Error" not in text
     assert ADRENO.sources["flops"] in found.sources
@@ -431,7 +431,7 @@ def test_the_error_on_measured_cpus():
     cpus = {r.name for r in shipped() if r.device["kind"] == "cpu"}
     errors = [abs(error) for name in cpus for error in found.errors[name].values()]
     assert len(errors) >= 20 and median(errors) < 0.12 and max(errors) < 0.4
-    assert "in the median" in lab.projection_table(found)
+    assert "in the median" in lab.projection_table(found, 120)
 
 
 GOOD = json.loads((DESCRIBED / "adreno-540.json").read_text())

@@ -230,7 +230,7 @@ def read_records(path: Path) -> None:
     """Print, compare and draw the run, and add it up as at the end of the last round."""
     run = RunStore(path.parents[1]).open(path.parent.name)
     json.dumps(totals(read_rounds(run)))
-    report.cells([run])
+    report.table([run])
     report.plot_bytes([run], path.with_suffix(".png"))
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import psutil
 
 from edgelearn.errors import RunError
-from edgelearn.experiments.claims import Claim
+from edgelearn.experiments.claims import Claim, NotMeasured
 from edgelearn.experiments.experiment import Log
 from edgelearn.experiments.sweep import Job, find, train
 from edgelearn.lab.runs import RunStore
@@ -35,43 +36,66 @@ _POLL_SECONDS = 0.05
 _ATTEMPTS = 3  # to kill a run, and to resume it
 
 
-def check(
-    experiment: FederatedKind, base: FederatedConfig, engines: Sequence[str], seeds: Sequence[int], kills: int,
-    folder: Path, log: Log,
-) -> Iterator[Claim]:  # fmt: skip
-    """Yield a claim for each engine and seed, and for each kill: the weights are those of an undisturbed local run.
+class Federations:
+    """Runs of a federation by several engines, undisturbed and killed. Each is made when a claim asks for it.
 
     Arguments:
     - `experiment`: FederatedExperiment or another kind; other processes import it.
     - `base`: the settings that all runs share.
-    - `engines`: the engines.
     - `seeds`: seeds of the runs.
-    - `kills`: number of kills, dealt to the engines' processes in turn, at random moments of a run. A claim isn't
-      measured if three runs ended before their kills, each time set to half of the moment.
     - `folder`: folder of the runs, a store for each; runs that are there already are continued.
     - `log`: gets a line before each run.
     """
-    references, seconds = {}, {}
-    for seed in seeds:
-        for engine in dict.fromkeys(("local", *engines)):
-            log(f"{engine}, seed {seed}")
-            job = Job(experiment, replace(base, engine=engine, seed=seed), str(folder / f"{engine}-{seed}"))
-            found, took = _whole(job)
-            reference = references.setdefault(seed, found)
-            seconds.setdefault(engine, took)
-            if engine in engines:
-                yield Claim(f"{engine}, seed {seed}: the bits of local", found[:16], found == reference)
+
+    def __init__(
+        self, experiment: FederatedKind, base: FederatedConfig, seeds: Sequence[int], folder: Path, log: Log
+    ) -> None:
+        self.experiment, self.base, self.seeds, self.folder, self.log = experiment, base, seeds, folder, log
+        self._whole: dict[tuple[str, int], tuple[str, float]] = {}  # digest and seconds
+        self._moments = np.random.default_rng([base.seed, _MOMENTS])
+
+    def whole(self, engine: str, seed: int) -> tuple[str, float]:
+        """The digest of the weights of an undisturbed run, and its seconds."""
+        if (engine, seed) not in self._whole:
+            self.log(f"{engine}, seed {seed}")
+            self._whole[engine, seed] = _whole(self._job(engine, seed, f"{engine}-{seed}"))
+        return self._whole[engine, seed]
+
+    def same(self, engine: str, seed: int) -> tuple[bool, str]:
+        reference, found = self.whole("local", seed)[0], self.whole(engine, seed)[0]
+        return found == reference, found[:16]
+
+    def same_after_kill(self, number: int, engine: str, victim: str) -> tuple[bool, str]:
+        """Kill a process at a random moment of a run. Decides nothing if three runs ended before, each time set to half
+        of the moment."""
+        seed = self.seeds[number % len(self.seeds)]
+        moment = float(self._moments.uniform(0, self.whole(engine, self.seeds[0])[1]))
+        self.log(f"kill {number + 1}: {engine}, {victim} after {moment:.1f} s, seed {seed}")
+        found, what, hit = _killed_in_time(self._job(engine, seed, f"kill-{number}"), victim, moment)
+        same = found == self.whole("local", seed)[0]
+        if same and not hit:
+            raise NotMeasured(f"{what}: {found[:16]}")
+        return same, f"{what}: {found[:16]}"
+
+    def _job(self, engine: str, seed: int, name: str) -> Job:
+        return Job(self.experiment, replace(self.base, engine=engine, seed=seed), str(self.folder / name))
+
+
+def claims(engines: Sequence[str], seeds: Sequence[int], kills: int) -> list[Claim[Federations]]:
+    """A claim for each engine and seed, and for each of `kills` kills, dealt to the engines' processes in turn."""
     victims = [(engine, victim) for engine in engines for victim in VICTIMS[engine]]
-    rng = np.random.default_rng([base.seed, _MOMENTS])
-    for number in range(kills if victims else 0):
-        engine, victim = victims[number % len(victims)]
-        seed, moment = seeds[number % len(seeds)], float(rng.uniform(0, seconds[engine]))
-        log(f"kill {number + 1} of {kills}: {engine}, {victim} after {moment:.1f} s, seed {seed}")
-        job = Job(experiment, replace(base, engine=engine, seed=seed), str(folder / f"kill-{number}"))
-        found, what, hit = _killed_in_time(job, victim, moment)
-        same = found == references[seed]
-        passed = None if same and not hit else same
-        yield Claim(f"{engine}, {victim} killed: the same bits", f"{what}: {found[:16]}", passed)
+    wholes = [
+        Claim(f"{engine}, seed {seed}: the bits of local", partial(Federations.same, engine=engine, seed=seed))
+        for seed in seeds for engine in engines
+    ]  # fmt: skip
+    dealt = [(number, *victims[number % len(victims)]) for number in range(kills if victims else 0)]
+    return wholes + [
+        Claim(
+            f"{engine}, {victim} killed: the same bits",
+            partial(Federations.same_after_kill, number=number, engine=engine, victim=victim),
+        )
+        for number, engine, victim in dealt
+    ]
 
 
 def _whole(job: Job) -> tuple[str, float]:

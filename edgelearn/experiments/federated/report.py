@@ -15,6 +15,7 @@ from edgelearn.errors import FormatError, RunError
 from edgelearn.federated import RoundRecord
 from edgelearn.lab.runs import Run
 from edgelearn.lab.runs.figures import PALETTE, to_png
+from edgelearn.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,14 +55,14 @@ def totals(happened: Sequence[dict]) -> dict:
     }
 
 
-HEADER = ("run", "settings", "rounds", "accuracy", "ε", "MB up", "MB down", "left out", "client MB")
 _REASONS = 5  # that a summary has
 _SHOWN = ("strategy", "compress", "partition", "engine", "seed")  # settings that tell runs apart
 
 
-def cells(runs: Sequence[Run]) -> list[tuple[str, ...]]:
-    """The rows of a table of runs, under HEADER."""
-    return [_row(run, label) for run, label in zip(runs, labels(runs), strict=True)]
+def table(runs: Sequence[Run]) -> Table:
+    """A row for each run: what sets it apart, accuracy and bytes."""
+    header = ("run", "settings", "rounds", "accuracy", "ε", "MB up", "MB down", "left out", "client MB")
+    return Table(header, [_row(run, label) for run, label in zip(runs, labels(runs), strict=True)])
 
 
 def summary(run: str, results: dict, happened: Sequence[dict]) -> list[str]:

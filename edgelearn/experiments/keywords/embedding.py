@@ -609,7 +609,7 @@ def _finish(training: Training, run: Run, seconds: float) -> tuple[dict[str, Any
         "reports": [report.to_dict() for report in reports], "seconds": seconds, "epochs": training.epochs,
         "memory": training.memory(),
     }  # fmt: skip
-    return results, to_table(reports) if reports else ""
+    return results, str(to_table(reports)) if reports else ""
 
 
 KeywordsExperiment = Experiment("keywords", KeywordsConfig, load_keywords, command=COMMAND)

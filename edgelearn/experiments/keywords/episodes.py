@@ -17,8 +17,8 @@ import numpy as np
 from edgelearn.data.audio import ClipDataset
 from edgelearn.errors import DataError
 from edgelearn.keywords.learners import Embedder, Learner
-from edgelearn.lab.runs.tables import render, table
 from edgelearn.statistics import Interval, interval
+from edgelearn.tables import Table
 
 ARABIC, ENGLISH = "arabic_speech_commands", "speech_commands_v0.02_test"  # names of data sets
 _WORDS, _SPEAKERS = 30, 31  # keep these random streams of a seed apart from others
@@ -539,17 +539,16 @@ class Evaluator:
         return spotter.classifier.scores(x[: len(query)]), known[: len(query)], known[len(query) :]
 
 
-HEADER = ("learner", "classes", "shots", "speaker", "accuracy", "AUROC", "equal error", "rejected*", "right*")
-
-
-def to_table(reports: Sequence[EvaluationReport], width: int = 140) -> str:
+def to_table(reports: Sequence[EvaluationReport]) -> Table:
     """A line for each report: means with 95 % intervals."""
-    rows = table(None, HEADER)
+    header = ("learner", "classes", "shots", "speaker", "accuracy", "AUROC", "equal error", "rejected*", "right*")
+    rows = []
     columns = "accuracy", "auroc", "equal_error_rate", "false_rejects", "accepted_accuracy"
     for report in reports:
         e = report.episodes
         settings = [v["learner"] if isinstance(v, dict) else str(v) for v in report.learner.to_dict().values()]
         measured = (str(report.measures[name]) for name in columns)
-        rows.add_row(", ".join(settings[:2]), str(e.num_classes), str(e.shots), e.speakers, *measured)
+        rows.append((", ".join(settings[:2]), e.num_classes, e.shots, e.speakers, *measured))
     counts = " or ".join(sorted({str(len(report.episodes)) for report in reports}))
-    return render([rows, f"{counts} episodes. *: of known clips, where 5 % of unknown ones are accepted."], width)
+    note = f"{counts} episodes. *: of known clips, where 5 % of unknown ones are accepted."
+    return Table(header, rows, notes=[note])

@@ -19,9 +19,9 @@ from edgelearn.device import Device
 from edgelearn.errors import DataError
 from edgelearn.interop import state_dict
 from edgelearn.keywords.learners import Background, Embedder, Head, Learner, Neighbours, Spotter
-from edgelearn.lab.runs.tables import render, table
 from edgelearn.models import bcresnet
 from edgelearn.ops import Concatenate, Flatten, Mean
+from edgelearn.tables import Table
 
 from .embedding import (
     ARABIC,
@@ -190,12 +190,12 @@ HEADER = (
 )  # fmt: skip
 
 
-def to_table(reports: Sequence[PersonalisationReport], width: int = 170) -> str:
+def to_table(reports: Sequence[PersonalisationReport]) -> Table:
     """A line for each report: shots, mean number of clips enrolled for a user, errors and false accepts in percent."""
-    rows = table(None, HEADER)
+    rows = []
     for report in reports:
         low, high = report.reduction_interval
-        rows.add_row(
+        rows.append((
             str(report.shots), f"{report.mean('enrolled'):.1f}", str(len(report.users)),
             _percent(report.mean("error_before")), _percent(report.mean("error_after")),
             f"{report.reduction:.0%} ({low:.0%} to {high:.0%})",
@@ -203,23 +203,24 @@ def to_table(reports: Sequence[PersonalisationReport], width: int = 170) -> str:
             f"{report.worst_reduction:.0%}", _percent(report.initially_worst),
             *(_change(report.mean(f"{name}_before"), report.mean(f"{name}_after")) for name in _COSTS),
             f"{report.mean('nbytes'):,.0f}", f"{report.mean('seconds'):.2g}",
-        )  # fmt: skip
-    return render([rows, ", ".join(dict.fromkeys(report.learner for report in reports))], width)
+        ))  # fmt: skip
+    return Table(HEADER, rows, notes=[", ".join(dict.fromkeys(report.learner for report in reports))])
 
 
 USERS_HEADER = "user", "tested", "enrolled", "error", "after", "false accepts", "others' errors"
 
 
-def users_table(report: PersonalisationReport, width: int = 120) -> str:
+def users_table(report: PersonalisationReport) -> Table:
     """A line for each user, highest initial error first: clips, then errors and false accepts in percent."""
-    rows = table(f"Users, up to {report.shots} clips of a word", USERS_HEADER)
-    for user in sorted(report.users, key=lambda user: -user.error_before):
-        rows.add_row(
+    rows = [
+        (
             user.name, f"{user.tested:.0f}", f"{user.enrolled:.0f}",
             _percent(user.error_before), _percent(user.error_after),
             *(_change(getattr(user, f"{name}_before"), getattr(user, f"{name}_after")) for name in _COSTS),
-        )  # fmt: skip
-    return render([rows], width)
+        )
+        for user in sorted(report.users, key=lambda user: -user.error_before)
+    ]  # fmt: skip
+    return Table(USERS_HEADER, rows, f"Users, up to {report.shots} clips of a word")
 
 
 _COSTS = "false_accepts", "other_errors"

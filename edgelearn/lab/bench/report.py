@@ -15,8 +15,8 @@ from edgelearn.display import MB, Displayed
 from edgelearn.errors import DataError, FormatError
 from edgelearn.lab.measure import Block
 from edgelearn.lab.runs import figures
-from edgelearn.lab.runs.tables import render, table, to_markdown
 from edgelearn.statistics import ADVICE, Ratio, compare, quartiles
+from edgelearn.tables import WIDTH, Table, render
 
 from .workloads import AGREEMENT, FULL, Workload
 
@@ -268,7 +268,7 @@ def _own(values: Any, kind: type) -> dict[str, Any]:
     return {each.name: values[each.name] for each in fields(kind) if each.name in values}
 
 
-def as_text(report: BenchReport, width: int = 120) -> str:
+def as_text(report: BenchReport, width: int = WIDTH) -> str:
     """The report as text, `width` characters wide: a table a workload."""
     counts = {len(variant.blocks) for variant in report.variants if variant.measured}
     steps = {block.steps for variant in report.variants for block in variant.blocks}
@@ -276,7 +276,7 @@ def as_text(report: BenchReport, width: int = 120) -> str:
     parts = [report.summary, f"Times are medians of {blocks} blocks of {steps} steps, contenders in turn."]
     for workload in report.workloads:
         rows = [_row(report, variant) for variant in report.of(workload)]
-        parts += [f"\n{workload}: {Workload.parse(workload).description}", table(None, HEADER, rows, right=True)]
+        parts += [f"\n{workload}: {Workload.parse(workload).description}", Table(HEADER, rows, right=True)]
     noise = report.noise
     parts.append(
         f"{noise['blocks']} blocks; {noise['noisy']} of them noisy (other processes used more than "
@@ -333,7 +333,7 @@ def as_markdown(report: BenchReport) -> str:
         for compute in types:
             work = f"`{workload}`: {Workload.parse(workload).description}" + f", {compute}" * (len(types) > 1)
             rows.append([work, *(_cell(report, workload, name, compute) for name in columns)])
-    return f"`{report.command}`: {report.summary}\n\n{to_markdown(rows, ['work', *columns])}"
+    return f"`{report.command}`: {report.summary}\n\n{Table(['work', *columns], rows).to_markdown()}"
 
 
 def _cell(report: BenchReport, workload: str, contender: str, compute: str) -> str:

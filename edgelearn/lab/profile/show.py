@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from itertools import groupby
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from edgelearn.display import MB
 from edgelearn.lab.runs import figures
-from edgelearn.lab.runs.tables import render, table
 from edgelearn.statistics import REMEDY
+from edgelearn.tables import WIDTH, Table, render
 
 from .projection import ASSUMPTIONS, Projection
 from .roofline import Point, Roofline, kind
@@ -25,7 +24,7 @@ AREA = 3000  # of a mark that took all of the time
 DEVICE, LAYERS = 1, 2  # threads of a trace
 
 
-def roofline_table(roofline: Roofline, width: int = 120, layers: bool = False) -> str:
+def roofline_table(roofline: Roofline, width: int = WIDTH, layers: bool = False) -> str:
     """A roofline by kind of launch, or by layer, as text `width` characters wide."""
     peaks, total, busy = roofline.peaks, roofline.total, roofline.busy
     head = (
@@ -53,15 +52,13 @@ def roofline_table(roofline: Roofline, width: int = 120, layers: bool = False) -
         return [name, *[compute] * typed, *cells]
 
     rows = [row(point.name, point.compute if point.flops else "–", point) for point in points]
-    found = table(None, ("layer" if layers else "kind of launch", *["type"] * typed, *HEADINGS), rows, right=True)
-    found.add_section()
-    found.add_row(*row("all", "", total))
-    problem = roofline.problem
-    remedy = "\n".join(wrap(f"Disturbed: {problem}. {REMEDY}", width)) + "\n" if problem else ""
-    return f"{head}\n{render([found], width, OPTIONAL)}{remedy}"
+    header = ("layer" if layers else "kind of launch", *["type"] * typed, *HEADINGS)
+    remedy = [f"Disturbed: {roofline.problem}. {REMEDY}"] if roofline.problem else []
+    rows += [[], row("all", "", total)]
+    return render([head, Table(header, rows, notes=remedy, right=True, optional=OPTIONAL)], width)
 
 
-def projection_table(projection: Projection, width: int = 120) -> str:
+def projection_table(projection: Projection, width: int = WIDTH) -> str:
     """Estimates, their assumptions and the errors on measured devices, as text `width` characters wide."""
     rows = [
         (
@@ -71,20 +68,19 @@ def projection_table(projection: Projection, width: int = 120) -> str:
         )
         for e in projection.estimates
     ]  # fmt: skip
-    estimates = table(None, ("device", *ESTIMATES), rows, right=True)
-    parts = [f"{projection.name}, predicted", render([estimates], width)]
-    parts += ["\n".join(wrap(f"Assumed: {'; '.join(ASSUMPTIONS)}.", width)), ""]
+    parts: list[Table | str] = [f"{projection.name}, predicted", Table(("device", *ESTIMATES), rows, right=True)]
+    parts += [f"Assumed: {'; '.join(ASSUMPTIONS)}.\n"]
     if errors := projection.errors:
         by_kind = "; ".join(f"{each.kind.upper()}: {each}" for each in projection.errors_by_kind.values())
-        parts += wrap(f"Off by, in the median over measured devices, each predicted from the others: {by_kind}.", width)
+        parts += [f"Off by, in the median over measured devices, each predicted from the others: {by_kind}."]
         names = list(dict.fromkeys(step for steps in errors.values() for step in steps))
         dates = {record.name: record.date for record in projection.records}
         rows = [
             (device, dates[device], *(f"{steps[step]:+.0%}" if step in steps else "–" for step in names))
             for device, steps in errors.items()
         ]
-        parts += [render([table(None, ("measured device", "on", *names), rows, right=True)], width)]
-    return "\n".join(parts)
+        parts += [Table(("measured device", "on", *names), rows, right=True)]
+    return render(parts, width)
 
 
 def plot(roofline: Roofline) -> Figure:

@@ -15,11 +15,11 @@ from edgelearn import atomic
 from edgelearn.display import MB, Displayed
 from edgelearn.errors import DataError, RunError
 from edgelearn.statistics import wilson_interval
+from edgelearn.tables import WIDTH, Table, render
 
 from . import figures
 from .run import Memory, Results, Row, Run
 from .store import RunSummary
-from .tables import render, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ class Comparison(Displayed):
         differences = {key: {run: config[key] for run, config in configs if key in config} for key in self.differences}
         return {"runs": self.ids, "differences": differences, "results": self.results}
 
-    def to_text(self, width: int = 80) -> str:
+    def to_text(self, width: int = WIDTH) -> str:
         """Two tables of plain text, no line longer than `width` characters."""
         names = [str(number) for number in range(1, len(self.ids) + 1)]
         configs = [
@@ -79,9 +79,9 @@ class Comparison(Displayed):
                 ends = ["" if i is None else f"\n({_percent(i[0])} to {_percent(i[1])})" for i in intervals]
                 cells = [cell + end for cell, end in zip(cells, ends, strict=True)]
             results.append((label, *cells))
-        differing = table("What differs in the config", ["key", *names], configs)
-        legend = table("Runs", ["", "run"], zip(names, self.ids, strict=True))
-        parts = [legend, differing if configs else "The configs don't differ.", table("Results", ["", *names], results)]
+        differing = Table(["key", *names], configs, "What differs in the config")
+        legend = Table(["", "run"], list(zip(names, self.ids, strict=True)), "Runs")
+        parts = [legend, differing if configs else "The configs don't differ.", Table(["", *names], results, "Results")]
         return render(parts, width)
 
     def plot(self, path: str | Path | None = None) -> Figure:
@@ -112,7 +112,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
     )
 
 
-def list_table(summaries: Sequence[RunSummary], width: int = 80) -> str:
+def list_table(summaries: Sequence[RunSummary], width: int = WIDTH) -> str:
     """The list of runs as plain text, and the faults of damaged ones below it."""
     if not summaries:
         return "No runs yet."
@@ -121,8 +121,9 @@ def list_table(summaries: Sequence[RunSummary], width: int = 80) -> str:
          s.device.get("name", ABSENT))
         for s in summaries
     ]  # fmt: skip
-    runs = table(None, ["run", "status", "started (UTC)", "epochs", "result", "MB", "device"], rows)
-    return render([runs, *(f"{s.id}: {s.problem}" for s in summaries if s.problem)], width)
+    problems = [f"{s.id}: {s.problem}" for s in summaries if s.problem]
+    header = ("run", "status", "started (UTC)", "epochs", "result", "MB", "device")
+    return Table(header, rows, notes=problems).to_text(width)
 
 
 def export(run: Run) -> dict[str, Any]:

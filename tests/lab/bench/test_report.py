@@ -37,7 +37,7 @@ FAILED = Variant("train:4", "keras", "v", error="Traceback: [bold]boom")
 
 
 def test_a_ratio_comes_with_its_quartiles():
-    text = as_text(make(variant("edgelearn", 10, 11, 9), variant("torch", 20, 22, 18)))
+    text = as_text(make(variant("edgelearn", 10, 11, 9), variant("torch", 20, 22, 18)), 120)
     row = next(line for line in text.splitlines() if line.strip().startswith("edgelearn"))
     assert all(word in row for word in ("0.50 (0.50 – 0.50)", "10.0", "64", "180", "1.50", "2.50"))
 
@@ -56,7 +56,7 @@ def test_a_refused_ratio_is_nowhere_and_both_medians_are_there():
 def test_the_subject_comes_first_then_the_fast_then_what_failed():
     report = make(FAILED, variant("torch", 3, 3, 3), variant("tinygrad", 2, 2, 2), variant("edgelearn", 5, 5, 5))
     assert [found.contender for found in report.of("train:4")] == ["edgelearn", "tinygrad", "torch", "keras"]
-    assert as_text(report).count("Traceback: [bold]boom") == 1, "square brackets are text and no markup"
+    assert as_text(report, 120).count("Traceback: [bold]boom") == 1, "square brackets are text and no markup"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_subject_comes_first_then_the_fast_then_what_failed():
 def test_the_fastest_peer_is_another_contender_that_was_measured(variants, peer, compared):
     report = make(*variants)
     found = report.fastest_peer("train:4")
-    assert (found and found.contender) == peer and compared in as_text(report)
+    assert (found and found.contender) == peer and compared in as_text(report, 120)
     assert (report.comparison(variants[0]) is None) == (peer is None)
 
 
@@ -94,8 +94,8 @@ def test_one_that_computes_something_else_is_found(variants, found):
 def test_noisy_and_repeated_blocks_are_counted():
     report = make(variant("edgelearn", 5, 5, 5, noisy=True, attempts=4), variant("torch", 5, 5, 5))
     assert report.noise == {"blocks": 6, "noisy": 3, "repeated": 9}
-    assert "6 blocks; 3 of them noisy" in as_text(report) and "9 attempts thrown" in as_text(report, 200)
-    assert as_text(report).count("3 of 3") == 1 and as_text(report).count("0 of 3") == 1
+    assert "6 blocks; 3 of them noisy" in as_text(report, 120) and "9 attempts thrown" in as_text(report, 200)
+    assert as_text(report, 120).count("3 of 3") == 1 and as_text(report, 120).count("0 of 3") == 1
 
 
 def test_three_digits():

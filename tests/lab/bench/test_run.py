@@ -59,7 +59,7 @@ def test_failures_are_reported_and_stop_nobody_else(report):
         "dies later": "killed by SIGABRT",
         "nan": "NaN or infinity",
     }
-    text = as_text(report)
+    text = as_text(report, 120)
     for name, words in expected.items():
         variant = variant_of(report, f"troubled {name}")
         assert words in variant.error and report.comparison(variant) is None
@@ -70,7 +70,7 @@ def test_failures_are_reported_and_stop_nobody_else(report):
 
 def test_what_is_not_installed_or_computes_something_else_is_told(report):
     assert report.not_installed == {"ghost": ["ghost-package"]}
-    liar, text = variant_of(report, "liar"), as_text(report)
+    liar, text = variant_of(report, "liar"), as_text(report, 120)
     assert not report.agrees(liar) and report.comparison(liar) is None
     assert "ghost: not installed (needs ghost-package)." in text and "computes other numbers" in text
 
@@ -137,7 +137,7 @@ def test_on_a_gpu_those_that_compute_on_processor_cores_stay_out(monkeypatch):
     on_device = Entry("steady", "bench_fakes:Steady", {}, {"": PATH}, opencl=True)
     found = run([Workload("forward", 1)], device="abacus", config=QUICK, registry=[on_device, fake("sleeper")])
     assert [variant.label for variant in found.variants] == ["steady"] and found.variants[0].error is None
-    assert found.machine["device"]["name"] == "Abacus" and "Beads / Abacus" in as_text(found)
+    assert found.machine["device"]["name"] == "Abacus" and "Beads / Abacus" in as_text(found, 120)
 
 
 def test_types_take_turns_and_are_compared_with_their_like(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 from edgelearn.errors import RunError
 from edgelearn.lab.runs import compare, list_table, wilson_interval
 from edgelearn.lab.runs.compare import MAX_ITEMS, flat_results, result_text
-from edgelearn.lab.runs.tables import render, table
 
 RESULTS = {
     "correct": 670, "total": 736, "loss": 0.31, "epochs": 100, "seconds": 3725.4,
@@ -151,29 +150,3 @@ def test_runs_of_different_kinds_side_by_side(store):
     assert "correct" in shown and "memory allocated" not in shown  # no run has it
     listed = list_table(store.list(), 140)
     assert "50.0 %" in listed and "70.0 % ± 1.0 %" in listed
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
-
-HEADER = ("contender", "median ms", "middle half ms", "time / fastest peer's", "noisy", "steps MB", "import s")
-ROWS = [
-    ("keras train_on_batch jit, tuned malloc", "12.4", "11.9 – 13.1", "0.41 (0.38 – 0.44)", "2 of 9", "30", "2.11"),
-    ("a_name_of_forty_characters_without_space", "3.1", "3.0 – 3.2", "fastest peer", "0 of 9", "29", ""),
-]
-
-
-@pytest.mark.parametrize("width", [50, 80, 100, 200])
-def test_a_table_fits_and_breaks_no_word(width):
-    lines = render([table("Title", HEADER, ROWS, right=True)], width).splitlines()
-    assert max(map(len, lines)) <= width
-    words = {word.strip(";:") for line in lines for word in line.split()}
-    assert {word.strip(":") for row in (HEADER[1:], *ROWS) for cell in row for word in cell.split()} <= words
-    if width == 200:  # a line a row
-        assert len(lines) == 6 and lines[4].split("  ")[0].strip() == ROWS[0][0]
-
-
-def test_columns_that_may_be_left_out_and_a_word_that_is_longer_than_the_line():
-    found = [table(None, HEADER, ROWS, right=True) for _ in range(2)]
-    wide, narrow = (render([each], n, ("noisy", "import s")) for each, n in zip(found, (200, 78), strict=True))
-    assert "noisy" in wide and "noisy" not in narrow and "import" in narrow and "contender" in narrow
-    assert max(map(len, render([table(None, ("path", "n"), [("x" * 100, "1")])], 80).splitlines())) <= 80
