@@ -14,8 +14,7 @@
 #define PLACE place_of(get_group_id(0), get_group_id(1))
 
 #if UNIT == WGMMA
-// sum += the products of a batch
-INLINE void multiply(Sums sum[TALL][WIDE], __local const Chunk *batch, const Place p, const int gathered,
+INLINE void multiply(Tile *tile, __local const Chunk *batch, const Place p, const int are_pixels,
                      __local uint *exchange) {
   const uint left = chunk_number(batch) + p.warp_row / 64 * 64 * CHUNKS;
   const uint right = chunk_number(batch) + LEFT_CHUNKS + p.warp_column * CHUNKS;
@@ -25,15 +24,14 @@ INLINE void multiply(Sums sum[TALL][WIDE], __local const Chunk *batch, const Pla
     const ulong b = matrix_at(right + at);
     UNROLL for (int i = 0; i < TALL; i++) {
       const ulong a = matrix_at(left + at + i * 64 * CHUNKS);
-      if (gathered) MULTIPLY_64(sum[i], a, b, 0);
-      else MULTIPLY_64(sum[i], a, b, 1);
+      if (are_pixels) MULTIPLY_64(tile->of[i], a, b, 0);
+      else MULTIPLY_64(tile->of[i], a, b, 1);
     }
   }
   END_PRODUCTS;
 }
 #else
-// sum += the products of a batch. `gathered`: the left factor's rows are pixels, else the depth.
-INLINE void multiply(Sums sum[TALL][WIDE], __local const Chunk *batch, const Place p, const int gathered,
+INLINE void multiply(Tile *tile, __local const Chunk *batch, const Place p, const int are_pixels,
                      __local uint *exchange) {
   UNROLL for (int step = 0; step < BATCH; step++) UNROLL for (int part = 0; part < PARTS; part++) {
     __local const Chunk *left = batch + step * STEP_CHUNKS, *right = left + LEFT_CHUNKS;
@@ -41,38 +39,34 @@ INLINE void multiply(Sums sum[TALL][WIDE], __local const Chunk *batch, const Pla
     UNROLL for (int j = 0; j < WIDE / 2; j++) b[j] = right_columns(right, p.warp_column + j * 16, part);
     UNROLL for (int i = 0; i < TALL; i++) {
       const int row = p.warp_row + i * NEXT_ROWS;
-      const Left a = gathered ? left_rows(left, row, part) : left_columns(left, row, part);
+      const Left a = are_pixels ? left_rows(left, row, part) : left_columns(left, row, part);
       UNROLL for (int j = 0; j < WIDE; j++)
-        sum[i][j] = add_product(sum[i][j], a, j % 2 ? b[j / 2].zw : b[j / 2].xy, exchange);
+        tile->of[i][j] = add_product(tile->of[i][j], a, j % 2 ? b[j / 2].zw : b[j / 2].xy, exchange);
     }
   }
 }
 #endif
 
-// Hands the sums out in vectors of four channels, 16 rows and OUT_COLUMNS of a warp at a time: WRITE(row, channel, v).
-#define WRITE_SUMS(WRITE, sum, room, p)                                                                            \
-  UNROLL for (int i = 0; i < TALL; i++) HOLD(sum[i]);                                                              \
-  __local float *const mine = (__local float *)room + get_local_id(0) / 32 * WARP_SUMS;                            \
-  UNROLL for (int i = 0; i < TALL; i++) UNROLL for (int first = 0; first < WARP_COLUMNS; first += OUT_COLUMNS) {   \
-    UNROLL for (int j = 0; j < OUT_COLUMNS / 8; j++) {                                                             \
-      __local float *to = mine + LANE / 4 * OUT_WIDTH + j * 8 + LANE % 4 * 2;                                      \
-      *(__local float2 *)to = sum[i][first / 8 + j].xy;                                                            \
-      *(__local float2 *)(to + 8 * OUT_WIDTH) = sum[i][first / 8 + j].zw;                                          \
-    }                                                                                                              \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
-    UNROLL for (int part = 0; part < OUT_COLUMNS / 8; part++) {                                                    \
-      const int at = part * 32 + LANE, r = at / 4 % 16, c = at / 64 * 16 + at % 4 * 4;                             \
-      const V v = *(__local const V *)(mine + r * OUT_WIDTH + c);                                                  \
-      WRITE(p.first_row + p.warp_row + i * NEXT_ROWS + r, p.first_column + p.warp_column + first + c, v);          \
-    }                                                                                                              \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
-  }
+// Sums are handed out by way of local memory, in vectors of four channels: 16 rows and OUT_COLUMNS of a warp at a time,
+// rows `i` and columns from `first` on of its tile. A work-item gets OUT_PARTS vectors of them.
+#define OUT_PARTS (OUT_COLUMNS / 8)
+typedef struct { int row, channel; V v; } Handed;
 
-// Arguments of MULTIPLY_STEPS, which name variables of the kernels: the left factor's rows are pixels, or depths.
-#define COPY_PIXELS(to) copy_batch(to, product, &walk, (Chunk)0)
-#define MULTIPLY_PIXELS(batch) multiply(sum, batch, p, 1, exchange)
-#define COPY_DEPTHS(to) copy_seen(to, &seen, SIZES, stop, (Chunk)0)
-#define MULTIPLY_DEPTHS(batch) multiply(sum, batch, p, 0, exchange)
+INLINE __local float *room_of_warp(__local Chunk *room) {
+  return (__local float *)room + get_local_id(0) / 32 * WARP_SUMS;
+}
+INLINE void hand_out(__local float *mine, const Tile *tile, const int i, const int first) {
+  UNROLL for (int j = 0; j < OUT_COLUMNS / 8; j++) {
+    __local float *to = mine + LANE / 4 * OUT_WIDTH + j * 8 + LANE % 4 * 2;
+    *(__local float2 *)to = tile->of[i][first / 8 + j].xy;
+    *(__local float2 *)(to + 8 * OUT_WIDTH) = tile->of[i][first / 8 + j].zw;
+  }
+}
+INLINE Handed handed(__local const float *mine, const Place p, const int i, const int first, const int part) {
+  const int at = part * 32 + LANE, r = at / 4 % 16, c = at / 64 * 16 + at % 4 * 4;
+  return (Handed){p.first_row + p.warp_row + i * NEXT_ROWS + r, p.first_column + p.warp_column + first + c,
+                  *(__local const V *)(mine + r * OUT_WIDTH + c)};
+}
 
 // y = activation((x * w) * scale + shift); with DEPTH_ROWS, given transposed weights [k/16][taps][n][16]
 KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), const int images, const int height,
@@ -81,6 +75,7 @@ KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES
   __local Chunk room[ROOM] ALIGNED;
   LOCAL_EXCHANGE(exchange);
   output_values y = START(y);
+  const Epilogue epilogue = EPILOGUE;
   const Place p = PLACE;
   const int rows = images * out_height * out_width, blocks = (k + BLOCK - 1) / BLOCK;
   const int panels = (n + BLOCK - 1) / BLOCK;
@@ -88,15 +83,23 @@ KERNEL convolution_units_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES
   const Product product = {rows, height, width, k, n, blocks, images * height * width, taps_y, taps_x};
   const int taps = blocks * TAPS, steps = (taps + TOGETHER - 1) / TOGETHER;
   Walk walk = start_walk(product, p, START(x), START(w), taps, out_height, out_width, STRIDE_Y, STRIDE_X);
-  Sums sum[TALL][WIDE];
-  clear(sum);
-  MULTIPLY_STEPS(COPY_PIXELS, MULTIPLY_PIXELS, room, steps);
-#define WRITE(row, channel, v)                                                                     \
-  if (row < rows && channel < panels * BLOCK)                                                      \
-    store(y + ((size_t)((channel) / BLOCK) * rows + (row)) * BLOCK + (channel) % BLOCK,            \
-          apply(affine_of(EPILOGUE, channel), v))
-  WRITE_SUMS(WRITE, sum, room, p)
-#undef WRITE
+  Tile tile;
+  clear(&tile);
+  multiply_steps(&tile, (Factors){.are_pixels = 1, .product = product, .walk = &walk}, room, steps, p, exchange);
+  UNROLL for (int i = 0; i < TALL; i++) HOLD(tile.of[i]);
+  __local float *const mine = room_of_warp(room);
+  UNROLL for (int i = 0; i < TALL; i++) UNROLL for (int first = 0; first < WARP_COLUMNS; first += OUT_COLUMNS) {
+    hand_out(mine, &tile, i, first);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLL for (int part = 0; part < OUT_PARTS; part++) {
+      const Handed sums = handed(mine, p, i, first, part);
+      const int row = sums.row, channel = sums.channel;
+      if (row < rows && channel < panels * BLOCK)
+        store(y + ((size_t)(channel / BLOCK) * rows + row) * BLOCK + channel % BLOCK,
+              apply(affine_of(epilogue, channel), sums.v));
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
 }
 
 // dx = dy * w backwards, given transposed weights [n/16][taps][k][16], with DEPTH_ROWS w itself: here x is dy, k counts
@@ -118,17 +121,24 @@ KERNEL convolution_units_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const i
   const int count = taps_y.count * taps_x.count, steps = p.first_row < rows ? blocks * count : 0;
   const Product product = {rows, height, width, k, n, blocks, images * height * width, taps_y, taps_x};
   Walk walk = start_walk(product, p, START(x), START(w), steps, rows ? down : 1, rows ? across : 1, 1, 1);
-  Sums sum[TALL][WIDE];
-  clear(sum);
-  MULTIPLY_STEPS(COPY_PIXELS, MULTIPLY_PIXELS, room, steps);
-#define WRITE(row, channel, v)                                                                               \
-  if (row < rows && channel < panels * BLOCK) {                                                              \
-    const int y = (row) / across * STRIDE_Y + top + (row) / (across * down) * (in_height - down * STRIDE_Y); \
-    const int pixel = y * in_width + (row) % across * STRIDE_X + edge;                                       \
-    write_gradient(dx, ((size_t)((channel) / BLOCK) * in_rows + pixel) * BLOCK + (channel) % BLOCK, v);      \
+  Tile tile;
+  clear(&tile);
+  multiply_steps(&tile, (Factors){.are_pixels = 1, .product = product, .walk = &walk}, room, steps, p, exchange);
+  UNROLL for (int i = 0; i < TALL; i++) HOLD(tile.of[i]);
+  __local float *const mine = room_of_warp(room);
+  UNROLL for (int i = 0; i < TALL; i++) UNROLL for (int first = 0; first < WARP_COLUMNS; first += OUT_COLUMNS) {
+    hand_out(mine, &tile, i, first);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLL for (int part = 0; part < OUT_PARTS; part++) {
+      const Handed sums = handed(mine, p, i, first, part);
+      const int row = sums.row, channel = sums.channel;
+      if (row >= rows || channel >= panels * BLOCK) continue;
+      const int line = row / across * STRIDE_Y + top + row / (across * down) * (in_height - down * STRIDE_Y);
+      const int pixel = line * in_width + row % across * STRIDE_X + edge;
+      write_gradient(dx, ((size_t)(channel / BLOCK) * in_rows + pixel) * BLOCK + channel % BLOCK, sums.v);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
   }
-  WRITE_SUMS(WRITE, sum, room, p)
-#undef WRITE
 }
 
 // partials[group]: [n/16][taps][k][16] = (add ? what was there : 0) + x^T dy over the `span` rows of dy of group
@@ -143,19 +153,24 @@ KERNEL convolution_units_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUT
   const int start = group * span, stop = start + span < rows ? start + span : rows, blocks = (k + BLOCK - 1) / BLOCK;
   const int steps = start < stop ? (stop - start + 15) / 16 : 0;
   Seen seen = start_seen(p, START(x), START(dy), SIZES, blocks, panels, start);
-  Sums sum[TALL][WIDE];
-  clear(sum);
-  MULTIPLY_STEPS(COPY_DEPTHS, MULTIPLY_DEPTHS, room, steps);
+  Tile tile;
+  clear(&tile);
+  multiply_steps(&tile, (Factors){.sizes = SIZES, .seen = &seen, .stop = stop}, room, steps, p, exchange);
   output dw = START(partials) + (size_t)group * panels * TAPS * k * BLOCK;
-#define WRITE(row, channel, v)                                                                                \
-  {                                                                                                           \
-    const int number = (row) / SHARE, block = number / TAPS, depth = block * BLOCK + (row) % SHARE;           \
-    if (block < blocks && depth < k && channel < panels * BLOCK) {                                            \
-      const size_t weight_row = (size_t)((channel) / BLOCK) * (TAPS * k) + number % TAPS * k + depth;         \
-      output to = dw + weight_row * BLOCK + (channel) % BLOCK;                                                \
-      store(to, add ? v + load(to) : v);                                                                      \
-    }                                                                                                         \
+  UNROLL for (int i = 0; i < TALL; i++) HOLD(tile.of[i]);
+  __local float *const mine = room_of_warp(room);
+  UNROLL for (int i = 0; i < TALL; i++) UNROLL for (int first = 0; first < WARP_COLUMNS; first += OUT_COLUMNS) {
+    hand_out(mine, &tile, i, first);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLL for (int part = 0; part < OUT_PARTS; part++) {
+      const Handed sums = handed(mine, p, i, first, part);
+      const int number = sums.row / SHARE, block = number / TAPS, depth = block * BLOCK + sums.row % SHARE;
+      const int channel = sums.channel;
+      if (block >= blocks || depth >= k || channel >= panels * BLOCK) continue;
+      const size_t weight_row = (size_t)(channel / BLOCK) * (TAPS * k) + number % TAPS * k + depth;
+      output to = dw + weight_row * BLOCK + channel % BLOCK;
+      store(to, add ? sums.v + load(to) : sums.v);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
   }
-  WRITE_SUMS(WRITE, sum, room, p)
-#undef WRITE
 }

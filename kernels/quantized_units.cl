@@ -1,5 +1,6 @@
 // Convolutions of 8-bit integers as matrix products by matrix units: see gathered.h. Results have the bits of
-// quantized_convolution.cl.
+// quantized_convolution.cl. Work-groups take tiles in turn, neighbours in the same rows; with RangeStatistics there are as
+// many groups as records.
 //
 // Factors are multiplied as they are stored. What their zero points add to a sum is taken off at the end, from the sums
 // of rows and columns, which are products with ones. The padding around an image holds its zero point.
@@ -10,16 +11,8 @@
 
 INLINE Chunk filled_with(const int zero) { return (Chunk)(((uint)zero & 0xFF) * 0x01010101); }
 
-// The sums of a warp's tile: `columns` and `rows` are those of the right factor's columns and of the left one's rows.
-#define CLEAR_SUMS(sum, columns, rows)                              \
-  Sums sum[TALL][WIDE], columns[WIDE], rows[TALL];                   \
-  clear(sum);                                                        \
-  UNROLL for (int j = 0; j < WIDE; j++) columns[j] = (Sums)0;        \
-  UNROLL for (int i = 0; i < TALL; i++) rows[i] = (Sums)0
-
-// sum += the products of a batch. `gathered`: the left factor's rows are pixels, else the depth.
-INLINE void multiply(Sums sum[TALL][WIDE], Sums columns[WIDE], Sums rows[TALL], __local const Chunk *batch,
-                     const Place p, const int gathered, __local uint *exchange) {
+INLINE void multiply(Tile *tile, __local const Chunk *batch, const Place p, const int are_pixels,
+                     __local uint *exchange) {
   const Left ones = (Left)0x01010101;
   UNROLL for (int step = 0; step < BATCH; step += STEPS) {
     __local const Chunk *left = batch + step * STEP_CHUNKS, *right = left + LEFT_CHUNKS;
@@ -27,13 +20,13 @@ INLINE void multiply(Sums sum[TALL][WIDE], Sums columns[WIDE], Sums rows[TALL], 
     UNROLL for (int j = 0; j < WIDE / 2; j++) b[j] = right_columns(right, p.warp_column + j * 16, 0);
     UNROLL for (int i = 0; i < TALL; i++) {
       const int row = p.warp_row + i * 16;
-      const Left a = gathered ? left_rows(left, row, 0) : left_columns(left, row, 0);
+      const Left a = are_pixels ? left_rows(left, row, 0) : left_columns(left, row, 0);
       UNROLL for (int j = 0; j < WIDE; j++)
-        sum[i][j] = add_product(sum[i][j], a, j % 2 ? b[j / 2].zw : b[j / 2].xy, exchange);
-      if (!gathered) rows[i] = add_product(rows[i], a, ones.xy, exchange);
+        tile->of[i][j] = add_product(tile->of[i][j], a, j % 2 ? b[j / 2].zw : b[j / 2].xy, exchange);
+      if (!are_pixels) tile->of_rows[i] = add_product(tile->of_rows[i], a, ones.xy, exchange);
     }
     UNROLL for (int j = 0; j < WIDE; j++)
-      columns[j] = add_product(columns[j], ones, j % 2 ? b[j / 2].zw : b[j / 2].xy, exchange);
+      tile->of_columns[j] = add_product(tile->of_columns[j], ones, j % 2 ? b[j / 2].zw : b[j / 2].xy, exchange);
   }
 }
 
@@ -41,16 +34,6 @@ INLINE void multiply(Sums sum[TALL][WIDE], Sums columns[WIDE], Sums rows[TALL], 
 INLINE Ints of_channels(const Sums even, const Sums odd, const int lower) {
   return lower ? (Ints)(even.z, odd.z, even.w, odd.w) : (Ints)(even.x, odd.x, even.y, odd.y);
 }
-
-// Tiles that work-groups take in turn, neighbours in the same rows; with RangeStatistics there are as many groups as
-// records.
-#define FOR_TILES(tile, count) for (int tile = get_group_id(0); tile < (count); tile += get_global_size(0) / GROUP)
-
-// Arguments of MULTIPLY_STEPS, which name variables of the kernels: the left factor's rows are pixels, or depths.
-#define COPY_PIXELS(to) copy_batch(to, product, &walk, fill)
-#define MULTIPLY_PIXELS(batch) multiply(sum, sum_of_columns, sum_of_rows, batch, p, 1, exchange)
-#define COPY_DEPTHS(to) copy_seen(to, &seen, SIZES, stop, fill)
-#define MULTIPLY_DEPTHS(batch) multiply(sum, sum_of_columns, sum_of_rows, batch, p, 0, exchange)
 
 // y = activation((x * w) * scale + shift)
 KERNEL quantized_units_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_ARGUMENTS, const int images,
@@ -70,21 +53,23 @@ KERNEL quantized_units_forward(INPUT_QUANTIZED(x), INPUT_QUANTIZED(w), RESULT_AR
   const Taps taps_y = {0, 1, KERNEL_H, INPUT_Y(0, 0), DILATION_Y}, taps_x = {0, 1, KERNEL_W, INPUT_X(0, 0), DILATION_X};
   const Product product = {rows, height, width, k, n, depths, images * height * width, taps_y, taps_x};
   RangeStatistics s = NO_STATISTICS;
-  FOR_TILES(tile, down * across) {
-    const Place p = place_of(tile / across, tile % across);
+  for (int number = get_group_id(0); number < down * across; number += get_global_size(0) / GROUP) {
+    const Place p = place_of(number / across, number % across);
     Walk walk = start_walk(product, p, START(x), START(w), steps, out_height, out_width, STRIDE_Y, STRIDE_X);
-    CLEAR_SUMS(sum, sum_of_columns, sum_of_rows);
-    MULTIPLY_STEPS(COPY_PIXELS, MULTIPLY_PIXELS, room, steps);
+    Tile tile;
+    clear(&tile);
+    multiply_steps(&tile, (Factors){.are_pixels = 1, .product = product, .walk = &walk, .fill = fill}, room, steps, p,
+                   exchange);
     UNROLL for (int j = 0; j < WIDE; j += 2) {
       const int block = (p.first_column + p.warp_column) / BLOCK + j / 2;
       if (block >= panels) continue;
       const V step = field(w_range, SCALE_OF, block) * x_step;
       const Affine affine = affine_of(epilogue, block * BLOCK);
-      const Ints offset = zero * of_channels(sum_of_columns[j], sum_of_columns[j + 1], 0);
+      const Ints offset = zero * of_channels(tile.of_columns[j], tile.of_columns[j + 1], 0);
       UNROLL for (int i = 0; i < TALL * 2; i++) {
         const int row = p.first_row + p.warp_row + i * 8 + LANE / 4;
         if (row >= rows) continue;
-        const V v = VECTOR(convert_float)(of_channels(sum[i / 2][j], sum[i / 2][j + 1], i % 2) - offset) * step;
+        const V v = VECTOR(convert_float)(of_channels(tile.of[i / 2][j], tile.of[i / 2][j + 1], i % 2) - offset) * step;
         write_result(result, &s, block, row, apply(affine, v), draw(result, block, row, 1).of[0]);
       }
     }
@@ -112,19 +97,21 @@ KERNEL quantized_units_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(t), RE
   const Result result = RESULT(in_rows);
   const Mask mask = MASK_START;
   RangeStatistics s = NO_STATISTICS;
-  FOR_TILES(number, tiles * STRIDE_Y * STRIDE_X) {
-    const int residue = number / tiles, tile = number % tiles, from_y = residue / STRIDE_X, from_x = residue % STRIDE_X;
+  for (int item = get_group_id(0); item < tiles * STRIDE_Y * STRIDE_X; item += get_global_size(0) / GROUP) {
+    const int residue = item / tiles, number = item % tiles, from_y = residue / STRIDE_X, from_x = residue % STRIDE_X;
     const int down = (in_height - from_y + STRIDE_Y - 1) / STRIDE_Y;
     const int wide = (in_width - from_x + STRIDE_X - 1) / STRIDE_X;
     const int rows = images * down * wide, line_count = rows ? down : 1, length = rows ? wide : 1;
-    const Place p = place_of(tile / across, tile % across);
+    const Place p = place_of(number / across, number % across);
     const Taps taps_y = taps_of(from_y, STRIDE_Y, DILATION_Y, KERNEL_H, PAD_TOP);
     const Taps taps_x = taps_of(from_x, STRIDE_X, DILATION_X, KERNEL_W, PAD_LEFT);
     const int steps = p.first_row < rows ? depths * taps_y.count * taps_x.count : 0;
     const Product product = {rows, height, width, k, n, depths, images * height * width, taps_y, taps_x};
     Walk walk = start_walk(product, p, START(dy), START(t), steps, line_count, length, 1, 1);
-    CLEAR_SUMS(sum, sum_of_columns, sum_of_rows);
-    MULTIPLY_STEPS(COPY_PIXELS, MULTIPLY_PIXELS, room, steps);
+    Tile tile;
+    clear(&tile);
+    multiply_steps(&tile, (Factors){.are_pixels = 1, .product = product, .walk = &walk, .fill = fill}, room, steps, p,
+                   exchange);
     int pixel[TALL * 2];
     UNROLL for (int i = 0; i < TALL * 2; i++) {
       const int row = p.first_row + p.warp_row + i * 8 + LANE / 4, line = row / length;
@@ -135,9 +122,9 @@ KERNEL quantized_units_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(t), RE
       const int block = (p.first_column + p.warp_column) / BLOCK + j / 2;
       if (block >= panels) continue;
       const V step = field(t_range, SCALE_OF, block) * dy_step;
-      const Ints offset = zero * of_channels(sum_of_columns[j], sum_of_columns[j + 1], 0);
+      const Ints offset = zero * of_channels(tile.of_columns[j], tile.of_columns[j + 1], 0);
       UNROLL for (int i = 0; i < TALL * 2; i++) if (pixel[i] >= 0) {
-        const V v = VECTOR(convert_float)(of_channels(sum[i / 2][j], sum[i / 2][j + 1], i % 2) - offset) * step;
+        const V v = VECTOR(convert_float)(of_channels(tile.of[i / 2][j], tile.of[i / 2][j + 1], i % 2) - offset) * step;
         write_result_gradient(result, mask, &s, block, pixel[i], v, draw(result, block, pixel[i], 1).of[0]);
       }
     }
@@ -162,19 +149,20 @@ KERNEL quantized_units_backward_weights(INPUT_QUANTIZED(x), INPUT_QUANTIZED(dy),
   const float scale = x_range[SCALE_OF] * dy_range[SCALE_OF];
   const Chunk fill = filled_with(x_zero);
   Seen seen = start_seen(p, START(x), START(dy), SIZES, depths, panels, start_row);
-  CLEAR_SUMS(sum, sum_of_columns, sum_of_rows);
-  MULTIPLY_STEPS(COPY_DEPTHS, MULTIPLY_DEPTHS, room, steps);
+  Tile tile;
+  clear(&tile);
+  multiply_steps(&tile, (Factors){.sizes = SIZES, .seen = &seen, .stop = stop, .fill = fill}, room, steps, p, exchange);
   output dw = ITEM_START(partials) + (size_t)group * panels * TAPS * k * BLOCK;
   UNROLL for (int i = 0; i < TALL * 2; i++) {
     const int number = (p.first_row + p.warp_row) / BLOCK + i / 2, block = number / TAPS, tap = number % TAPS;
     const int depth = block * BLOCK + LANE / 4 * 2 + i % 2;
     if (block >= depths || depth >= k) continue;
-    const int of_row = dy_zero * ((i % 2 ? sum_of_rows[i / 2].z : sum_of_rows[i / 2].x) - count * x_zero);
+    const int of_row = dy_zero * ((i % 2 ? tile.of_rows[i / 2].z : tile.of_rows[i / 2].x) - count * x_zero);
     UNROLL for (int j = 0; j < WIDE; j += 2) {
       const int panel = (p.first_column + p.warp_column) / BLOCK + j / 2;
       if (panel >= panels) continue;
-      const Ints of_columns = x_zero * of_channels(sum_of_columns[j], sum_of_columns[j + 1], 0);
-      const Ints exact = of_channels(sum[i / 2][j], sum[i / 2][j + 1], i % 2) - of_columns - of_row;
+      const Ints of_columns = x_zero * of_channels(tile.of_columns[j], tile.of_columns[j + 1], 0);
+      const Ints exact = of_channels(tile.of[i / 2][j], tile.of[i / 2][j + 1], i % 2) - of_columns - of_row;
       output to = dw + ((size_t)panel * (TAPS * k) + tap * k + depth) * BLOCK;
       V v = VECTOR(convert_float)(exact) * scale;
       if (add) v += load(to);

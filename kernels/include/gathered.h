@@ -34,14 +34,10 @@
 #define PIECE (16 / (int)sizeof(Factor))  // values of a chunk
 #define STAGED_CHUNKS (STAGES * BATCH * STEP_CHUNKS)
 
-// Products of UNIT WGMMA run beside what comes next (warpgroups.h).
-#if UNIT == WGMMA
+#define ASYNCHRONOUS (UNIT == WGMMA)  // products run beside what comes next (warpgroups.h)
+#if ASYNCHRONOUS
 #include "warpgroups.h"
-#define IF_ASYNC(statement) statement
-#define IF_SYNC(statement)
 #else
-#define IF_ASYNC(statement)
-#define IF_SYNC(statement) statement
 #define WAIT_FOR_PRODUCTS
 #define HOLD(s)
 #define ALIGNED
@@ -79,38 +75,24 @@ INLINE __global const Chunk *chunk_at(factors row, const int rows) {
 #define BLOCK_OF(j, chunks) (OWN_CHUNK(chunks) / BLOCK_CHUNKS + (j) * (GROUP / BLOCK_CHUNKS))
 #define TARGET_OF(j, chunks) (BLOCK_OF(j, chunks) * BLOCK_CHUNKS + chunk(ROW_OF(chunks), OWN_PIECE))
 
-// In passes of `steps` steps: the steps of a batch that this work-item copies, in turn
-#define FOR_OWN_STEPS(step, chunks, steps)                                                              \
-  UNROLL for (int pass = 0, step = OWN_STEP(chunks); pass < BATCH; pass += steps, step += steps)
 #define AT_ONCE(steps) (steps < BATCH ? steps : BATCH)
 #define BATCH_CHUNKS (BATCH * STEP_CHUNKS)
 
-INLINE void clear(Sums sum[TALL][WIDE]) {
-  UNROLL for (int i = 0; i < TALL; i++) UNROLL for (int j = 0; j < WIDE; j++) sum[i][j] = (Sums)0;
-}
+// A warp's sums; of integers also those of the right factor's columns and of the left one's rows
+typedef struct {
+  Sums of[TALL][WIDE];
+#if TYPE == INT8
+  Sums of_columns[WIDE], of_rows[TALL];
+#endif
+} Tile;
 
-// Runs the pipeline: COPY(to) begins to copy the next batch of steps, some of which may lie behind the last one;
-// MULTIPLY(batch) takes a batch, or begins to: WAIT_FOR_PRODUCTS waits until that is done.
-#define MULTIPLY_STEPS(COPY, MULTIPLY, room, steps)                                                                \
-  int filling = 0, full = 0;                                                                                       \
-  for (; filling < (STAGES - 1) * BATCH_CHUNKS; filling += BATCH_CHUNKS) {                                         \
-    COPY(room + filling);                                                                                          \
-    COMMIT_COPIES;                                                                                                 \
-  }                                                                                                                \
-  for (int step = 0; step < steps; step += BATCH) {                                                                \
-    WAIT_FOR_ALL_BUT_ONE;                                                                                          \
-    WAIT_FOR_PRODUCTS;                                                                                             \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
-    IF_ASYNC(MULTIPLY(room + full));                                                                               \
-    COPY(room + filling);                                                                                          \
-    COMMIT_COPIES;                                                                                                 \
-    IF_SYNC(MULTIPLY(room + full));                                                                                \
-    filling = filling + BATCH_CHUNKS < STAGED_CHUNKS ? filling + BATCH_CHUNKS : 0;                                 \
-    full = full + BATCH_CHUNKS < STAGED_CHUNKS ? full + BATCH_CHUNKS : 0;                                          \
-  }                                                                                                                \
-  WAIT_FOR_COPIES;                                                                                                 \
-  WAIT_FOR_PRODUCTS;                                                                                               \
-  barrier(CLK_LOCAL_MEM_FENCE)
+INLINE void clear(Tile *tile) {
+  UNROLL for (int i = 0; i < TALL; i++) UNROLL for (int j = 0; j < WIDE; j++) tile->of[i][j] = (Sums)0;
+#if TYPE == INT8
+  UNROLL for (int j = 0; j < WIDE; j++) tile->of_columns[j] = (Sums)0;
+  UNROLL for (int i = 0; i < TALL; i++) tile->of_rows[i] = (Sums)0;
+#endif
+}
 
 // The taps of one axis that pixels meet: every `every`-th from `first` on, `count` of them. The first one reads x at
 // `offset` from the pixel's own place, each next one `step` further.
@@ -220,9 +202,9 @@ INLINE Walk start_walk(const Product product, const Place p, factors x, factors 
   return walk;
 }
 
-// Begins to copy a batch; `fill` stands for a zero of x.
-INLINE void copy_batch(__local Chunk *to, const Product product, Walk *walk, const Chunk fill) {
-  FOR_OWN_STEPS(step, LEFT_CHUNKS, LEFT_STEPS) {
+// Begins to copy a batch, in passes of LEFT_STEPS and RIGHT_STEPS steps; `fill` stands for a zero of x.
+INLINE void copy_pixels(__local Chunk *to, const Product product, Walk *walk, const Chunk fill) {
+  UNROLL for (int pass = 0, step = OWN_STEP(LEFT_CHUNKS); pass < BATCH; pass += LEFT_STEPS, step += LEFT_STEPS) {
     const uint valid = walk->of_left.number < walk->steps ? walk->inside : 0;
     if (step < BATCH) UNROLL for (int j = 0; j < LEFT_COPIES; j++)
       copy_chunk(to + step * STEP_CHUNKS + TARGET_OF(j, LEFT_CHUNKS), chunk_at(walk->left[j], walk->from),
@@ -231,7 +213,7 @@ INLINE void copy_batch(__local Chunk *to, const Product product, Walk *walk, con
     if (move_on(&walk->of_left, product, count)) meet_pixels(walk, product);
     else walk->from += count * product.plane;
   }
-  FOR_OWN_STEPS(step, RIGHT_CHUNKS, RIGHT_STEPS) {
+  UNROLL for (int pass = 0, step = OWN_STEP(RIGHT_CHUNKS); pass < BATCH; pass += RIGHT_STEPS, step += RIGHT_STEPS) {
     const Step at = walk->of_right;
     const uint valid = at.number < walk->steps && at.block * BLOCK + walk->slot < product.k ? walk->columns : 0;
     if (step < BATCH) UNROLL for (int j = 0; j < RIGHT_COPIES; j++)
@@ -303,8 +285,8 @@ INLINE Seen start_seen(const Place p, factors x, factors dy, const Sizes s, cons
 }
 
 // Begins to copy a batch of the rows before `stop`; `fill` stands for a zero of x.
-INLINE void copy_seen(__local Chunk *to, Seen *seen, const Sizes s, const int stop, const Chunk fill) {
-  FOR_OWN_STEPS(step, LEFT_CHUNKS, LEFT_STEPS) {
+INLINE void copy_depths(__local Chunk *to, Seen *seen, const Sizes s, const int stop, const Chunk fill) {
+  UNROLL for (int pass = 0, step = OWN_STEP(LEFT_CHUNKS); pass < BATCH; pass += LEFT_STEPS, step += LEFT_STEPS) {
     const int inside = seen->left_row < stop, y = seen->y * STRIDE_Y, x = seen->x * STRIDE_X;
     const int from = (seen->image * s.height + y) * s.width + x;
     if (step < BATCH) UNROLL for (int j = 0; j < LEFT_COPIES; j++)
@@ -324,7 +306,7 @@ INLINE void copy_seen(__local Chunk *to, Seen *seen, const Sizes s, const int st
       seen->image++;
     }
   }
-  FOR_OWN_STEPS(step, RIGHT_CHUNKS, RIGHT_STEPS) {
+  UNROLL for (int pass = 0, step = OWN_STEP(RIGHT_CHUNKS); pass < BATCH; pass += RIGHT_STEPS, step += RIGHT_STEPS) {
     const uint valid = seen->right_row < stop ? seen->panels : 0;
     const int count = 16 * AT_ONCE(RIGHT_STEPS);
     if (step < BATCH) UNROLL for (int j = 0; j < RIGHT_COPIES; j++)
@@ -333,4 +315,48 @@ INLINE void copy_seen(__local Chunk *to, Seen *seen, const Sizes s, const int st
     UNROLL for (int j = 0; j < RIGHT_COPIES; j++) seen->right[j] += count * BLOCK;
     seen->right_row += count;
   }
+}
+
+// The factors of a product: rows of the left one are the pixels that `walk` visits, or else the depth, as `seen` says,
+// of rows before `stop`. `fill` stands for a zero of x.
+typedef struct {
+  int are_pixels;
+  Product product;
+  Walk *walk;
+  Sizes sizes;
+  Seen *seen;
+  int stop;
+  Chunk fill;
+} Factors;
+
+INLINE void copy_next(__local Chunk *to, const Factors from) {
+  if (from.are_pixels) copy_pixels(to, from.product, from.walk, from.fill);
+  else copy_depths(to, from.seen, from.sizes, from.stop, from.fill);
+  COMMIT_COPIES;
+}
+
+// tile += the products of a batch, or begin to add them: WAIT_FOR_PRODUCTS waits until that is done. Each file has its
+// own.
+INLINE void multiply(Tile *tile, __local const Chunk *batch, const Place p, const int are_pixels,
+                     __local uint *exchange);
+
+// tile += the products of `steps` steps, some of the last batch's lie after them. STAGES - 1 batches are on their way
+// to local memory while one is multiplied.
+INLINE void multiply_steps(Tile *tile, const Factors factors, __local Chunk *room, const int steps, const Place p,
+                           __local uint *exchange) {
+  int filling = 0, full = 0;
+  for (; filling < (STAGES - 1) * BATCH_CHUNKS; filling += BATCH_CHUNKS) copy_next(room + filling, factors);
+  for (int step = 0; step < steps; step += BATCH) {
+    WAIT_FOR_ALL_BUT_ONE;
+    WAIT_FOR_PRODUCTS;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (ASYNCHRONOUS) multiply(tile, room + full, p, factors.are_pixels, exchange);
+    copy_next(room + filling, factors);
+    if (!ASYNCHRONOUS) multiply(tile, room + full, p, factors.are_pixels, exchange);
+    filling = filling + BATCH_CHUNKS < STAGED_CHUNKS ? filling + BATCH_CHUNKS : 0;
+    full = full + BATCH_CHUNKS < STAGED_CHUNKS ? full + BATCH_CHUNKS : 0;
+  }
+  WAIT_FOR_COPIES;
+  WAIT_FOR_PRODUCTS;
+  barrier(CLK_LOCAL_MEM_FENCE);
 }

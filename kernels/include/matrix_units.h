@@ -71,6 +71,19 @@ INLINE int chunk(const int row, const int piece) {
 // Word `w` of a row
 INLINE int word(const int row, const int w) { return chunk(row, w / 4) * 4 + w % 4; }
 
+// Where lane i finds a row of 16 bytes of the four matrices of 8 rows that a warp loads together, in a tile that starts
+// with row 0 of what the warp multiplies. ROWS_FIRST: the second matrix lies below the first one, and the others beside
+// these, from `piece` on; DEPTH_FIRST: beside, and below.
+#define ROWS_FIRST 0
+#define DEPTH_FIRST 1
+INLINE int row_of_lane(const int i, const int order, const int piece) {
+#if TYPE == INT8
+  return i % 16 + i / 16 * STEP_CHUNKS;
+#else
+  return order == ROWS_FIRST ? chunk(i % 16, i / 16 + piece) : chunk(i % 8 + i / 16 * 8, i / 8 % 2);
+#endif
+}
+
 #if BY_PTX
 #define COPY_16_BYTES(cache)                                                                \
   __asm__ volatile("cp.async." cache ".shared.global [%0], [%1], 16, %2;"                  \
@@ -96,21 +109,20 @@ INLINE void copy_chunk(__local Chunk *to, __global const Chunk *from, const int 
 #define WAIT_FOR_COPIES __asm__ volatile("cp.async.wait_group 0;" : : : "memory")
 #define WAIT_FOR_ALL_BUT_ONE __asm__ volatile("cp.async.wait_group 1;" : : : "memory")
 
-// Four matrices of 8 rows of 16 bytes; lane i gives the address of row i % 8 of matrix i / 8.
-INLINE Left load_matrices(__local const Chunk *p) {
+INLINE Left load_matrices(__local const Chunk *tile, const int order, const int piece) {
+  __local const Chunk *p = tile + row_of_lane(LANE, order, piece);
   Left r;
   __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(address_of(p)) : "memory");
   return r;
 }
-INLINE Left load_transposed(__local const Chunk *p) {
+INLINE Left load_transposed(__local const Chunk *tile, const int order) {
+  __local const Chunk *p = tile + row_of_lane(LANE, order, 0);
   Left r;
   __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "r"(address_of(p)) : "memory");
   return r;
 }
-#define LOAD_MATRICES(tile, at) load_matrices((tile) + at(LANE))
-#define LOAD_TRANSPOSED(tile, at) load_transposed((tile) + at(LANE))
 
 INLINE uint to_tf32(const uint v) {
   uint r;
@@ -153,15 +165,22 @@ INLINE void copy_chunk(__local Chunk *to, __global const Chunk *from, const int 
 #define WAIT_FOR_ALL_BUT_ONE
 
 // Register i of a lane: row LANE / 4 of matrix i, word LANE % 4; transposed: rows 2 t and 2 t + 1, column LANE / 4
-#define LOAD_MATRICES(tile, at)                                                                              \
-  ((Left)(plain_word((tile) + at(LANE / 4)), plain_word((tile) + at(8 + LANE / 4)),                          \
-          plain_word((tile) + at(16 + LANE / 4)), plain_word((tile) + at(24 + LANE / 4))))
-INLINE uint plain_word(__local const Chunk *p) { return ((__local const uint *)p)[LANE % 4]; }
-#define PLAIN_PAIR(tile, at, i)                                                        \
-  (plain_half((tile) + at(8 * (i) + LANE % 4 * 2)) | plain_half((tile) + at(8 * (i) + LANE % 4 * 2 + 1)) << 16)
-INLINE uint plain_half(__local const Chunk *p) { return ((__local const ushort *)p)[LANE / 4]; }
-#define LOAD_TRANSPOSED(tile, at) \
-  ((Left)(PLAIN_PAIR(tile, at, 0), PLAIN_PAIR(tile, at, 1), PLAIN_PAIR(tile, at, 2), PLAIN_PAIR(tile, at, 3)))
+INLINE uint plain_word(__local const Chunk *tile, const int matrix, const int order, const int piece) {
+  return ((__local const uint *)(tile + row_of_lane(8 * matrix + LANE / 4, order, piece)))[LANE % 4];
+}
+INLINE Left load_matrices(__local const Chunk *tile, const int order, const int piece) {
+  return (Left)(plain_word(tile, 0, order, piece), plain_word(tile, 1, order, piece),
+                plain_word(tile, 2, order, piece), plain_word(tile, 3, order, piece));
+}
+INLINE uint plain_pair(__local const Chunk *tile, const int matrix, const int order) {
+  const int i = 8 * matrix + LANE % 4 * 2;
+  return ((__local const ushort *)(tile + row_of_lane(i, order, 0)))[LANE / 4]
+         | (uint)((__local const ushort *)(tile + row_of_lane(i + 1, order, 0)))[LANE / 4] << 16;
+}
+INLINE Left load_transposed(__local const Chunk *tile, const int order) {
+  return (Left)(plain_pair(tile, 0, order), plain_pair(tile, 1, order), plain_pair(tile, 2, order),
+                plain_pair(tile, 3, order));
+}
 
 INLINE uint to_tf32(const uint v) { return (v + 0x1000) & 0xFFFFE000; }
 
@@ -202,19 +221,9 @@ INLINE Sums add_product(Sums sum, const Left a, const Right b, __local uint *exc
 #define LOCAL_EXCHANGE(name) __local uint name[GROUP * 6]
 #endif
 
-// Where lane i finds a row of 16 bytes of the four matrices that it loads (matrix_units.h), in a tile that starts with
-// row 0 of what the warp multiplies
-#if TYPE == INT8
-#define ROWS_FIRST(i) ((i) % 16 + (i) / 16 * STEP_CHUNKS)
-#else
-#define ROWS_FIRST(i) chunk((i) % 16, (i) / 16 + piece)
-#define DEPTH_FIRST(i) chunk((i) % 8 + (i) / 16 * 8, (i) / 8 % 2)
-#endif
-
 // Sixteen rows of the left factor from `row` of a step, whose rows are pixels
 INLINE Left left_rows(__local const Chunk *tile, const int row, const int part) {
-  const int piece = part * 2;
-  Left a = LOAD_MATRICES(tile + row * CHUNKS, ROWS_FIRST);
+  Left a = load_matrices(tile + row * CHUNKS, ROWS_FIRST, part * 2);
 #if TYPE == FLOAT32
   a = (Left)(to_tf32(a.x), to_tf32(a.y), to_tf32(a.z), to_tf32(a.w));
 #endif
@@ -261,10 +270,10 @@ INLINE Left left_columns(__local const Chunk *tile, const int column, const int 
   const int k = part * 8 + LANE % 4, m = LANE / 4;
   return (Left)(tf32_at(tile, k, m), tf32_at(tile, k, m + 8), tf32_at(tile, k + 4, m), tf32_at(tile, k + 4, m + 8));
 #elif TYPE == INT8
-  const Left r = LOAD_TRANSPOSED(tile, ROWS_FIRST);
+  const Left r = load_transposed(tile, ROWS_FIRST);
   return (Left)(even_bytes(r.x, r.y), odd_bytes(r.x, r.y), even_bytes(r.z, r.w), odd_bytes(r.z, r.w));
 #else
-  return LOAD_TRANSPOSED(tile, DEPTH_FIRST);
+  return load_transposed(tile, DEPTH_FIRST);
 #endif
 }
 
@@ -279,11 +288,10 @@ INLINE Left right_columns(__local const Chunk *tile, const int column, const int
   const int k = part * 8 + LANE % 4, n = LANE / 4;
   return (Left)(tf32_at(tile, k, n), tf32_at(tile, k + 4, n), tf32_at(tile, k, n + 8), tf32_at(tile, k + 4, n + 8));
 #elif TYPE == INT8
-  const Left r = LOAD_TRANSPOSED(tile, ROWS_FIRST);
+  const Left r = load_transposed(tile, ROWS_FIRST);
   return (Left)(even_bytes(r.x, r.y), even_bytes(r.z, r.w), odd_bytes(r.x, r.y), odd_bytes(r.z, r.w));
 #else
-  const int piece = 0;
-  return LOAD_TRANSPOSED(tile, ROWS_FIRST);
+  return load_transposed(tile, ROWS_FIRST);
 #endif
 #endif
 }
