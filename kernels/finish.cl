@@ -43,10 +43,7 @@ INLINE void write_flag(output flags, const int place, const V rest) {
 #define SCALE_WORD (3 + PARTIALS)
 #define NUMBERS (SCALE_WORD + SCALE + GAMMA * (STORED_WORDS + 1))
 KERNEL finish_sum(OUTPUT(total), OUTPUT(flags) INPUT_IF(PARTIALS, partials) INPUT_IF(SCALE, scale)
-#if GAMMA
-                  , INPUT_STORED(w), OUTPUT(sums)
-#endif
-                  , JOBS) {
+                  STORED_IF(GAMMA, w) OUTPUT_IF(GAMMA, sums), JOBS) {
   LOCAL_SHARES(shares);
   if (ITEM >= items) return;
   const Job job = find_job(START(table), jobs, NUMBERS + 4);

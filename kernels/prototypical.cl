@@ -54,11 +54,7 @@ KERNEL prototypes(INPUT(x), OUTPUT(p), const int n, const int size) {
 // example.
 KERNEL prototypical(INPUT(x), INPUT(p), INPUT_OF(int, labels), OUTPUT(losses), OUTPUT(right), const int n,
                     const int size, const float scale, const float dummy_scale, const float open_weight,
-                    const float share
-#if GRADIENT
-                    , INPUT(scalars), OUTPUT(slopes)
-#endif
-) {
+                    const float share INPUT_IF(GRADIENT, scalars) OUTPUT_IF(GRADIENT, slopes)) {
   input x = START(x), p = START(p);
   output losses = START(losses), right = START(right);
   __local float logit[PROTOTYPES], along[PROTOTYPES], of_query[PROTOTYPES], of_prototype[PROTOTYPES];

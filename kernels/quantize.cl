@@ -20,15 +20,18 @@ KERNEL statistics(INPUT(x) STATISTICS_ARGUMENTS, const int rows, const int rest)
   WRITE_STATISTICS(s, shared);
 }
 
+// What stochastic rounding takes besides
+#if STOCHASTIC
+#define RANDOM_ARGUMENTS \
+  , INPUT_OF(uint, scalars), INPUT(counters), const int m, const int images, const int blocks, const int tensor
+#else
+#define RANDOM_ARGUMENTS
+#endif
+
 // y = x rounded; `bottom` and `top` are the least and the most integer. m rows of 16 channels, of `images`, are there
 // for random numbers.
 KERNEL quantize(ROUNDED_ARGUMENTS, INPUT(range) STATISTICS_ARGUMENTS, const int rows, const int rest,
-                const float bottom, const float top
-#if STOCHASTIC
-                , INPUT_OF(uint, scalars), INPUT(counters), const int m, const int images, const int blocks,
-                const int tensor
-#endif
-                ) {
+                const float bottom, const float top RANDOM_ARGUMENTS) {
   LOCAL_RECORDS(shared);
   __global const float *x = ROUNDED_SOURCE;
   __global Written *y = START(y);
@@ -291,10 +294,7 @@ KERNEL weight_range(INPUT(extremes), OUTPUT(range), JOBS) {
 
 // y = the kernel's rows, rounded by its range
 KERNEL weight_quantize(INPUT_KERNEL, OUTPUT_OF(Written, y), INPUT(range) OUTPUT_IF(STATISTICS, records)
-#if STOCHASTIC
-                       , INPUT_OF(uint, scalars)
-#endif
-                       , JOBS, const float bottom, const float top) {
+                       INPUT_OF_IF(STOCHASTIC, uint, scalars), JOBS, const float bottom, const float top) {
   LOCAL_RECORDS(shared);
   if (ITEM >= items) return;
   const Job job = find_job(START(table), jobs, TENSOR_WORD + 1);

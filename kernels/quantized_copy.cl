@@ -23,11 +23,7 @@ KERNEL to_floats(INPUT_STORED(x), RESULT_ARGUMENTS, const int m, const int block
 #ifndef ADDED
 #define ADDED 0
 #endif
-KERNEL stored_forward(INPUT_STORED(a),
-#if ADDED
-                      INPUT_STORED(b),
-#endif
-                      RESULT_ARGUMENTS, const int m, const int all_blocks) {
+KERNEL stored_forward(INPUT_STORED(a) STORED_IF(ADDED, b), RESULT_ARGUMENTS, const int m, const int all_blocks) {
   LOCAL_RECORDS(shared);
   const Stored a = STORED_START(a);
   const Decoding of_a = decoding_of(a, 0);

@@ -60,9 +60,10 @@ typedef __global float *restrict output;
 #define OUTPUT(x) OUTPUT_OF(float, x)
 
 // An argument after others that only some variants have: FLAG is 0 or 1.
-#define INPUT_IF(flag, x) JOIN(INPUT_IF_, flag)(x)
-#define INPUT_IF_0(x)
-#define INPUT_IF_1(x) , INPUT(x)
+#define INPUT_OF_IF(flag, type, x) JOIN(INPUT_IF_, flag)(type, x)
+#define INPUT_IF_0(type, x)
+#define INPUT_IF_1(type, x) , INPUT_OF(type, x)
+#define INPUT_IF(flag, x) INPUT_OF_IF(flag, float, x)
 #define OUTPUT_IF(flag, x) JOIN(OUTPUT_IF_, flag)(x)
 #define OUTPUT_IF_0(x)
 #define OUTPUT_IF_1(x) , OUTPUT(x)

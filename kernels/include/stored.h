@@ -58,6 +58,11 @@ typedef struct { input values; } Stored;
 #define STORED_JOB(x, word) ((Stored){JOB_ITEM_START(x, word)})
 #endif
 
+// As INPUT_IF
+#define STORED_IF(flag, x) JOIN(STORED_IF_, flag)(x)
+#define STORED_IF_0(x)
+#define STORED_IF_1(x) , INPUT_STORED(x)
+
 typedef struct { V scale, zero; } Decoding;  // of the channels of a block; INT8 alone has one
 
 INLINE Decoding decoding_of(const Stored x, const int block) {
