@@ -90,21 +90,6 @@ def _head(network: Network, output: str, loss: Loss | None) -> list[Node]:
     return nodes if type(nodes[0].op).__name__ in kinds else []
 
 
-class StorageEmitter(Emitter):
-    """An emitter whose persistent tensors come from `storage`."""
-
-    def __init__(self, traits: Traits, storage: Storage) -> None:
-        super().__init__(traits)
-        self.storage, self.partials, self.table = storage, storage.partials, storage.table
-
-    def tensor(
-        self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = BLOCK, dtype: str = "float32"
-    ) -> Tensor:
-        if role is Role.TEMPORARY:
-            return super().tensor(name, shape, role, block, dtype)
-        return self.storage.tensor(f"{self.layer}/{name}", shape, role, block, self.layer, dtype=dtype)
-
-
 class Lowering:
     """The lowering of one program: forward pass, losses, backward pass, update. Persistent tensors are added to the
     storage. Raises PlanError for a network that can't be trained as the request says.
@@ -147,7 +132,7 @@ class Lowering:
         parts = (tuple(node for node in stage.nodes if node.name not in heads) for stage in fused)
         self.stages = [Stage(part) for part in parts if part]
         self.trained = trained_stages(self.network, self.stages)
-        self.measure, self.prepare, self.micro, self.finish = (StorageEmitter(traits, storage) for _ in range(4))
+        self.measure, self.prepare, self.micro, self.finish = (Emitter(traits, storage) for _ in range(4))
         self.micro.training = storage.control if self.trains else None
         self.prepare.compute = self.micro.compute = request.compute
         self.inputs = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 from zlib import crc32
 
 from edgelearn.errors import PlanError
@@ -207,12 +207,23 @@ class Pieces:
         return In(self.table), Many(tuple(x.write for x in self.extremes))
 
 
+class Persistent(Protocol):
+    """Memory for what outlives a program: the plan's storage."""
+
+    def tensor(self, name: str, shape: Shape, role: Role, block: int, layer: str, *, dtype: str) -> Tensor: ...
+
+    def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None: ...
+
+    def table(self, rows: tuple[Row, ...]) -> Buffer: ...
+
+
 @dataclass
 class Emitter:
     """Collects the launches of a program for one kind of device.
 
     Arguments:
     - `traits`: the device's.
+    - `storage`: memory for all tensors but temporaries (default None: each has its own).
     - `launches`: those so far (default none).
     - `layer`: name of the layer whose launches are being emitted.
     - `training`: numbers shared with the host, in programs that train; else None.
@@ -223,6 +234,7 @@ class Emitter:
     """
 
     traits: Traits
+    storage: Persistent | None = None
     launches: list[Launch] = field(default_factory=list)
     layer: str = ""
     training: Control | None = None
@@ -247,7 +259,9 @@ class Emitter:
     def tensor(
         self, name: str, shape: Shape, role: Role = Role.TEMPORARY, block: int = BLOCK, dtype: str = "float32"
     ) -> Tensor:
-        """A new tensor of this layer."""
+        """A tensor of this layer: a new one if it is temporary, else that of this name in the storage."""
+        if self.storage and role is not Role.TEMPORARY:
+            return self.storage.tensor(f"{self.layer}/{name}", shape, role, block, self.layer, dtype=dtype)
         nbytes = blocked_bytes(prod(shape[:-1]), shape[-1], block, dtype)
         return Tensor(Buffer(f"{self.layer}/{name}", nbytes, role, self.layer, dtype), shape, block)
 
@@ -321,13 +335,16 @@ class Emitter:
 
     def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
         """A tensor for up to `groups` partial sums of `total`; None if one group writes to the total itself."""
+        if self.storage:
+            return self.storage.partials(name, groups, total)
         if groups == 1:
             return None
         return self.tensor(name, (groups, total.rows, total.blocks * total.block), Role.PARTIAL)
 
     def table(self, rows: tuple[Row, ...]) -> Buffer:
         """A constant of int32 words, row by row; a buffer stands for its offset, in blocks."""
-        raise NotImplementedError
+        assert self.storage, "constants are kept in a storage"
+        return self.storage.table(rows)
 
     def bands(self, rows: int, blocks: int, least: int = 16) -> tuple[int, int]:
         """(groups, rows a group) for kernels of single rows: one row a work-item on GPUs, else bands of rows."""
