@@ -1,15 +1,19 @@
 """Networks as inference graphs: the operations that runtimes such as LiteRT and ONNX Runtime have, in the order they
 run.
 
-BatchNormalization is folded, dropout left out, and tensors are quantized as in training, from its range statistics.
-Activations have a batch axis and channels last. `HANDLERS` has one function an op, which gets the graph, the layer
-and its inputs, and returns the layer's output. Writers of formats translate a graph operation by operation.
+An operation has the name and the arguments of its meaning in `operators` or `shapes`, or of its op's class, so that a
+writer finds it in the table of names by which its format is read. BatchNormalization is folded, dropout left out, and
+tensors are quantized as in training, from its range statistics. Activations have a batch axis and channels last.
+
+An op that computes each value by itself is written as the format's own operator, if it has one, else by its formula.
+`HANDLERS` has one function for each other op, which gets the graph, the layer and its inputs, and returns the layer's
+output.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial, reduce
 from math import inf, prod
 from typing import Any
@@ -20,9 +24,6 @@ from edgelearn.errors import FormatError
 from edgelearn.graph import Network, Node
 from edgelearn.graph.fuse import Stage, fuse
 from edgelearn.ops import (
-    ELU,
-    GELU,
-    SELU,
     AdaptiveAveragePooling2D,
     Add,
     AveragePooling2D,
@@ -37,15 +38,14 @@ from edgelearn.ops import (
     Dense,
     DepthwiseConv2D,
     Dropout,
+    Embedding,
     Flatten,
     GlobalAveragePooling2D,
     GlobalMaxPooling2D,
     Greater,
     GroupNormalization,
     HardSigmoid,
-    HardSwish,
     LayerNormalization,
-    LeakyReLU,
     Less,
     LocalResponseNormalization,
     LogSoftmax,
@@ -69,9 +69,11 @@ from edgelearn.ops import (
     Softmax,
     SpaceToDepth,
     SpatialDropout2D,
+    Square,
     Stream,
     SubSpectralNormalization,
     Sum,
+    Take,
     Tanh,
     Transpose,
     UpSampling2D,
@@ -125,14 +127,16 @@ class Value:
     Arguments:
     - `name`: unique in the graph.
     - `shape`: for activations with a batch of 1 in front.
-    - `array`: values of a constant, float32 or int64; None for activations.
+    - `array`: values of a constant; None for activations.
     - `quantization`: of a constant whose values are those of integers.
+    - `dtype`: NumPy's name of its type (default "float32").
     """
 
     name: str
     shape: Shape
     array: np.ndarray | None = None
     quantization: Quantization | None = None
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +144,9 @@ class Operation:
     """One operation.
 
     Arguments:
-    - `kind`: its name; `attributes`: its settings (see the methods of InferenceGraph).
-    - `inputs`, `output`: the values that it reads and the one that it writes.
+    - `kind`: the name of its meaning: a function of `operators` or `shapes`, or an op's class.
+    - `inputs`: the operands of that, in its order. `output`: the value that it writes.
+    - `attributes`: its settings, by argument of the meaning; axes are those of channels last.
     """
 
     kind: str
@@ -154,21 +159,21 @@ class InferenceGraph:
     """Operations in order, between `inputs` and `outputs`, values by name. Each method appends an operation and returns
     its output; shapes have a batch axis, which is 1 here and any number when the graph runs.
 
-    Besides the kinds of the methods there are, with their attributes: conv and depthwise (window, groups of conv,
-    activation) of kernels (height, width, input channels / groups, filters) and (height, width, 1, channels times
-    kernels a channel), dense (activation) of a kernel (inputs, outputs), each with a bias or without; transposed_conv
-    (window), the gradient of a convolution with that window, whose padding is cut off; max_pool and average_pool
-    (window), of windows without their padding; resize (how), matmul, prelu, where, greater, less and broadcast_to.
+    Besides meanings there are the kinds "Erf" and "quantize" (to the values that int8 stand for: quantization). Linear
+    operations end in an activation (None, "ReLU" or "relu6"). Padding is in pixels; transposed_conv is the gradient of
+    a convolution with that padding.
 
     Arguments:
     - `name`: the network's name.
+    - `has`: whether the format has an operator for an op of a single value (default: for none).
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, has: Callable[[Op], bool] = lambda op: False) -> None:
+        self.name, self.has = name, has
         self.inputs: dict[str, Value] = {}
         self.outputs: dict[str, Value] = {}
         self.operations: list[Operation] = []
+        self.fixed: dict[Value, np.ndarray] = {}  # values that are the same for all examples
         self._names: set[str] = set()
         self.layer = name  # that is being written; names its values
 
@@ -178,16 +183,19 @@ class InferenceGraph:
 
     def constant(self, array: Any, name: str = "constant", quantization: Quantization | None = None) -> Value:
         array = np.asarray(array)
-        return Value(self._unique(f"{self.layer}/{name}"), array.shape, array, quantization)
+        return Value(self._unique(f"{self.layer}/{name}"), array.shape, array, quantization, str(array.dtype))
 
-    def add(self, kind: str, inputs: Sequence[Value | None], shape: Sequence[int], **attributes: Any) -> Value:
-        """An operation of any kind, whose output has this shape; inputs that are None are left out."""
-        output = Value(self._unique(f"{self.layer}/{kind}"), tuple(map(int, shape)))
+    def add(
+        self, kind: str, inputs: Sequence[Value | None], shape: Sequence[int], /, *, to: str = "float32",
+        **attributes: Any,
+    ) -> Value:  # fmt: skip
+        """An operation of any kind, whose output has this shape and type; inputs that are None are left out."""
+        output = Value(self._unique(f"{self.layer}/{kind}"), tuple(map(int, shape)), dtype=to)
         self.operations.append(Operation(kind, tuple(x for x in inputs if x is not None), output, attributes))
         return output
 
     def unary(self, kind: str, x: Value, **attributes: Any) -> Value:
-        """One of relu, relu6, sigmoid, tanh, exp, log, sqrt, abs, neg, round, softmax, and others that writers have."""
+        """An operation of one input, whose shape stays."""
         return self.add(kind, [x], x.shape, **attributes)
 
     def binary(self, kind: str, x: Value, y: Value) -> Value:
@@ -197,6 +205,14 @@ class InferenceGraph:
     def scalar(self, kind: str, x: Value, value: Any) -> Value:
         """`binary` with float32 values."""
         return self.binary(kind, x, self.constant(np.asarray(value, np.float32)))
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        """The values as another type; 0 is False."""
+        return self.add("as_type", [x], x.shape, to=dtype, dtype=dtype)
+
+    def whole(self, x: Value) -> Value:
+        """Numbers of rows, rounded."""
+        return self.cast(self.unary("rounded", x), "int32")
 
     def pad(self, x: Value, sides: Sequence[tuple[int, int]], value: float = 0.0, mode: str = "constant") -> Value:
         """Pad each axis, the batch's among them, by (before, after). `mode`: constant, reflect or symmetric."""
@@ -208,13 +224,14 @@ class InferenceGraph:
     def reduce(self, kind: str, x: Value, axes: Sequence[int], keep: bool = True) -> Value:
         """One of mean, sum, max over axes from 1 on."""
         shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape) if keep or axis not in axes)
-        return self.add(f"reduce_{kind}", [x], shape, axes=tuple(axes), keep=keep)
+        kind = {"mean": "mean", "sum": "total", "max": "largest"}[kind]
+        return self.add(kind, [x], shape, axes=tuple(axes), keepdims=keep)
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
         """Change the shape of each example, in C order."""
         shape = (1, *shape)
         assert prod(shape) == prod(x.shape)
-        return x if shape == x.shape else self.add("reshape", [x], shape)
+        return x if shape == x.shape else self.add("reshape", [x], shape, shape=(-1, *shape[1:]))
 
     def transpose(self, x: Value, order: Sequence[int]) -> Value:
         """Reorder the axes; the batch's stays the first."""
@@ -226,7 +243,27 @@ class InferenceGraph:
         last = [start + (size - 1) * step for start, size, step in zip(starts, sizes, steps, strict=True)]
         ends = [end + (1 if step > 0 else -1) for end, step in zip(last, steps, strict=True)]
         ends = tuple(end if end >= 0 else -n - 1 for end, n in zip(ends, x.shape[1:], strict=True))  # before the first
-        return self.add("slice", [x], (1, *sizes), starts=tuple(starts), ends=ends, steps=steps)
+        axes = tuple(range(1, len(x.shape)))
+        return self.add("strided_slice", [x], (1, *sizes), begin=tuple(starts), end=ends, axes=axes, strides=steps)
+
+    def convolution(
+        self, kind: str, inputs: Sequence[Value | None], window: Window, groups: int, activation: str | None
+    ) -> Value:
+        """conv or depthwise, with kernels (height, width, input channels / groups, filters)."""
+        _, kernel, *_ = inputs
+        assert kernel is not None
+        return self.add(
+            kind, inputs, (1, *window.output, kernel.shape[-1]), strides=window.strides, padding=window.padding,
+            dilation=window.dilation, groups=groups, activation=activation,
+        )  # fmt: skip
+
+    def leave_out_unread(self) -> None:
+        """Remove operations on which no output depends."""
+        read = set(self.outputs.values())
+        for operation in reversed(self.operations):
+            if operation.output in read:
+                read.update(operation.inputs)
+        self.operations = [operation for operation in self.operations if operation.output in read]
 
     def quantize(self, x: Value, quantization: Quantization) -> Value:
         """Round to the values that int8 stand for."""
@@ -267,11 +304,10 @@ class Layer:
         return self.op.window(*self.shapes)
 
 
-def _operator(kind: str, swapped: bool = False) -> Callable[[Expression, Any], Expression]:
+def _operator(kind: str, swapped: bool = False, to: str = "float32") -> Callable[[Expression, Any], Expression]:
     def operate(x: Expression, other: Any) -> Expression:
-        g = x.graph
-        number = other.value if isinstance(other, Expression) else g.constant(np.float32(other), "number")
-        return Expression(g, g.binary(kind, *((number, x.value) if swapped else (x.value, number))))
+        operands = [x, other if isinstance(other, Expression) else x.number(other)]
+        return x.joined(kind, *(reversed(operands) if swapped else operands), to=to)
 
     return operate
 
@@ -288,6 +324,16 @@ class Expression:
     __mul__, __rmul__ = _operator("mul"), _operator("mul", True)
     __truediv__, __rtruediv__ = _operator("div"), _operator("div", True)
     maximum, minimum = _operator("maximum"), _operator("minimum")
+    __gt__, __lt__ = _operator("greater", to="bool"), _operator("less", to="bool")
+
+    def joined(self, kind: str, *operands: Expression, to: str = "float32") -> Expression:
+        """An operation with sizes of 1 broadcast."""
+        values = [x.value for x in operands]
+        shape = np.broadcast_shapes(*(x.shape for x in values))
+        return Expression(self.graph, self.graph.add(kind, values, shape, to=to))
+
+    def number(self, number: float) -> Expression:
+        return Expression(self.graph, self.graph.constant(np.float32(number), "number"))
 
     def unary(self, kind: str) -> Expression:
         return Expression(self.graph, self.graph.unary(kind, self.value))
@@ -303,16 +349,18 @@ class Formulas:
     """The namespace for formulas of ops (see edgelearn.ops.formula) whose functions add operations to a graph."""
 
     square = staticmethod(lambda x: x * x)
-    expm1 = staticmethod(lambda x: x.unary("exp") - 1.0)
-    log1p = staticmethod(lambda x: (x + 1.0).unary("log"))
+    expm1 = staticmethod(lambda x: x.unary("Exp") - 1.0)
+    log1p = staticmethod(lambda x: (x + 1.0).unary("Log"))
     maximum, minimum = staticmethod(Expression.maximum), staticmethod(Expression.minimum)
+    zeros_like, ones_like = (staticmethod(lambda x, n=n: x.number(n)) for n in (0, 1))
+    where = staticmethod(lambda condition, x, y: x.joined("where", condition, x, y))
 
     def __getattr__(self, name: str) -> Callable[[Expression], Expression]:
-        return lambda x: x.unary(name)
+        return lambda x: x.unary(name.capitalize())
 
     def clip(self, x: Expression, low: float, high: float) -> Expression:
         if (low, high) in ((0, inf), (0, 6)):
-            return x.unary("relu6" if high == 6 else "relu")
+            return x.unary("relu6" if high == 6 else "ReLU")
         x = x if low == -inf else x.maximum(low)
         return x if high == inf else x.minimum(high)
 
@@ -323,22 +371,29 @@ def _aligned(graph: InferenceGraph, layer: Layer, inputs: Sequence[Value]) -> li
 
 
 def _formula(graph: InferenceGraph, layer: Layer, *inputs: Value) -> Value:
+    if graph.has(layer.op):
+        return graph.unary(type(layer.op).__name__, inputs[0], **settings_of(layer.op))
     weights = [graph.constant(a.astype(np.float32), role) for role, a in layer.weights.items()]
     operands = [Expression(graph, x) for x in (*_aligned(graph, layer, inputs), *weights)]
     return layer.op.formula(Formulas(), *operands).value
 
 
-def _own(kind: str) -> Callable[..., Value]:
-    """The formats' own operator, whose operands have as many axes as the result."""
-    return lambda g, layer, *inputs: g.add(kind, _aligned(g, layer, inputs), (1, *layer.shape))
+def settings_of(op: Op) -> dict[str, Any]:
+    """The arguments that made an op."""
+    return {each.name: getattr(op, each.name) for each in fields(op)}  # type: ignore[arg-type]
 
 
-def _elu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-    """The formats' own operator, whose alpha is 1; below 0 it is multiplied, as SELU is."""
-    op, y = layer.op, graph.unary("elu", x)
-    if op.alpha != 1:
-        y = graph.binary("add", graph.unary("relu", x), graph.scalar("mul", graph.scalar("minimum", y, 0), op.alpha))
-    return y if op.scale == 1 else graph.scalar("mul", y, op.scale)
+def _compared(kind: str) -> Callable[..., Value]:
+    def handle(graph: InferenceGraph, layer: Layer, *inputs: Value) -> Value:
+        truth = graph.add(kind, _aligned(graph, layer, inputs), (1, *layer.shape), to="bool")
+        return graph.cast(truth, "float32")
+
+    return handle
+
+
+def _where(graph: InferenceGraph, layer: Layer, *inputs: Value) -> Value:
+    condition, *choices = _aligned(graph, layer, inputs)
+    return graph.add("where", [graph.cast(condition, "bool"), *choices], (1, *layer.shape))
 
 
 def scale_and_shift(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
@@ -368,7 +423,7 @@ def _batchnorm(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
 
 def _rounded(graph: InferenceGraph, x: Value, step: float) -> Value:
     """Multiples of `step`."""
-    return graph.scalar("mul", graph.unary("round", graph.scalar("mul", x, 1 / step)), step) if step else x
+    return graph.scalar("mul", graph.unary("rounded", graph.scalar("mul", x, 1 / step)), step) if step else x
 
 
 def _reduced(kind: str) -> Callable[..., Value]:
@@ -379,7 +434,9 @@ def _reduced(kind: str) -> Callable[..., Value]:
 
 def _pooled(kind: str) -> Callable[..., Value]:
     def handle(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
-        return graph.add(kind, [x], (1, *layer.window.output, x.shape[-1]), window=layer.window)
+        window = layer.window
+        settings = {"size": window.kernel, "strides": window.strides, "padding": window.padding}
+        return graph.add(kind, [x], (1, *window.output, x.shape[-1]), **settings)
 
     return handle
 
@@ -404,7 +461,8 @@ def _transposed_conv(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
         rows, columns = (slice(group * n, (group + 1) * n) for n in (inputs, filters))
         whole[:: window.dilation[0], :: window.dilation[1], rows, columns] = kernel[..., columns]
     shape = (1, window.height, window.width, op.filters)
-    y = graph.add("transposed_conv", [x, graph.constant(whole, "kernel")], shape, window=window)
+    settings = {"strides": window.strides, "padding": window.padding}
+    y = graph.add("transposed_conv", [x, graph.constant(whole, "kernel")], shape, **settings)
     return graph.scalar("add", y, layer.weights["bias"]) if op.use_bias else y
 
 
@@ -424,7 +482,10 @@ def _resize(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     size = op.output_shape(layer.shapes[0])[:2]
     if how not in NATIVE or op.scale is not None or (op.coordinates == "align_corners" and 1 in size):
         return _linear_map(graph, layer, x)
-    return graph.add("resize", [x], (1, *size, x.shape[-1]), how=how)
+    return graph.add(
+        f"resize_{op.interpolation}", [x], (1, *size, x.shape[-1]), size=size,
+        align_corners=op.coordinates == "align_corners", half_pixel=op.coordinates == "half_pixel",
+    )  # fmt: skip
 
 
 def _linear_map(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
@@ -438,9 +499,16 @@ def _linear_map(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
 
 def _constant(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     """The weight, for as many examples as there are: added to a 0 of each."""
-    largest = graph.unary("abs", graph.reduce("max", x, range(1, len(x.shape))))
+    largest = graph.unary("Abs", graph.reduce("max", x, range(1, len(x.shape))))
     zero = graph.reshape(graph.scalar("minimum", largest, 0), (1,) * len(layer.shape))
     return graph.scalar("add", zero, layer.weights["value"])
+
+
+def _local_response(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    op = layer.op
+    if op.size % 2 == 0:
+        raise FormatError(f"Runtimes normalize over an odd number of channels, not {op.size} (layer '{layer.name}').")
+    return graph.unary("local_response", x, size=op.size, alpha=op.factor, beta=op.beta, bias=op.bias)
 
 
 def _prelu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
@@ -449,8 +517,8 @@ def _prelu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
 
 def _relu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     if (most := layer.op.max_value) not in (None, 6):
-        return graph.scalar("minimum", graph.unary("relu", x), most)
-    return graph.unary("relu6" if most else "relu", x)
+        return graph.scalar("minimum", graph.unary("ReLU", x), most)
+    return graph.unary("relu6" if most else "ReLU", x)
 
 
 def _concatenate(graph: InferenceGraph, layer: Layer, *x: Value) -> Value:
@@ -464,11 +532,26 @@ def _normalized(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     parts = graph.reshape(x, (prod(shape[:-1]) // span, span, groups, shape[-1] // groups))
     centred = graph.binary("sub", parts, graph.reduce("mean", parts, (2, 4)))
     variance = graph.reduce("mean", graph.binary("mul", centred, centred), (2, 4))
-    inverse = graph.unary("rsqrt", graph.scalar("add", variance, layer.op.epsilon))
+    inverse = graph.unary("Rsqrt", graph.scalar("add", variance, layer.op.epsilon))
     y = graph.reshape(graph.binary("mul", centred, inverse), shape)
     for kind, role in (("mul", "gamma"), ("add", "beta")):
         y = graph.scalar(kind, y, weights[role]) if role in weights else y
     return y
+
+
+def _take(graph: InferenceGraph, layer: Layer, x: Value, numbers: Value) -> Value:
+    """Rows that a constant lists, or by computed numbers of each example."""
+    if (listed := graph.fixed.get(numbers)) is None:
+        return graph.add("gather", [x, graph.whole(numbers)], (1, *layer.shape), axis=1, batch_dims=1)
+    places, size = np.rint(listed).astype(np.int32), x.shape[1]
+    if (places < -size).any() or (places >= size).any():
+        raise FormatError(f"'{layer.name}' takes numbers of {size} rows that aren't there: {places.tolist()!s:.80}.")
+    return graph.add("gather", [x, graph.constant(places % size, "indices")], (1, *layer.shape), axis=1)
+
+
+def _embedding(graph: InferenceGraph, layer: Layer, numbers: Value) -> Value:
+    rows = graph.constant(np.float32(layer.weights["embeddings"]), "embeddings")
+    return graph.add("gather", [rows, graph.whole(numbers)], (1, *layer.shape), axis=0)
 
 
 # Inference operators by op; those that have a formula need no entry.
@@ -477,27 +560,24 @@ HANDLERS: dict[type[Op], Callable[..., Value]] = {
     AdaptiveAveragePooling2D: _linear_map,
     AveragePooling2D: _pooled("average_pool"),
     BatchNormalization: _batchnorm,
-    BroadcastTo: _own("broadcast_to"),
+    BroadcastTo: lambda g, layer, x: g.add(
+        "expand", _aligned(g, layer, [x]), (1, *layer.shape), shape=(1, *layer.shape)
+    ),
     Concatenate: _concatenate,
     Constant: _constant,
     Conv2DTranspose: _transposed_conv,
     Coupling: lambda g, layer, x, f: g.binary("add", x, _rounded(g, f, layer.op.step)),
     Dropout: lambda g, layer, x: x,
-    ELU: _elu,
+    Embedding: _embedding,
     Flatten: lambda g, layer, x: g.reshape(x, layer.shape),
-    GELU: lambda g, layer, x: _formula(g, layer, x) if layer.op.approximate else g.unary("gelu", x),
     GlobalAveragePooling2D: lambda g, layer, x: g.reduce("mean", x, (1, 2), keep=len(layer.shape) > 1),
     GlobalMaxPooling2D: _reduced("max"),
-    Greater: _own("greater"),
+    Greater: _compared("greater"),
     GroupNormalization: _normalized,
-    HardSwish: lambda g, layer, x: g.unary("hard_swish", x),
     LayerNormalization: _normalized,
-    LeakyReLU: lambda g, layer, x: g.unary("leaky_relu", x, alpha=layer.op.negative_slope),
-    Less: _own("less"),
-    LocalResponseNormalization: lambda g, layer, x: g.unary(
-        "local_response", x, **{name: getattr(layer.op, name) for name in ("size", "factor", "beta", "bias")}
-    ),
-    LogSoftmax: lambda g, layer, x: g.unary("log_softmax", x),
+    Less: _compared("less"),
+    LocalResponseNormalization: _local_response,
+    LogSoftmax: lambda g, layer, x: g.unary("log_softmax", x, axis=-1),
     MatMul: lambda g, layer, a, b: g.add("matmul", [a, b], (1, *layer.shape)),
     Max: _reduced("max"),
     MaxPooling2D: _pooled("max_pool"),
@@ -508,18 +588,19 @@ HANDLERS: dict[type[Op], Callable[..., Value]] = {
     ReLU: _relu,
     Reshape: lambda g, layer, x: g.reshape(x, layer.shape),
     Resize: _resize,
-    SELU: _elu,
     Slice: _slice,
     SliceChannels: lambda g, layer, x: g.slice(x, (*(0 for _ in layer.shape[:-1]), layer.op.start), layer.shape),
-    Softmax: lambda g, layer, x: g.unary("softmax", x),
+    Softmax: lambda g, layer, x: g.unary("softmax", x, axis=-1),
     SpaceToDepth: _space_to_depth,
     SpatialDropout2D: lambda g, layer, x: x,
+    Square: lambda g, layer, x: g.binary("mul", x, x),
     Stream: lambda g, layer, x: _rounded(g, x, layer.op.step),
     SubSpectralNormalization: _batchnorm,
     Sum: _reduced("sum"),
+    Take: _take,
     Transpose: lambda g, layer, x: g.transpose(x, (0, *(axis % len(x.shape) for axis in layer.op.axes))),
     UpSampling2D: _resize,
-    Where: _own("where"),
+    Where: _where,
     ZeroPadding2D: lambda g, layer, x: g.pad(x, ((0, 0), *layer.op.sides, (0, 0))),
 }
 
@@ -669,14 +750,17 @@ LINEAR = (Conv2D, DepthwiseConv2D, Dense)
 
 
 def inference_graph(
-    network: Network, weights: Mapping[str, np.ndarray], ranges: Weights | None = None
-) -> InferenceGraph:
+    network: Network, weights: Mapping[str, np.ndarray], ranges: Weights | None = None,
+    has: Callable[[Op], bool] = lambda op: False,
+) -> InferenceGraph:  # fmt: skip
     """Return the operations of the forward pass.
 
     Arguments:
     - `network`, `weights`: the graph, and arrays by "layer/role".
     - `ranges`: range statistics that a training with a Precision left (see ModelFile); activations that have some, and
       the kernels that multiply them, are quantized to int8 (default None: all is float32).
+    - `has`: whether the format has an operator for an op of a single value, which is written by its formula otherwise
+      (default: for none).
 
     Raises FormatError for ops without a handler, all of them at once.
     """
@@ -686,8 +770,8 @@ def inference_graph(
         ops = ", ".join(f"{type(op).__name__} (layer '{layer}')" for op, layer in unknown.items())
         raise FormatError(f"Inference formats have no counterpart here for: {ops}. Save it with Model.save instead.")
     if ranges is not None:
-        return _Int8(network, weights, Ranges(ranges)).graph_of_all()
-    return _Writer(network, weights).graph_of_all()
+        return _Int8(network, weights, has, Ranges(ranges)).graph_of_all()
+    return _Writer(network, weights, has).graph_of_all()
 
 
 def ranged(network: Network) -> list[str]:
@@ -713,8 +797,8 @@ def steps(stage: Stage) -> list[list[Node]]:
 class _Writer:
     """Writes a network's layers into a graph, in float32."""
 
-    def __init__(self, network: Network, weights: Mapping[str, np.ndarray]) -> None:
-        self.network, self.weights, self.graph = network, weights, InferenceGraph(network.name)
+    def __init__(self, network: Network, weights: Mapping[str, np.ndarray], has: Callable[[Op], bool]) -> None:
+        self.network, self.weights, self.graph = network, weights, InferenceGraph(network.name, has)
 
     def graph_of_all(self) -> InferenceGraph:
         graph = self.graph
@@ -728,7 +812,10 @@ class _Writer:
                 y = self._linear(layer, nodes[1:], x[0]) if isinstance(layer.op, LINEAR) else self.written(layer, *x)
                 x = [self.ended(y, nodes[-1].name, nodes[-1], *x)]
             values[stage.output.name] = x[0]
+            if isinstance(stage.output.op, Constant):
+                graph.fixed[x[0]] = self.weights[f"{stage.output.name}/value"]
         graph.outputs |= {name: values[name] for name in self.network.outputs}
+        graph.leave_out_unread()
         return graph
 
     def ended(self, y: Value, name: str, node: Node | None = None, *inputs: Value) -> Value:
@@ -756,7 +843,7 @@ class _Writer:
         scale = activation = None
         for node in others:
             if isinstance(node.op, ReLU):
-                activation = "relu6" if node.op.max_value else "relu"
+                activation = "relu6" if node.op.max_value else "ReLU"
             else:
                 scale, shift = scale_and_shift(self._layer(node))
                 bias = shift if bias is None else bias * scale + shift
@@ -764,20 +851,19 @@ class _Writer:
             kernel = kernel.reshape(*kernel.shape[:2], 1, -1)
         w = self.kernel(layer.name, kernel, scale, bias, x)
         b = None if bias is None else self.graph.constant(np.float32(bias), "bias")
-        kind, shape, more = "dense", (*x.shape[:-1], kernel.shape[-1]), dict[str, Any]()
-        if not isinstance(op, Dense):
-            kind, shape = "depthwise", (1, *layer.window.output, kernel.shape[-1])
-            more["window"] = layer.window
-        if isinstance(op, Conv2D):
-            kind, more["groups"] = "conv", op.groups
-        return self.graph.add(kind, [x, w, b], shape, **more, activation=activation)
+        if isinstance(op, Dense):
+            return self.graph.add("dense", [x, w, b], (*x.shape[:-1], kernel.shape[-1]), activation=activation)
+        kind, groups = ("conv", op.groups) if isinstance(op, Conv2D) else ("depthwise", x.shape[-1])
+        return self.graph.convolution(kind, [x, w, b], layer.window, groups, activation)
 
 
 class _Int8(_Writer):
     """Writes layers with int8 where ranges of their inputs and outputs are known."""
 
-    def __init__(self, network: Network, weights: Mapping[str, np.ndarray], ranges: Ranges) -> None:
-        super().__init__(network, weights)
+    def __init__(
+        self, network: Network, weights: Mapping[str, np.ndarray], has: Callable[[Op], bool], ranges: Ranges
+    ) -> None:
+        super().__init__(network, weights, has)
         self.ranges = ranges
 
     def ended(self, y: Value, name: str, node: Node | None = None, *inputs: Value) -> Value:
@@ -797,7 +883,7 @@ class _Int8(_Writer):
         if type(layer.op) is SubSpectralNormalization:
             return self._sub_spectral(layer, x[0])
         if type(layer.op) is SiLU:
-            return graph.binary("mul", x[0], ranges.apply(graph, graph.unary("sigmoid", x[0]), FIXED[Sigmoid]))
+            return graph.binary("mul", x[0], ranges.apply(graph, graph.unary("Sigmoid", x[0]), FIXED[Sigmoid]))
         if type(layer.op) is Add:  # sums between are quantized, too
             sums = [*x[:1], *x[1:-1]]
             y = reduce(lambda a, b: ranges.apply(graph, graph.binary("add", a, b), ranges.of_sum(a, b)), sums)
@@ -833,8 +919,7 @@ class _Int8(_Writer):
     ) -> Value:
         kernel = self.kernel(layer.name, factor.reshape(1, 1, 1, -1), None, offset, x)
         bias, window = self.graph.constant(np.float32(offset), "bias"), Window.pointwise(*x.shape[1:3])
-        shape = (1, *window.output, kernel.shape[-1])
-        return self.graph.add("depthwise", [x, kernel, bias], shape, window=window, activation=activation)
+        return self.graph.convolution("depthwise", [x, kernel, bias], window, x.shape[-1], activation)
 
     def _moved(self, x: Value, method: str, setting: Sequence[int]) -> Value:
         """`x` reshaped or transposed, in the same integers."""

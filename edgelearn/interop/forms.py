@@ -14,7 +14,8 @@ A format's table says what it calls an operator, which operand each input is, an
 ...     strides="strides", dilation="dilations", groups="group", channels=1,
 ... )
 
-A table can be read backwards: `kinds_of` has the format's name of an operator, `Form.attributes` its settings.
+Writers read the same table backwards: `kinds_of` has the format's name of an operator, `Form.written` its inputs in the
+file's order, and its attributes. A setting that reading converts has both directions in the table, a `Both`.
 """
 
 from __future__ import annotations
@@ -98,6 +99,11 @@ READ: dict[str, Callable[[Any, str, Operator, Any], Any]] = {
 }
 
 
+def _same(value: Any, found: Any) -> bool:
+    """True if two settings are alike, but for the precision of a file's numbers."""
+    return found == value or (isinstance(found, float) and isclose(found, value, rel_tol=1e-4))
+
+
 @dataclass(frozen=True)
 class Only:
     """The only value of an attribute with which an operator is read.
@@ -118,9 +124,24 @@ class Only:
         """Raises UnsupportedError for another value."""
         found = op.attributes.get(name)
         found = self.default if found is None else found
-        is_close = isinstance(found, float) and isclose(found, self.value, rel_tol=1e-4)
-        if found is not None and found != self.value and not is_close:
+        if found is not None and not _same(self.value, found):
             raise UnsupportedError(self.reason or f"{name}={found!r:.60}.", self.nearest)
+
+
+@dataclass(frozen=True)
+class Both:
+    """A setting that a format has in another form.
+
+    Arguments:
+    - `read`: a function of the operator and of the operand x, which returns the setting.
+    - `write`: a function of the setting, which returns attributes by name.
+    """
+
+    read: Callable[[Operator, Any], Any]
+    write: Callable[[Any], Mapping[str, Any]]
+
+    def __call__(self, op: Operator, image: Operand | None) -> Any:
+        return self.read(op, image)
 
 
 @dataclass(frozen=True)
@@ -128,16 +149,18 @@ class Form:
     """How a format writes an operator; it is the operator's handler.
 
     Arguments:
+    - `kind`: the format's name for it.
     - `name`: of its meaning.
     - `meaning`: a function of a builder and the arguments, or the class of an op that computes each value by itself.
     - `inputs`: the argument that each input is, in the file's order; "kernel:OHWI" is a kernel with its axes in this
       order, "*values" all inputs that are left; "*" alone are any number of inputs, which are joined two by two.
     - `names`: for other arguments, the attribute's name (default: the argument's), such as "alpha", "alpha=0.01" with
       what stands for one that is left out, or "stride_h stride_w" for a pair; a function of the operator and of the
-      operand x; or a value. An attribute itself may be restricted by an `Only`.
+      operand x, which a `Both` has with its opposite; or a value. An attribute itself may be restricted by an `Only`.
     - `after`: a function of the builder, the operator and its result, such as for the activation in which it ends.
     """
 
+    kind: str
     name: str
     meaning: Callable[..., Any]
     inputs: tuple[str, ...]
@@ -192,13 +215,36 @@ class Form:
             return operators.activation(b, x, self.meaning(**given))
         return self.meaning(b, **given)
 
+    def written(self, given: Mapping[str, Any]) -> tuple[list[tuple[str, str, Any]], dict[str, Any]]:
+        """Return the operator's inputs in the file's order, as (argument, order of a kernel's axes, value), and its
+        attributes: the opposite of `operands` and `apply`. `given`: operands and settings by argument."""
+        rest, inputs = dict(given), list[tuple[str, str, Any]]()
+        for form in ("x", "y") if self.inputs == ("*",) else self.inputs:
+            name, _, axes = form.lstrip("*").partition(":")
+            value = rest.pop(name, None)
+            inputs += [(name, "", each) for each in value] if form[1:] and form[0] == "*" else [(name, axes, value)]
+        while inputs and inputs[-1][2] is None:
+            inputs.pop()
+        return inputs, self.attributes(**rest)
+
     def attributes(self, **settings: Any) -> dict[str, Any]:
-        """Settings under the format's names."""
+        """Settings under the format's names. Raises FormatError for one that it doesn't have."""
         found = {}
         for argument, value in settings.items():
-            names = [part.partition("=")[0] for part in self.names.get(argument, argument).split()]
-            found |= dict(zip(names, value if len(names) > 1 else [value], strict=True))
+            spec = self.names.get(argument, argument)
+            if isinstance(spec, Both):
+                found |= spec.write(value)
+            elif isinstance(spec, str):
+                names = [part.partition("=")[0] for part in spec.split()]
+                found |= dict(zip(names, value if len(names) > 1 else [value], strict=True))
+            elif not _same(spec.value if isinstance(spec, Only) else spec, value):
+                raise FormatError(f"{self.kind} can't be written with {argument}={value}.")
         return found
+
+
+def as_file(axes: str) -> tuple[int, ...]:
+    """The order that gives a kernel, (height, width, inputs, filters) or (inputs, filters), these axes."""
+    return tuple("HWIO"[-len(axes) :].index(axis) for axis in axes)
 
 
 def forms(
@@ -209,30 +255,37 @@ def forms(
 
     Arguments:
     - `table`: by name, what the operator means: the name of a function of `operators` or `shapes`, or of an op's class,
-      with the operands in the file's order if that is another ("split axis x"). A tuple of that and a dictionary has
-      other names of settings; a function, a text of operands and a dictionary are an operator of the format alone.
+      with the operands in the file's order if that is another ("split axis x"). A tuple of that, of the function that
+      reads it where the format differs (default: the meaning's own), and of other names of settings. A function and a
+      text of operands are an operator of the format alone.
     - `same`: operators that the format calls as they are called here, but for capitals and underscores (default none).
     - `after`: as of Form, for all operators (default none).
     - `form`: class of the handlers (default Form).
     - `names`: as of Form, for all operators that have such an argument.
     """
-    meanings: dict[str, Any] = {**Op.registry, **vars(shapes), **vars(operators)}
+    meanings = {**Op.registry, **MEANINGS}
     known = {_plain(name): name for name in meanings}
     made = {}
     for kind, entry in {**{kind: known[_plain(kind)] for kind in same.split()}, **table}.items():
-        meaning, *rest = entry if isinstance(entry, tuple) else (entry,)
+        first, *rest = entry if isinstance(entry, tuple) else (entry,)
         own = rest.pop() if rest and isinstance(rest[-1], dict) else {}
-        name, *inputs = meaning.split() if isinstance(meaning, str) else [meaning.__name__, *"".join(rest).split()]
-        meaning = meanings[name] if isinstance(meaning, str) else meaning
-        made[kind] = form(name, meaning, tuple(inputs or _operands(meaning)), {**names, **own}, after)
+        if isinstance(first, str):
+            name, *inputs = first.split()
+            meaning = rest[0] if rest else meanings[name]
+        else:
+            name, inputs, meaning = first.__name__, "".join(rest).split(), first
+        made[kind] = form(kind, name, meaning, tuple(inputs or operands_of(meaning)), {**names, **own}, after)
     return made
+
+
+MEANINGS: dict[str, Any] = {**vars(shapes), **vars(operators)}
 
 
 def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _operands(meaning: Callable[..., Any]) -> list[str]:
+def operands_of(meaning: Callable[..., Any]) -> list[str]:
     """The operands of a function in order; all others are settings."""
     if isinstance(meaning, type):
         return ["x"]
@@ -241,10 +294,22 @@ def _operands(meaning: Callable[..., Any]) -> list[str]:
     return ["*" * found[name].annotation.startswith("Sequence[Operand]") + name for name in names]
 
 
+def by_meaning(handlers: Mapping[str, Any]) -> dict[str, Form]:
+    """A format's operators by what they mean; of several the first."""
+    return {form.name: form for form in reversed(list(handlers.values())) if isinstance(form, Form)}
+
+
 def kinds_of(handlers: Mapping[str, Any]) -> dict[str, str]:
-    """A format's names of operators by what they mean, such as {"conv": "Conv", "LeakyReLU": "LeakyRelu"}; of several
-    names the first."""
-    return {form.name: kind for kind, form in reversed(list(handlers.items())) if isinstance(form, Form)}
+    """A format's names of operators by what they mean, such as {"conv": "Conv", "LeakyReLU": "LeakyRelu"}."""
+    return {name: form.kind for name, form in by_meaning(handlers).items()}
+
+
+def arguments(name: str, operands: Sequence[Any]) -> dict[str, Any]:
+    """Operands of a meaning, in its order, by argument."""
+    names = operands_of(MEANINGS.get(name, Op))
+    if names[0][0] == "*":
+        return {names[0][1:]: operands}
+    return dict(zip(names, operands, strict=False))
 
 
 def attribute(op: Operator, spec: Any, image: Operand | None = None) -> Any:

@@ -1,11 +1,13 @@
 """Write ONNX files for inference, float32 or int8 (QuantizeLinear and DequantizeLinear). They need the package `onnx`.
 
-Inputs and outputs keep the network's axes, channels last; inside, images have channels first, as ONNX wants.
+Operators have the names, inputs and attributes of the table by which `read_onnx` reads them. Inputs and outputs keep
+the network's axes, channels last; inside, images have channels first, as ONNX wants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,23 @@ from onnx import helper, numpy_helper
 
 from edgelearn import atomic
 from edgelearn.errors import FormatError
-from edgelearn.ops.window import Window
+from edgelearn.ops import Op
 
+from . import read_onnx
 from .exporting import InferenceGraph, Operation, Quantization, Value, inference_graph
 from .formats import Written, constant_bytes, to_float16
+from .forms import Form, arguments, as_file, by_meaning
 from .safetensors import ModelFile
 
 OPSET, IR_VERSION = 17, 8
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # channels first from channels last, and back
+LATER = {"Gelu", "Mish", "Swish"}  # operators of later opsets
+FORMS = by_meaning({kind: form for kind, form in read_onnx.HANDLERS.items() if kind not in LATER})
+FORMS["depthwise"] = FORMS["conv"]
+FORMS |= {name: replace(FORMS[name], inputs=("x",)) for name in ("mean", "largest")}  # axes are attributes before 18
+# Meanings that work on the last axes, or on a row of all values: images get channels last for them, and first again.
+CHANNELS_LAST = {"dense", "gather", "matmul", "reshape"}
+BROADCAST = {"add", "sub", "mul", "div", "maximum", "minimum", "prelu"}  # of constants with fewer axes, too
 
 
 def write(path: str | Path, file: ModelFile, int8: bool = False, float16: bool = False) -> Written:
@@ -38,11 +49,16 @@ def write(path: str | Path, file: ModelFile, int8: bool = False, float16: bool =
     Raises FormatError for an op without a counterpart, missing ranges or a weight that float16 can't hold, RunError if
     the file can't be written.
     """
-    graph = inference_graph(file.network, file.weights, file.ranges if int8 else None)
+    graph = inference_graph(file.network, file.weights, file.ranges if int8 else None, has)
     writer = _Writer(graph)
     atomic.write_bytes(path, writer.bytes(file.texts(), float16))
     arrays = map(numpy_helper.to_array, writer.constants.values())
     return Written(constant_bytes(arrays), writer.left() if int8 else {})
+
+
+def has(op: Op) -> bool:
+    """True if ONNX has an operator for an op of a single value."""
+    return type(op).__name__ in FORMS
 
 
 class _Writer:
@@ -80,21 +96,58 @@ class _Writer:
         return model.SerializeToString()
 
     def write(self, o: Operation) -> None:
-        kind, y = o.kind, o.output.name
-        if kind in WRITERS:
-            WRITERS[kind](self, o, y)
-        elif kind in PLAIN:
-            name = kind.title().replace("_", "")
-            self.emit(name, [self.name(x) for x in o.inputs], y, **PLAIN[kind](o))
-        elif kind in HANDLERS:
-            HANDLERS[kind](self, o, y, *map(self.name, o.inputs))
+        if o.kind in HANDLERS:
+            HANDLERS[o.kind](self, o, o.output.name, self.name(o.inputs[0]))
+        elif o.kind in FORMS:
+            self.by_table(FORMS[o.kind], o)
         else:
-            raise FormatError(f"ONNX files are not written with '{kind}' (layer '{y}').")
+            raise FormatError(f"ONNX files are not written with '{o.kind}' (layer '{o.output.name}').")
+
+    def by_table(self, form: Form, o: Operation, **changes: Any) -> None:
+        """Write an operation as the operator that is read as its meaning. `changes`: settings instead of its own."""
+        settings = {name: value for name, value in {**o.attributes, **changes}.items() if name != "activation"}
+        is_last = o.kind in CHANNELS_LAST or not settings.get("keepdims", True)
+        if is_image(o.output) and not is_last:
+            settings = {name: LAYOUT[name](value) if name in LAYOUT else value for name, value in settings.items()}
+        inputs, attributes = form.written(arguments(o.kind, o.inputs) | settings)
+        names = [self.input(o, name, axes, x, is_last) for name, axes, x in inputs]
+        self.ended(o, form.kind, names, is_last, **attributes)
+
+    def input(self, o: Operation, name: str, axes: str, x: Any, is_last: bool = False) -> str:
+        """The name of an operator's input: a value, a constant with its axes in the file's order, or a setting."""
+        place = f"{o.output.name}/{name}"
+        if not isinstance(x, Value):
+            array = np.asarray(x).T.ravel() if np.ndim(x) == 2 else np.asarray(x)
+            return self.constant(place, array.astype(np.float32 if array.dtype.kind == "f" else np.int64))
+        if x.array is None:
+            turned = is_last and is_image(x)
+            return self.transposed(self.name(x), f"{place} channels last", LAST) if turned else self.name(x)
+        if name == "bias":
+            return self.bias(o, x)
+        if axes or x.quantization is not None:
+            return self.kernel(x, as_file(axes) if axes else range(x.array.ndim))
+        if o.kind in BROADCAST and is_image(o.output) and 0 < x.array.ndim < 4:
+            return self.constant(x.name, x.array.reshape((1,) * (4 - x.array.ndim) + x.array.shape).transpose(FIRST))
+        return self.name(x)
+
+    def ended(self, o: Operation, op: str, inputs: Sequence[str], is_last: bool = False, **attributes: Any) -> None:
+        """A node, channels first again after one with channels last, and the operation's activation, which runtimes
+        leave out where int8 saturates at the same value."""
+        y, activation, turned = o.output.name, o.attributes.get("activation"), is_last and is_image(o.output)
+        before = f"{y}/before {activation}" if activation else y
+        found = self.emit(op, inputs, f"{y}/channels last" if turned else before, **attributes)
+        if turned:
+            found = self.transposed(found, before, FIRST)
+        if activation == "ReLU":
+            self.emit("Relu", [found], y)
+        elif activation:
+            self.clipped(found, y)
 
     def left(self) -> dict[str, str]:
         """Layers whose outputs aren't quantized, and why."""
         quantized = {o.inputs[0] for o in self.graph.operations if o.kind == "quantize"}
-        operations = [o for o in self.graph.operations if o.kind != "quantize" and o.output not in quantized]
+        floats = [o for o in self.graph.operations if o.kind != "quantize" and o.output.dtype == "float32"]
+        operations = [o for o in floats if o.output not in quantized]
         return {o.output.name.rpartition("/")[0]: "no range of its output is known" for o in operations}
 
     def _halve(self) -> None:
@@ -122,10 +175,6 @@ class _Writer:
         self.nodes.append(helper.make_node(op, list(inputs), [output], f"node {len(self.nodes)}", **attributes))
         return output
 
-    def numbers(self, name: str, values: Any) -> str:
-        """A constant of int64."""
-        return self.constant(name, np.array(values, np.int64))
-
     def transposed(self, name: str, output: str, order: Sequence[int]) -> str:
         return self.emit("Transpose", [name], output, perm=order)
 
@@ -150,34 +199,21 @@ class _Writer:
                 self.names[value] = self.decoded(self.constant(name, q.encode(value.array).transpose(order)), moved)
         return self.names[value]
 
-    def bias(self, o: Operation) -> list[str]:
-        """The bias, if there is one; int32 where input and kernel are quantized."""
-        if len(o.inputs) < 3:
-            return []
-        bias, x, kernel = o.inputs[2], self.quantizations.get(o.inputs[0]), o.inputs[1].quantization
+    def bias(self, o: Operation, bias: Value) -> str:
+        """A bias, int32 where input and kernel are quantized."""
+        x, kernel = self.quantizations.get(o.inputs[0]), o.inputs[1].quantization
         assert bias.array is not None
         if x is None or kernel is None:
-            return [self.name(bias)]
+            return self.name(bias)
         scale = x.scale.astype(np.float64) * kernel.scale
         integers = self.constant(bias.name, np.int32(np.rint(bias.array / scale)))
         parameters = self.parameters(bias.name, Quantization(scale.astype(np.float32)), np.int32)
-        return [self.emit("DequantizeLinear", [integers, *parameters], f"{bias.name}/decoded", axis=0)]
+        return self.emit("DequantizeLinear", [integers, *parameters], f"{bias.name}/decoded", axis=0)
 
-    def activated(self, o: Operation, op: str, inputs: Sequence[str], **attributes: Any) -> None:
-        """A node, and its rectifier, which runtimes leave out where int8 saturates at the same value."""
-        output, activation = o.output.name, o.attributes["activation"]
-        if activation is None:
-            self.emit(op, inputs, output, **attributes)
-            return
-        before = self.emit(op, inputs, f"{output}/before {activation}", **attributes)
-        self.rectified(activation, before, output)
-
-    def rectified(self, kind: str, x: str, y: str) -> None:
-        if kind == "relu":
-            self.emit("Relu", [x], y)
-        else:
-            limits = [self.constant(f"{y}/{end}", np.float32(value)) for end, value in (("low", 0), ("high", 6))]
-            self.emit("Clip", [x, *limits], y)
+    def clipped(self, x: str, y: str) -> None:
+        """relu6"""
+        limits = [self.constant(f"{y}/{end}", np.float32(value)) for end, value in (("low", 0), ("high", 6))]
+        self.emit("Clip", [x, *limits], y)
 
 
 def is_image(value: Value) -> bool:
@@ -192,186 +228,86 @@ def _axis(q: Quantization) -> dict[str, int]:
     return {} if q.axis is None else {"axis": q.axis}
 
 
-def _onnx_axis(value: Value, axis: int) -> int:
-    """The axis of the value's tensor."""
-    return FIRST.index(axis) if is_image(value) else axis
+def _in_order(numbers: Sequence[Any]) -> list[Any]:
+    """Numbers by axis, in the order of an image's tensor."""
+    return [numbers[axis] for axis in FIRST]
 
 
-def _by_axis(value: Value, numbers: Sequence[Any]) -> list[Any]:
-    """Numbers by axis, in the order of the value's tensor."""
-    return [numbers[axis] for axis in FIRST] if is_image(value) else list(numbers)
+# Settings of axes, for images, whose tensors have channels first
+LAYOUT: dict[str, Callable[[Any], Any]] = {
+    "axis": lambda axis: FIRST.index(axis % 4),
+    "axes": lambda axes: [FIRST.index(axis) for axis in axes],
+    "order": lambda order: [FIRST.index(order[axis]) for axis in FIRST],
+    "shape": _in_order,
+    "sides": _in_order,
+}
 
 
-def _window(window: Window) -> dict[str, Any]:
-    (top, bottom), (left, right) = window.padding
-    return {"kernel_shape": window.kernel, "strides": window.strides, "pads": (top, left, bottom, right)}
-
-
-def _conv(w: _Writer, o: Operation, y: str) -> None:
-    window: Window = o.attributes["window"]
-    x, kernel = o.inputs[:2]
-    groups = x.shape[-1] if o.kind == "depthwise" else o.attributes["groups"]
-    order = (3, 2, 0, 1)  # to (filters, input channels, height, width)
-    w.activated(o, "Conv", [w.name(x), w.kernel(kernel, order), *w.bias(o)], group=groups, dilations=window.dilation,
-                **_window(window))  # fmt: skip
-
-
-def _transposed_conv(w: _Writer, o: Operation, y: str) -> None:
-    (x, kernel), window = o.inputs, o.attributes["window"]
-    begins = [side[0] for side in window.padding]
+def _transposed_conv(w: _Writer, o: Operation, y: str, x: str) -> None:
+    """The padding is what lies over the output's size, which may be less than none."""
+    (image, k), strides = o.inputs, o.attributes["strides"]
+    begins = [side[0] for side in o.attributes["padding"]]
     ends = [
-        (x.shape[1 + axis] - 1) * window.strides[axis] + kernel.shape[axis] - begins[axis] - o.output.shape[1 + axis]
-        for axis in (0, 1)
-    ]
-    w.emit("ConvTranspose", [w.name(x), w.kernel(kernel, (2, 3, 0, 1))], y, strides=window.strides,
-           kernel_shape=kernel.shape[:2], pads=(*begins, *(max(end, 0) for end in ends)),
-           output_padding=[max(-end, 0) for end in ends])  # fmt: skip
+        (image.shape[1 + a] - 1) * strides[a] + k.shape[a] - begins[a] - o.output.shape[1 + a] for a in (0, 1)
+    ]  # fmt: skip
+    padding = tuple((begin, max(end, 0)) for begin, end in zip(begins, ends, strict=True))
+    w.by_table(FORMS[o.kind], o, padding=padding, output_padding=[max(-end, 0) for end in ends])
 
 
-def _dense(w: _Writer, o: Operation, y: str) -> None:
-    x, kernel = o.inputs[:2]
+def _dense(w: _Writer, o: Operation, y: str, _: str) -> None:
+    """Of more axes than two a product with channels last, and a sum."""
+    x, kernel, *bias = o.inputs
     if len(x.shape) == 2:
-        w.activated(o, "Gemm", [w.name(x), w.kernel(kernel, (0, 1)), *w.bias(o)])
+        w.by_table(FORMS[o.kind], o)
         return
-    last = w.transposed(w.name(x), f"{y}/channels last", LAST) if is_image(x) else w.name(x)
-    found = w.emit("MatMul", [last, w.kernel(kernel, (0, 1))], f"{y}/product")
-    for bias in w.bias(o):
-        found = w.emit("Add", [found, bias], f"{y}/sum")
-    if is_image(x):
-        found = w.transposed(found, f"{y}/channels first", FIRST)
-    w.activated(o, "Identity", [found])
+    op, inputs = "MatMul", [w.input(o, "x", "", x, True), w.input(o, "kernel", "IO", kernel)]
+    for each in bias:
+        op, inputs = "Add", [w.emit(op, inputs, f"{y}/product"), w.bias(o, each)]
+    w.ended(o, op, inputs, True)
 
 
-def _binary(op: str) -> Callable[[_Writer, Operation, str], Any]:
-    def write(w: _Writer, o: Operation, y: str) -> None:
-        names, rank = [], len(o.output.shape)
-        for x in o.inputs:  # constants with fewer axes are broadcast along the last ones
-            if x.array is not None and rank == 4 and 0 < x.array.ndim < 4:
-                array = x.array.reshape((1,) * (4 - x.array.ndim) + x.array.shape).transpose(FIRST)
-                names.append(w.constant(x.name, array))
-            else:
-                names.append(w.name(x))
-        w.emit(op, names, y)
-
-    return write
-
-
-def _quantize(w: _Writer, o: Operation, y: str) -> None:
+def _quantize(w: _Writer, o: Operation, y: str, x: str) -> None:
     q: Quantization = o.attributes["quantization"]
-    encoded = w.emit("QuantizeLinear", [w.name(o.inputs[0]), *w.parameters(y, q)], y)
+    encoded = w.emit("QuantizeLinear", [x, *w.parameters(y, q)], y)
     w.names[o.output] = w.decoded(encoded, q)
     w.quantizations[o.output] = q
 
 
 def _resize(w: _Writer, o: Operation, y: str, x: str) -> None:
     """To sizes, of which the batch is the input's."""
-    interpolation, coordinates, rounding = o.attributes["how"]
-    _, height, width, channels = o.output.shape
+    a, (_, height, width, channels) = o.attributes, o.output.shape
     batch = w.emit("Shape", [x], f"{y}/batch", start=0, end=1)
-    sizes = w.emit("Concat", [batch, w.numbers(f"{y}/rest", [channels, height, width])], f"{y}/sizes", axis=0)
-    mode = {"mode": "nearest", "nearest_mode": rounding} if interpolation == "nearest" else {"mode": "linear"}
+    sizes = w.emit("Concat", [batch, w.input(o, "rest", "", [channels, height, width])], f"{y}/sizes", axis=0)
+    coordinates = "align_corners" if a["align_corners"] else "half_pixel" if a["half_pixel"] else "asymmetric"
+    mode: dict[str, str] = {"mode": "linear"}
+    if o.kind == "resize_nearest":
+        mode = {"mode": "nearest", "nearest_mode": "floor" if coordinates == "asymmetric" else "round_prefer_ceil"}
     w.emit("Resize", [x, "", "", sizes], y, coordinate_transformation_mode=coordinates, **mode)
 
 
-def _gelu(w: _Writer, o: Operation, y: str, x: str) -> None:
-    """x / 2 (1 + erf(x / sqrt 2))"""
-    number = {n: w.constant(f"{y}/{n}", np.float32(v)) for n, v in (("root", 0.5**0.5), ("one", 1), ("half", 0.5))}
-    erf = w.emit("Erf", [w.emit("Mul", [x, number["root"]], f"{y}/scaled")], f"{y}/erf")
-    share = w.emit("Mul", [w.emit("Add", [erf, number["one"]], f"{y}/sum"), number["half"]], f"{y}/share")
-    w.emit("Mul", [x, share], y)
-
-
-def _comparison(w: _Writer, o: Operation, y: str, *x: str) -> None:
-    truth = w.emit(o.kind.capitalize(), x, f"{y}/truth")
-    w.emit("Cast", [truth], y, to=onnx.TensorProto.FLOAT)
-
-
-def _where(w: _Writer, o: Operation, y: str, condition: str, *choices: str) -> None:
-    truth = w.emit("Cast", [condition], f"{y}/truth", to=onnx.TensorProto.BOOL)
-    w.emit("Where", [truth, *choices], y)
-
-
-def _broadcast_to(w: _Writer, o: Operation, y: str, x: str) -> None:
-    """The batch's size of 1 is repeated to that of the input."""
-    w.emit("Expand", [x, w.numbers(f"{y}/shape", _by_axis(o.output, o.output.shape))], y)
-
-
-def _local_response(w: _Writer, o: Operation, y: str, x: str) -> None:
-    size, factor, beta, bias = (o.attributes[name] for name in ("size", "factor", "beta", "bias"))
-    w.emit("LRN", [x], y, size=size, alpha=factor * size, beta=beta, bias=bias)
-
-
-def _matmul(w: _Writer, o: Operation, y: str, *x: str) -> None:
-    """Images have rows and columns at the end for that."""
-    if not is_image(o.output):
-        w.emit("MatMul", x, y)
-        return
-    last = [w.transposed(name, f"{y}/channels last {place}", LAST) for place, name in enumerate(x)]
-    w.transposed(w.emit("MatMul", last, f"{y}/product"), y, FIRST)
-
-
 def _pad(w: _Writer, o: Operation, y: str, x: str) -> None:
-    if (mode := o.attributes["mode"]) == "symmetric":
+    if o.attributes["mode"] == "symmetric":
         raise FormatError(f"ONNX has no symmetric padding (layer '{y}'). Export to TFLite instead.")
-    sides = w.numbers(f"{y}/sides", np.transpose(_by_axis(o.output, o.attributes["sides"])).ravel())
-    w.emit("Pad", [x, sides, w.constant(f"{y}/value", np.float32(o.attributes["value"]))], y, mode=mode)
+    w.by_table(FORMS[o.kind], o)
 
 
-def _reduce(w: _Writer, o: Operation, y: str, x: str) -> None:
-    (value,), keep, axes = o.inputs, o.attributes["keep"], o.attributes["axes"]
-    if is_image(value) and not keep:  # what is left must have channels last
-        x = w.transposed(x, f"{y}/channels last", LAST)
-    elif is_image(value):
-        axes = [_onnx_axis(value, axis) for axis in axes]
-    if o.kind == "reduce_sum":
-        w.emit("ReduceSum", [x, w.numbers(f"{y}/axes", axes)], y, keepdims=int(keep))
-    else:
-        w.emit("ReduceMean" if o.kind == "reduce_mean" else "ReduceMax", [x], y, axes=axes, keepdims=int(keep))
+def _gather(w: _Writer, o: Operation, y: str, _: str) -> None:
+    """Rows of each example by its own numbers, which have one more axis then."""
+    x, indices = o.inputs
+    if not o.attributes.get("batch_dims"):
+        w.by_table(FORMS[o.kind], o)
+        return
+    numbers = w.emit("Unsqueeze", [w.name(indices), w.input(o, "last axis", "", [2])], f"{y}/numbers")
+    w.ended(o, "GatherND", [w.input(o, "x", "", x, True), numbers], True, batch_dims=1)
 
 
-def _reshape(w: _Writer, o: Operation, y: str, x: str) -> None:
-    x = w.transposed(x, f"{y}/channels last", LAST) if is_image(o.inputs[0]) else x
-    shape, image = w.numbers(f"{y}/shape", (-1, *o.output.shape[1:])), is_image(o.output)
-    found = w.emit("Reshape", [x, shape], f"{y}/reshaped" if image else y)
-    if image:
-        w.transposed(found, y, FIRST)
-
-
-def _slice(w: _Writer, o: Operation, y: str, x: str) -> None:
-    axes = [_onnx_axis(o.output, axis) for axis in range(1, len(o.output.shape))]
-    numbers = {**o.attributes, "axes": axes}
-    w.emit("Slice", [x, *(w.numbers(f"{y}/{what}", numbers[what]) for what in ("starts", "ends", "axes", "steps"))], y)
-
-
-def _last(o: Operation) -> dict[str, Any]:
-    return {"axis": 1 if is_image(o.output) else -1}
-
-
-def _order(o: Operation) -> dict[str, Any]:
-    order = o.attributes["order"]
-    return {"perm": [FIRST.index(order[axis]) for axis in FIRST] if is_image(o.inputs[0]) else order}
-
-
-# Kinds that are the operator of the same name, such as HardSwish, and its attributes.
-PLAIN: dict[str, Callable[[Operation], Mapping[str, Any]]] = {
-    "softmax": _last, "log_softmax": _last, "transpose": _order,
-    "max_pool": lambda o: _window(o.attributes["window"]), "average_pool": lambda o: _window(o.attributes["window"]),
-    **dict.fromkeys(("relu", "sigmoid", "tanh", "exp", "log", "sqrt", "abs", "neg", "round", "erf", "elu", "hard_swish",
-                     "leaky_relu"), lambda o: o.attributes),
-}  # fmt: skip
-# Kinds of several operators, of the names of their inputs.
+# Kinds of which ONNX has no operator, or that need more than their names.
 HANDLERS: dict[str, Callable[..., Any]] = {
-    "relu6": lambda w, o, y, x: w.rectified("relu6", x, y),
-    "rsqrt": lambda w, o, y, x: w.emit("Reciprocal", [w.emit("Sqrt", [x], f"{y}/root")], y),
-    "broadcast_to": _broadcast_to, "local_response": _local_response,
-    "concatenate": lambda w, o, y, *x: w.emit("Concat", x, y, axis=_onnx_axis(o.output, o.attributes["axis"])),
-    "gelu": _gelu, "pad": _pad, "resize": _resize, "greater": _comparison, "less": _comparison, "where": _where,
-    "matmul": _matmul, "reduce_sum": _reduce, "reduce_mean": _reduce, "reduce_max": _reduce, "reshape": _reshape,
-    "slice": _slice,
-}  # fmt: skip
-# Kinds that write their constants themselves.
-WRITERS: dict[str, Callable[[_Writer, Operation, str], Any]] = {
-    "conv": _conv, "depthwise": _conv, "dense": _dense, "transposed_conv": _transposed_conv, "quantize": _quantize,
-    "add": _binary("Add"), "sub": _binary("Sub"), "mul": _binary("Mul"), "div": _binary("Div"),
-    "maximum": _binary("Max"), "minimum": _binary("Min"), "prelu": _binary("PRelu"),
+    "Erf": lambda w, o, y, x: w.emit("Erf", [x], y),
+    "Rsqrt": lambda w, o, y, x: w.emit("Reciprocal", [w.emit("Sqrt", [x], f"{y}/root")], y),
+    "dense": _dense, "gather": _gather, "pad": _pad, "quantize": _quantize, "relu6": lambda w, o, y, x: w.clipped(x, y),
+    "local_response": lambda w, o, y, x: w.by_table(
+        FORMS[o.kind], o, alpha=o.attributes["alpha"] * o.attributes["size"]
+    ),
+    "resize_bilinear": _resize, "resize_nearest": _resize, "transposed_conv": _transposed_conv,
 }  # fmt: skip

@@ -62,6 +62,7 @@ from edgelearn.ops import (
     SpatialDropout2D,
     Sqrt,
     Square,
+    Stream,
     Subtract,
     Sum,
     Transpose,
@@ -103,6 +104,11 @@ def clip(b: Builder, x: Operand, low: float | None = None, high: float | None = 
 
 
 relu6 = partial(clip, low=0, high=6)
+
+
+def rounded(b: Builder, x: Operand) -> Any:
+    """The nearest whole numbers; gradients pass through."""
+    return np.rint(x) if isinstance(x, np.ndarray) else b.apply(Stream(1.0), x)
 
 
 def fake_quant(b: Builder, x: Operand, low: Operand, high: Operand, *, bits: int = 8, narrow: bool = False) -> Any:
@@ -242,10 +248,10 @@ def as_type(b: Builder, x: Operand, *, dtype: str) -> Operand:
     """Numbers of another type. Comparisons are 0 and 1 already; an input's numbers are as the caller gives them."""
     if isinstance(x, np.ndarray):
         return x.astype(dtype)
-    whole = _is_truth(b, x.layer)
+    is_truth = _is_truth(b, x.layer)
     if dtype == "bool":
-        return x if whole else compare(b, x, np.zeros((), np.float32), kind="not_equal")
-    if not dtype.startswith("float") and not whole and x.layer not in b.inputs:
+        return x if is_truth else compare(b, x, np.zeros((), np.float32), kind="not_equal")
+    if not (dtype.startswith("float") or is_truth or _is_rounded(b, x.layer) or x.layer in b.inputs):
         raise UnsupportedError(f"A value becomes {dtype}.", "Floating-point numbers.")
     return x
 
@@ -388,6 +394,12 @@ def _is_truth(b: Builder, layer: str) -> bool:
     joined = isinstance(maker.op, Multiply | Maximum | Reshape | Transpose | BroadcastTo)
     plain = maker.op == Rescaling(-1.0, 1.0)
     return differ or ((joined or plain) and all(_is_truth(b, name) for name in maker.inputs))
+
+
+def _is_rounded(b: Builder, layer: str) -> bool:
+    """True if a layer's values are whole numbers."""
+    maker = b.layers.get(b.source(layer))
+    return maker is not None and maker.op == Stream(1.0)
 
 
 def _value_and_constant(x: Operand, y: Operand) -> tuple[Value, np.ndarray]:

@@ -113,7 +113,7 @@ HANDLERS: dict[str, Any] = forms(
         "FusedBatchNorm": _BATCHNORM,
         "FusedBatchNormV2": _BATCHNORM,
         "FusedBatchNormV3": _BATCHNORM,
-        "GatherV2": ("gather x indices axis", {"batch_dims": Only(0, "Gather along one axis.")}),
+        "GatherV2": "gather x indices axis",
         "IdentityN": identities,
         "Max": "largest",
         "LRN": ("local_response",

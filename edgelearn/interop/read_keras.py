@@ -83,7 +83,7 @@ class _Layer(Form):
         flags = [name.partition("?") for name in self.inputs]
         left_out = [name for name, _, flag in flags if flag and not a.get(flag, True)]
         names = tuple(name for name, _, _ in flags if name not in left_out)
-        return dict.fromkeys(left_out) | Form(self.name, self.meaning, names, self.names).operands(b, inputs)
+        return dict.fromkeys(left_out) | Form(self.kind, self.name, self.meaning, names, self.names).operands(b, inputs)
 
 
 class _Function(Form):

@@ -23,7 +23,7 @@ from . import operators, shapes
 from .builder import Builder, Operand, Value
 from .canonical import ForeignGraph, Operator, Quantization, TensorInfo, gives_channels_first, takes_channels_first
 from .formats import GraphReader, graph_format, register
-from .forms import Form, Only, forms, known
+from .forms import Both, Form, Only, forms, known
 
 Array = np.ndarray  # a constant
 AUTOMATIC = {"SAME_UPPER": "same", "SAME_LOWER": "same_lower", "VALID": "valid"}
@@ -37,6 +37,11 @@ def _padding(op: Operator, x: Any) -> Any:
         raise UnsupportedError(f"auto_pad='{automatic}'.", "SAME_UPPER, SAME_LOWER, VALID or pads.")
     pads = [int(n) for n in op.attributes.get("pads") or [0] * 4]
     return ((0, 0), (pads[0], pads[1])) if len(pads) == 2 else ((pads[0], pads[2]), (pads[1], pads[3]))
+
+
+def _pads(padding: Any) -> dict[str, Any]:
+    (top, bottom), (left, right) = padding
+    return {"pads": (top, left, bottom, right)}
 
 
 def _transposed_padding(op: Operator, x: Any) -> Any:
@@ -146,16 +151,22 @@ def _parts(op: Operator, x: Any) -> Sequence[int]:
 
 
 def slices(
-    b: Builder, x: Operand, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None,
-    steps: Sequence[int] | None = None,
+    b: Builder, x: Operand, begin: Sequence[int], end: Sequence[int], axes: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
 ) -> Operand:  # fmt: skip
-    steps = [1] * len(starts) if steps is None else steps
-    for axis, first, last, by in zip(axes or range(len(starts)), starts, ends, steps, strict=True):
+    steps = [1] * len(begin) if strides is None else strides
+    for axis, first, last, by in zip(axes or range(len(begin)), begin, end, steps, strict=True):
         if by == 0:
             raise UnsupportedError("A slice with step 0.")
-        end = None if by < 0 and last < -x.shape[axis] else last  # in front of the first
-        x = shapes.slice_axis(b, x, axis, first, end, by)
+        stop = None if by < 0 and last < -x.shape[axis] else last  # in front of the first
+        x = shapes.slice_axis(b, x, axis, first, stop, by)
     return x
+
+
+def gather_rows(b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0) -> Operand:
+    if batch_dims != 1 or indices.shape[-1] != 1:
+        raise UnsupportedError(f"Elements of {x.shape} by {indices.shape}.", "Rows of each example.")
+    return shapes.gather(b, x, shapes.squeeze(b, indices, [-1]), axis=1, batch_dims=1)
 
 
 def constant(b: Builder) -> Operand:
@@ -202,6 +213,12 @@ def _dtype(op: Operator, x: Any) -> str:
     return onnx.helper.tensor_dtype_to_np_dtype(op.attributes["to"]).name
 
 
+def _to(dtype: str) -> dict[str, int]:
+    import onnx
+
+    return {"to": onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}
+
+
 class _Form(Form):
     """Before opset 7 `axis` says which axis of x is the first of y."""
 
@@ -231,16 +248,17 @@ HANDLERS = forms(
         "Conv": ("conv x kernel:OIHW bias", {"groups": "group=1"}),
         "ConvTranspose": ("transposed_conv x kernel:IOHW bias",
             {"groups": "group=1", "output_padding": "output_padding=0",
-             "padding": _transposed_padding},
+             "padding": Both(_transposed_padding, _pads)},
         ),
         "DepthToSpace": ("depth_to_space", {"pixels_first": lambda op, x: op.attributes.get("mode", "DCR") == "DCR"}
         ),
         "DequantizeLinear": dequantize,
         "Dropout": "identity",
         "Elu": ("ELU", {"alpha": "alpha=1.0"}),
-        "Flatten": ("reshape x", {"shape": _flattened}),
+        "Flatten": ("flatten x", shapes.reshape, {"shape": _flattened}),
+        "GatherND": gather_rows,
         "Gelu": ("GELU", {"approximate": lambda op, x: op.attributes.get("approximate") == "tanh"}),
-        "Gemm": gemm,
+        "Gemm": ("dense", gemm),
         "GroupNormalization": (group_normalization, {"groups": "num_groups"}),
         "GreaterOrEqual": "greater_equal",
         "HardSigmoid": ("hard_sigmoid", {"slope": "alpha=0.2", "shift": "beta=0.5"}),
@@ -255,7 +273,7 @@ HANDLERS = forms(
         ),
         "LessOrEqual": "less_equal",
         "LeakyRelu": ("LeakyReLU", {"negative_slope": "alpha=0.01"}),
-        "LogSoftmax": (softmax, {"op": LogSoftmax()}),
+        "LogSoftmax": ("log_softmax x", softmax, {"op": LogSoftmax()}),
         "LpNormalization": ("unit_length", {"p": Only(2, "p=2.")}),
         "Max": "maximum *",
         "Min": "minimum *",
@@ -267,31 +285,35 @@ HANDLERS = forms(
         "Range": "arange",
         "ReduceL1": (reduced, {"kind": Sum, "before": Abs()}),
         "ReduceL2": (reduced, {"kind": Sum, "before": Square(), "after": Sqrt()}),
-        "ReduceMax": (reduced, {"kind": Max}),
-        "ReduceMean": (reduced, {"kind": Mean}),
+        "ReduceMax": ("largest", reduced, {"kind": Max}),
+        "ReduceMean": ("mean", reduced, {"kind": Mean}),
         "ReduceMin": smallest,
-        "ReduceSum": (reduced, {"kind": Sum}),
+        "ReduceSum": ("total", reduced, {"kind": Sum}),
         "ReduceSumSquare": (reduced, {"kind": Sum, "before": Square()}),
         "Reshape": reshape,
+        "Round": "rounded",
         "Resize": resize,
         "Selu": (
             "SELU", {"alpha": Only(1.6732632, "The default numbers."), "gamma": Only(1.0507010, "The default numbers.")}
         ),
         "Shape": shape_of,
-        "Slice": slices,
-        "Softmax": (softmax, {"op": Softmax()}),
+        "Slice": (
+            "strided_slice x begin end axes strides", slices, {"begin": "starts", "end": "ends", "strides": "steps"}
+        ),
+        "Softmax": ("softmax x", softmax, {"op": Softmax()}),
         "Split": ("split x sizes", {"sizes": _parts}),
         "Sum": "add *",
         "Swish": ("SiLU", {"alpha": Only(1, "x * sigmoid(x).")}),
-        "Transpose": ("transpose", {"order": "perm"}),
+        "Transpose": ("transpose x", {"order": "perm"}),
         "Upsample": resize,
     },
     same="Abs Add AveragePool Ceil Div Equal Exp Expand Floor Gather GlobalAveragePool GlobalMaxPool Greater "
          "HardSwish Identity Less Log MatMul MaxPool Mish Mul Neg PRelu Reciprocal Relu Sigmoid Softplus Softsign "
          "SpaceToDepth Sqrt Squeeze Sub Tanh Unsqueeze Where",
-    form=_Form, channels=1, strides="strides=1", dilation="dilations", padding=_padding, size=_window,
+    form=_Form, channels=1, strides="strides=1", dilation="dilations", padding=Both(_padding, _pads),
+    size=Both(_window, lambda size: {"kernel_shape": size}),
     keepdims="keepdims=1", kept="noop_with_empty_axes", epsilon="epsilon=1e-5", momentum="momentum=0.9",
-    ceil="ceil_mode", counts_padding="count_include_pad", block="blocksize", dtype=_dtype,
+    ceil="ceil_mode", counts_padding="count_include_pad", block="blocksize", dtype=Both(_dtype, _to),
     with_zeros="allowzero", turn_x="transA", turn_y="transB",
     coordinates="coordinate_transformation_mode", rounding="nearest_mode",
 )  # fmt: skip

@@ -30,7 +30,7 @@ from . import operators, shapes
 from .builder import Builder, Operand, Value
 from .canonical import ForeignGraph, Operator, Quantization, TensorInfo, fuse_dilated
 from .formats import GraphReader, graph_format, register
-from .forms import Only, forms
+from .forms import Both, Only, forms
 from .litert import run
 from .wire import Buffer, Table
 
@@ -60,15 +60,16 @@ STABLEHLO_PAD STABLEHLO_IOTA STABLEHLO_DOT_GENERAL STABLEHLO_REDUCE_WINDOW STABL
 STABLEHLO_GATHER STABLEHLO_TRANSPOSE DILATE STABLEHLO_RNG_BIT_GENERATOR REDUCE_WINDOW STABLEHLO_COMPOSITE
 STABLEHLO_SHIFT_LEFT STABLEHLO_CBRT
 """
-OPERATORS = _NAMES.split()
+OPERATORS: list[str] = [*_NAMES.split()]
 
 TYPES = {
     0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 5: "string", 6: "bool", 7: "int16", 8: "complex64",
     9: "int8", 10: "float64", 11: "complex128", 12: "uint64", 13: "resource", 14: "variant", 15: "uint32", 16: "uint16",
     17: "int4", 18: "bfloat16",
 }  # fmt: skip
-PADDINGS = ("same", "valid")
-ACTIVATION_NAMES = ("none", "relu", "relu_n1_to_1", "relu6", "tanh", "sign_bit")
+ENUMERATIONS: dict[str, tuple[str, ...]] = {
+    "p": ("same", "valid"), "a": ("none", "relu", "relu_n1_to_1", "relu6", "tanh", "sign_bit"),
+}  # fmt: skip
 
 # Options of operators: a name, the field's number and its type ("b" int8, "i" int32, "f" float, "?" bool, "v" vector of
 # int32, "p" padding, "a" activation), and a default if that isn't 0.
@@ -128,6 +129,7 @@ OPTIONS = {operator: _parse(text) for operator, text in _OPTIONS.items()}
 
 
 Array = np.ndarray  # a constant
+CODES = {name: number for number, name in TYPES.items()}
 DTYPES = {number: {"int4": "int8", "bfloat16": "float32"}.get(name, name) for number, name in TYPES.items()}
 
 
@@ -189,20 +191,21 @@ HANDLERS = forms(
         "CAST": "as_type",
         "CONCATENATION": "concatenate",
         "CONV_2D": "conv x kernel:OHWI bias",
-        "DEPTHWISE_CONV_2D": "conv x kernel:IHWO bias",
+        "DEPTHWISE_CONV_2D": ("depthwise x kernel:IHWO bias", operators.conv),
         "CUSTOM Convolution2DTransposeBias": (biased_transposed_conv, "x kernel:OHWI bias"),
         "DENSIFY": "identity",
         "DEQUANTIZE": "identity",
         "EXPAND_DIMS": "unsqueeze",
         "FAKE_QUANT": ("fake_quant x", {"low": "min", "high": "max"}),
         "FULLY_CONNECTED": (
-            fully_connected, "x kernel:OI bias",
+            "dense x kernel:OI bias", fully_connected,
             {"weights_format": Only(0, "The default format of weights.", "Shuffled weights.")},
         ),
-        "GATHER": ("gather", {"batch_dims": Only(0, "Gather along one axis.")}),
+        "GATHER": "gather",
         "L2_NORMALIZATION": "unit_length",
         "LOCAL_RESPONSE_NORMALIZATION": (
-            "local_response", {"size": lambda op, x: 2 * max(op.attributes["radius"], 0) + 1}
+            "local_response",
+            {"size": Both(lambda op, x: 2 * max(op.attributes["radius"], 0) + 1, lambda size: {"radius": size // 2})},
         ),
         "LOGICAL_AND": "mul",
         "LOGICAL_NOT": logical_not,
@@ -221,11 +224,12 @@ HANDLERS = forms(
         "RELU_0_TO_1": ("clip x", {"low": 0, "high": 1}),
         "RELU_N1_TO_1": ("clip x", {"low": -1, "high": 1}),
         "RESIZE_NEAREST_NEIGHBOR": "resize_nearest",
+        "ROUND": "rounded",
         "SELECT": select,
-        "SELECT_V2": select,
+        "SELECT_V2": ("where", select),
         "SHAPE": "shape_of",
         "SLICE": "part",
-        "SOFTMAX": softmax,
+        "SOFTMAX": ("softmax", softmax),
         "SPLIT": "halves axis x",
         "SPLIT_V": "split x sizes axis",
         "SQUEEZE": ("squeeze", {"axes": lambda op, x: op.attributes["axes"] or None}),
@@ -240,7 +244,9 @@ HANDLERS = forms(
     keepdims="keep_dims", block="block_size", turn_x="adj_x", turn_y="adj_y", half_pixel="half_pixel_centers",
     bits="num_bits=8", narrow="narrow_range", negative_slope="alpha", keeps_axes="keep_num_dims",
     masks=lambda op, x: op.attributes,
-    dtype=lambda op, x: DTYPES.get(op.attributes["out_type"], "float32"),
+    dtype=Both(
+        lambda op, x: DTYPES.get(op.attributes["out_type"], "float32"), lambda dtype: {"out_type": CODES[dtype]}
+    ),
 )  # fmt: skip
 
 NEAREST = {
@@ -609,8 +615,7 @@ def _option(table: Table | None, field: int, code: str, default: int) -> Any:
     if code == "v":
         return table.integers(field) if table else ()
     value = table.number(field, "b" if code in "pa" else code, default) if table else default
-    names = {"p": PADDINGS, "a": ACTIVATION_NAMES}.get(code)
-    if names is None:
+    if (names := ENUMERATIONS.get(code)) is None:
         return value
     if not 0 <= value < len(names):
         raise FormatError(f"{table.buffer.what if table else ''} is damaged: {value} is no padding or activation.")

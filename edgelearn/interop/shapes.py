@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import BroadcastTo, Concatenate, Constant, Embedding, Op, Slice, SliceChannels, Take
+from edgelearn.ops import BroadcastTo, Concatenate, Constant, Embedding, Op, Slice, SliceChannels, Stream, Take
 
 from .builder import BATCH, Axis, Builder, Operand, Value, check_size, filled, runs, with_rank
 
@@ -272,10 +272,15 @@ def folded(b: Builder, x: Array, others: Sequence[Operand] = (), *, function: Ca
 product, ceil, floor = (partial(folded, function=function) for function in (np.prod, np.ceil, np.floor))
 
 
-def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operand:
+def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0, batch_dims: int = 0) -> Operand:
     """The elements of an axis that `indices` lists, computed ones, too; one constant index takes the axis away. A
-    constant by computed indices is an Embedding, which is trained."""
+    constant by computed indices is an Embedding, which is trained. `batch_dims`: 1 if each example has own indices."""
     axis %= len(x.shape)
+    if batch_dims:
+        both = [v for v in (x, indices) if isinstance(v, Value) and v.batch_axis == 0]
+        if len(both) < 2 or batch_dims != 1 or axis == 0:
+            raise UnsupportedError(f"batch_dims={batch_dims} for axis {axis} of {x.shape}.", "0, or 1 for axis 1 on.")
+        return _rows(b, both[0], _numbers(b, both[1]), indices.shape[1:], None, axis)
     if isinstance(indices, Value):
         return _embedded(b, x, indices, axis) if isinstance(x, np.ndarray) else _taken(b, x, indices, axis)
     if isinstance(x, np.ndarray):
@@ -319,7 +324,9 @@ def _listed(b: Builder, x: Value, indices: np.ndarray, axis: int) -> Value:
 
 
 def _numbers(b: Builder, indices: Value) -> str:
-    """A layer of computed numbers in a row."""
+    """A layer of computed numbers in a row, not rounded: that is part of taking rows."""
+    before = b.maker(indices)
+    indices = replace(indices, layer=before.inputs[0]) if before and before.op == Stream(1.0) else indices
     axes = (axis for n, axis in enumerate(indices.axes) if n != indices.batch_axis)
     return b.arrange(indices, tuple(factor for axis in axes for factor in axis))
 

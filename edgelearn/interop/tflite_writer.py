@@ -1,5 +1,7 @@
 """Write TFLite files for inference, float32 or int8. They need the packages `tflite` and `flatbuffers`.
 
+Operators have the codes, inputs and options of the tables by which `read_tflite` reads them.
+
 A file is a flatbuffer. The metadata that TFLite's own tools read, how inputs are made and the names of classes, is
 another one in the model's entry "TFLITE_METADATA"; the class names are the file labels.txt of a zip archive after the
 model. Schemas: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/compiler/mlir/lite/schema/schema.fbs
@@ -22,14 +24,18 @@ import tflite
 
 from edgelearn import atomic
 from edgelearn.errors import FormatError
-from edgelearn.ops.window import Window
+from edgelearn.ops import Op
+from edgelearn.ops.window import Padding, Window
 
-from .exporting import InferenceGraph, Operation, Quantization, Value, inference_graph
+from . import read_tflite
+from .exporting import InferenceGraph, Operation, Quantization, Value, inference_graph, settings_of
 from .formats import Written, constant_bytes, to_float16
+from .forms import arguments, as_file, by_meaning
+from .operators import named
+from .read_tflite import CODES, ENUMERATIONS, OPERATORS, OPTIONS
 from .safetensors import ModelFile
 
 IDENTIFIER, VERSION = b"TFL3", 3
-TYPES = {"bool": "BOOL", "float16": "FLOAT16", "float32": "FLOAT32", "int8": "INT8", "int32": "INT32", "int64": "INT64"}
 ALIGNMENT = 16  # of a buffer's bytes
 
 
@@ -47,14 +53,13 @@ class TfliteTensor:
 
 @dataclass(frozen=True, eq=False)
 class TfliteOperator:
-    """An operator: its code in the schema, its version, its table of options without "Options", and their fields."""
+    """An operator: its code in the schema, its version, and its options by their names in `read_tflite.OPTIONS`."""
 
     code: str
     inputs: Sequence[TfliteTensor | None]
     output: TfliteTensor
     version: int = 1
-    options: str = ""
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Table(dict[str, Any]):
@@ -90,7 +95,7 @@ def file_bytes(
     entries = [writer.write(Table("Metadata", Name=key, Buffer=writer.buffer(c))) for key, c in metadata.items()]
     signature = writer.write(Table("SignatureDef", SignatureKey="serving_default", SubgraphIndex=0,
                                    Inputs=named(inputs), Outputs=named(outputs)))  # fmt: skip
-    numbers = [(getattr(tflite.BuiltinOperator, code), version) for code, version in codes]
+    numbers = [(OPERATORS.index(code), version) for code, version in codes]
     used = [Table("OperatorCode", BuiltinCode=number, DeprecatedBuiltinCode=min(number, 127), Version=version)
             for number, version in numbers]  # fmt: skip
     model = Table(
@@ -104,11 +109,33 @@ def file_bytes(
 def _operator_table(operator: TfliteOperator, index: Mapping[TfliteTensor, int], code: int) -> Table:
     inputs = tuple(-1 if tensor is None else index[tensor] for tensor in operator.inputs)
     table = Table("Operator", OpcodeIndex=code, Inputs=inputs, Outputs=(index[operator.output],))
-    if operator.options:
-        options = f"{operator.options}Options"
-        table["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, options)
-        table["BuiltinOptions"] = Table(options, **operator.fields)
+    if kind := OPTION_TYPES.get((TABLES.get(operator.code, operator.code).replace("_", "") + "options").lower()):
+        table["BuiltinOptionsType"], table["BuiltinOptions"] = kind, Options(operator.code, operator.options)
     return table
+
+
+# Tables of options, which have the code's name but for some
+OPTION_TYPES = {name.lower(): number for name, number in vars(tflite.BuiltinOptions).items()}
+TABLES = {
+    "MAX_POOL_2D": "POOL_2D", "AVERAGE_POOL_2D": "POOL_2D", "MAXIMUM": "MAXIMUM_MINIMUM", "MINIMUM": "MAXIMUM_MINIMUM",
+    "MEAN": "REDUCER", "SUM": "REDUCER", "REDUCE_MAX": "REDUCER",
+}  # fmt: skip
+
+
+class Options(dict[int, tuple[str, Any, Any]]):
+    """Fields of options by number: type, value and default, as `read_tflite.OPTIONS` has them."""
+
+    def __init__(self, code: str, options: Mapping[str, Any]) -> None:
+        known = {name: (number, kind, default) for name, number, kind, default in OPTIONS.get(code, [])}
+        super().__init__()
+        for name, value in options.items():
+            if name in known:
+                number, kind, default = known[name]
+                value = ENUMERATIONS[kind].index(value) if kind in ENUMERATIONS else value
+                self[number] = SLOTS[kind], value, default
+
+
+SLOTS = {"b": "Int8", "p": "Int8", "a": "Int8", "i": "Int32", "f": "Float32", "?": "Bool"}
 
 
 class _FileWriter:
@@ -132,8 +159,9 @@ class _FileWriter:
             if content not in self.contents:
                 self.contents[content] = self.buffer(content)
             number = self.contents[content]
-        kind = getattr(tflite.TensorType, TYPES[tensor.dtype])
-        table = Table("Tensor", Name=tensor.name, Shape=tensor.shape, Type=kind, Buffer=number, HasRank=True)
+        table = Table(
+            "Tensor", Name=tensor.name, Shape=tensor.shape, Type=CODES[tensor.dtype], Buffer=number, HasRank=True
+        )
         if tensor.batched:
             table["ShapeSignature"] = (-1, *tensor.shape[1:])
         if q is not None:
@@ -152,6 +180,11 @@ class _FileWriter:
             for key, each in fields.items():
                 getattr(tflite, f"{value.name}Add{key}")(self.builder, each)
             return getattr(tflite, f"{value.name}End")(self.builder)
+        if isinstance(value, Options):
+            self.builder.StartObject(1 + max(value, default=0))
+            for number, (kind, each, default) in value.items():
+                getattr(self.builder, f"Prepend{kind}Slot")(number, each, default)
+            return self.builder.EndObject()
         if isinstance(value, str):
             return self.builder.CreateString(value)
         if isinstance(value, list):
@@ -224,59 +257,30 @@ def _metadata_table(b: flatbuffers.Builder, offsets: Mapping[int, int], bytes_: 
     return b.EndObject()
 
 
-ACTIVATIONS = {None: "NONE", "relu": "RELU", "relu6": "RELU6"}
+FORMS = by_meaning(read_tflite.HANDLERS)
 # Operators that compute on int8; those in ALIKE only if input and output have one quantization.
 INTEGER = {
-    "conv", "depthwise", "dense", "add", "mul", "sub", "reduce_mean", "reduce_sum", "softmax", "log_softmax",
-    "sigmoid", "tanh", "hard_swish", "leaky_relu", "elu",
+    "conv", "depthwise", "dense", "add", "mul", "sub", "mean", "total", "softmax", "log_softmax", "Sigmoid", "Tanh",
+    "HardSwish", "LeakyReLU", "ELU",
 }  # fmt: skip
 ALIKE = {
-    "max_pool", "average_pool", "reshape", "pad", "slice", "transpose", "concatenate", "relu", "relu6", "reduce_max",
-    "maximum", "minimum", "resize",
+    "max_pool", "average_pool", "reshape", "pad", "strided_slice", "transpose", "concatenate", "ReLU", "relu6",
+    "largest", "maximum", "minimum", "resize_bilinear", "resize_nearest",
 }  # fmt: skip
 LINEAR = {"conv", "depthwise", "dense"}
-
-
-@dataclass(frozen=True)
-class Code:
-    """An operator that an operation becomes by itself.
-
-    Arguments:
-    - `code`: its code in the schema.
-    - `options`: the table of its options without "Options" at the end; "" for none.
-    - `fields`: of the options, by name: names of the operation's attributes, or values.
-    - `numbers`: inputs of int32, by name: functions of the operation.
-    - `integers`: its version for int8.
-    """
-
-    code: str
-    options: str = ""
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    numbers: Mapping[str, Callable[[Operation], Any]] = field(default_factory=dict)
-    integers: int = 2
-
-
-def _reducer(code: str) -> Code:
-    return Code(code, "Reducer", {"KeepDims": "keep"}, {"axes": lambda o: o.attributes["axes"]})
-
-
-CODES = {
-    **{kind: Code(kind.upper()) for kind in ("relu", "relu6", "tanh", "round", "exp", "rsqrt", "log", "sqrt", "abs",
-                                             "neg", "prelu")},
-    **{kind: Code(kind.upper(), kind.title().replace("_", ""))
-       for kind in ("add", "sub", "mul", "div", "gelu", "log_softmax")},
-    "sigmoid": Code("LOGISTIC"), "elu": Code("ELU", integers=1),
-    "hard_swish": Code("HARD_SWISH", "HardSwish", integers=1), "softmax": Code("SOFTMAX", "Softmax", {"Beta": 1.0}),
-    "leaky_relu": Code("LEAKY_RELU", "LeakyRelu", {"Alpha": "alpha"}), "matmul": Code("BATCH_MATMUL", "BatchMatMul"),
-    "maximum": Code("MAXIMUM", "MaximumMinimum"), "minimum": Code("MINIMUM", "MaximumMinimum"),
-    "reduce_mean": _reducer("MEAN"), "reduce_sum": _reducer("SUM"), "reduce_max": _reducer("REDUCE_MAX"),
-    "reshape": Code("RESHAPE", "Reshape", {}, {"shape": lambda o: (-1, *o.output.shape[1:])}, 1),
-    "transpose": Code("TRANSPOSE", "Transpose", {}, {"order": lambda o: o.attributes["order"]}),
-    "slice": Code("STRIDED_SLICE", "StridedSlice", {"BeginMask": 1, "EndMask": 1},
-                  {"starts": lambda o: (0, *o.attributes["starts"]), "ends": lambda o: (0, *o.attributes["ends"]),
-                   "steps": lambda o: (1, *o.attributes["steps"])}),
-    "concatenate": Code("CONCATENATION", "Concatenation", {"Axis": "axis"}),
+# Versions of operators on floats and on int8 that aren't 1 and 2
+VERSIONS = {"DEPTHWISE_CONV_2D": 2, "RESIZE_BILINEAR": 3, "RESIZE_NEAREST_NEIGHBOR": 3}
+INT8_VERSIONS = VERSIONS | {
+    "CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "ELU": 1, "HARD_SWISH": 1, "QUANTIZE": 1, "RESHAPE": 1,
 }  # fmt: skip
+
+
+def has(op: Op) -> bool:
+    """True if TFLite has an operator for an op of a single value with its settings."""
+    if (form := FORMS.get(type(op).__name__)) is None:
+        return False
+    known = {name for name, *_ in OPTIONS.get(form.kind, [])}
+    return settings_of(op) == settings_of(type(op)()) or form.attributes(**settings_of(op)).keys() <= known
 
 
 def write(
@@ -295,7 +299,7 @@ def write(
     Raises FormatError for an op without a counterpart, missing ranges, a weight that float16 can't hold or, for
     `full_integer`, layers that can't be computed with integers; RunError if the file can't be written.
     """
-    graph = inference_graph(file.network, file.weights, file.ranges if int8 or full_integer else None)
+    graph = inference_graph(file.network, file.weights, file.ranges if int8 or full_integer else None, has)
     writer = _Writer(graph)
     entries = {name: text.encode() for name, text in file.texts().items()}
     entries[METADATA_NAME] = metadata_bytes(file.network.name, file.preprocessing, file.class_names)
@@ -361,7 +365,7 @@ class _Writer:
         operators = [replace(o, inputs=[made.get(t, t) if t else t for t in o.inputs]) for o in self.operators]
         self.operators = []
         for old, half in floats.items():
-            self.emit("DEQUANTIZE", [half], made[old], "Dequantize", 3)
+            self.emit("DEQUANTIZE", [half], made[old], 3)
         self.operators += operators
 
     def _operation(self, o: Operation) -> None:
@@ -369,12 +373,13 @@ class _Writer:
             if o.output not in self.integers:
                 self._requantize(self.float(o.inputs[0]), self._integer(o))
             return
-        if o.kind not in HANDLERS and o.kind not in CODES:
+        if o.kind not in HANDLERS and o.kind not in FORMS:
             raise FormatError(f"TFLite files are not written with '{o.kind}' (layer '{o.output.name}').")
         q = self.quantized.get(o.output)
         reason = self._stays_float(o, q)
         if reason or q is None:
-            self.left.setdefault(o.output.name.rpartition("/")[0], reason)
+            if o.output.dtype == "float32":
+                self.left.setdefault(o.output.name.rpartition("/")[0], reason)
             hybrid = o.kind in LINEAR and o.inputs[1].quantization is not None
             output = self._activation(o.output)
             inputs = [self.integer(x, o) if hybrid and x is o.inputs[1] else self.float(x) for x in o.inputs]
@@ -387,18 +392,24 @@ class _Writer:
                 output = TfliteTensor(o.output.name, o.output.shape, "int8", None, inputs[0].quantization, True)
             elif o.kind in ALIKE:
                 inputs = [self._alike(x, target) for x in inputs]
-        if o.kind in HANDLERS:
-            HANDLERS[o.kind](self, o, inputs, output)
-        else:
-            self._plain(CODES[o.kind], o, inputs, output)
+        HANDLERS.get(o.kind, _Writer.by_table)(self, o, inputs, output)
         if q is not None and output.dtype == "int8" and output is not self.integers[q.output]:
             self._match(output, q.output)
 
-    def _plain(self, code: Code, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-        numbers = [self.numbers(values(o), y, what) for what, values in code.numbers.items()]
-        fields = {n: o.attributes[v] if isinstance(v, str) else v for n, v in code.fields.items()}
-        version = code.integers if y.dtype == "int8" else 1
-        self.emit(code.code, [*inputs, *numbers], y, code.options, version, **fields)
+    def by_table(
+        self, o: Operation, inputs: Sequence[TfliteTensor | None], y: TfliteTensor, version: int = 0, **changes: Any
+    ) -> None:
+        """Write an operation as the operator that is read as its meaning. `changes`: settings instead of its own."""
+        form, settings = FORMS[o.kind], {**o.attributes, **changes}
+        settings["activation"] = (settings.get("activation") or "none").lower()
+        given, options = form.written(arguments(o.kind, inputs) | settings)
+        tensors = []
+        for name, axes, x in given:
+            if isinstance(x, TfliteTensor) and x.array is not None and axes:
+                tensors.append(self.reordered(x, as_file(axes)))
+            else:
+                tensors.append(x if x is None or isinstance(x, TfliteTensor) else self.numbers(x, y, name))
+        self.emit(form.kind, tensors, y, version, **options)
 
     def _stays_float(self, o: Operation, q: Operation | None) -> str:
         """The reason why an operation isn't computed with integers; empty if it is."""
@@ -407,7 +418,7 @@ class _Writer:
             return "its input is float32"
         if o.kind not in INTEGER | ALIKE or any(c.quantization is None for c in constants):
             return f"'{o.kind}' is computed in float32"
-        if o.kind == "average_pool" and not _has_name(o.attributes["window"]):
+        if o.kind == "average_pool" and not isinstance(_padding(o), str):
             return "means of padded windows are computed in float32"
         kernel = o.kind in LINEAR and ", with an int8 kernel"
         return f"no range of its output is known{kernel or ''}" if q is None or self.readers[o.output] > 1 else ""
@@ -437,7 +448,7 @@ class _Writer:
         return converted
 
     def _requantize(self, x: TfliteTensor, y: TfliteTensor) -> None:
-        self.emit("QUANTIZE", [x], y, "Quantize")
+        self.emit("QUANTIZE", [x], y)
 
     def float(self, value: Value) -> TfliteTensor:
         """The float32 tensor of a value."""
@@ -446,7 +457,7 @@ class _Writer:
                 self.floats[value] = self.constant(value.array, value.name)
             else:
                 self.floats[value] = self._activation(value, " as floats")
-                self.emit("DEQUANTIZE", [self.integers[value]], self.floats[value], "Dequantize")
+                self.emit("DEQUANTIZE", [self.integers[value]], self.floats[value])
         return self.floats[value]
 
     def integer(self, value: Value, o: Operation) -> TfliteTensor:
@@ -468,12 +479,11 @@ class _Writer:
     def shape_of(self, x: TfliteTensor, y: TfliteTensor) -> TfliteTensor:
         """The shape of `y`, whose batch is that of `x`, as an int32 tensor."""
         whole = TfliteTensor(f"{y.name}/input shape", (4,), "int32")
-        self.emit("SHAPE", [x], whole, "Shape", OutType=tflite.TensorType.INT32)
+        self.emit("SHAPE", [x], whole, out_type=CODES["int32"])
         batch = TfliteTensor(f"{y.name}/batch", (1,), "int32")
-        self.emit("STRIDED_SLICE", [whole, *(self.numbers([n], y, f"batch {n}") for n in (0, 1, 1))], batch,
-                  "StridedSlice")  # fmt: skip
+        self.emit("STRIDED_SLICE", [whole, *(self.numbers([n], y, f"batch {n}") for n in (0, 1, 1))], batch)
         found = TfliteTensor(f"{y.name}/shape", (4,), "int32")
-        self.emit("CONCATENATION", [batch, self.numbers(y.shape[1:], y, "size")], found, "Concatenation", Axis=0)
+        self.emit("CONCATENATION", [batch, self.numbers(y.shape[1:], y, "size")], found, axis=0)
         return found
 
     def constant(self, array: Any, name: str) -> TfliteTensor:
@@ -485,10 +495,11 @@ class _Writer:
         return self.constant(np.asarray(values, np.int32), f"{like.name}/{what}")
 
     def emit(
-        self, code: str, inputs: Sequence[TfliteTensor | None], output: TfliteTensor, options: str = "",
-        version: int = 1, **fields: Any,
-    ) -> None:  # fmt: skip
-        self.operators.append(TfliteOperator(code, inputs, output, version, options, fields))
+        self, code: str, inputs: Sequence[TfliteTensor | None], output: TfliteTensor, version: int = 0, **options: Any
+    ) -> None:
+        """Add an operator; version 0 is the first for the output's type."""
+        usual = INT8_VERSIONS.get(code, 2) if output.dtype == "int8" else VERSIONS.get(code, 1)
+        self.operators.append(TfliteOperator(code, inputs, output, version or usual, options))
 
     def reordered(self, x: TfliteTensor, order: tuple[int, ...]) -> TfliteTensor:
         """A constant with its axes, and the axis of its scales, in another order."""
@@ -508,68 +519,50 @@ class _Writer:
     def emit_pad(self, x: TfliteTensor, sides: Sequence[tuple[int, int]], value: float, y: TfliteTensor) -> None:
         paddings = self.numbers(sides, y, "sides")
         if value == 0:  # int8 pads with the zero point
-            self.emit("PAD", [x, paddings], y, "Pad", 2 if x.dtype == "int8" else 1)
+            self.emit("PAD", [x, paddings], y)
         elif x.dtype == "int8":
             number = TfliteTensor(f"{y.name}/value", (), "int8", np.array(-128, np.int8), x.quantization)
-            self.emit("PADV2", [x, paddings, number], y, "PadV2", 2)
+            self.emit("PADV2", [x, paddings, number], y)
         else:
             number = self.constant(np.float32(value), f"{y.name}/value")
-            self.emit("PADV2", [x, paddings, number], y, "PadV2")
+            self.emit("PADV2", [x, paddings, number], y)
 
     @staticmethod
     def _activation(value: Value, ending: str = "") -> TfliteTensor:
-        return TfliteTensor(value.name + ending, value.shape, "float32", batched=True)
+        return TfliteTensor(value.name + ending, value.shape, value.dtype, batched=True)
 
 
 Handler = Callable[[_Writer, Operation, list[TfliteTensor], TfliteTensor], None]
 
 
-def _has_name(window: Window) -> bool:
-    """True if TFLite has a name for the padding."""
-    return window.padding in (((0, 0), (0, 0)), _same(window).padding)
+def _padding(o: Operation) -> Padding:
+    """TFLite's name of a window's padding, or pixels if it has none."""
+    a, shape = o.attributes, o.inputs[0].shape[1:]
+    height, width = a["size"] if "size" in a else o.inputs[1].shape[:2]
+    return named(a["padding"], shape, (height, width), a["strides"], a.get("dilation", (1, 1)))
 
 
-def _same(window: Window) -> Window:
-    return Window.of((window.height, window.width, 1), window.kernel, window.strides, "same", window.dilation)
-
-
-def _window(w: _Writer, o: Operation, x: TfliteTensor, y: TfliteTensor, fill: float = 0.0) -> tuple[TfliteTensor, dict]:
-    """The input, padded where TFLite has no name for the padding, and the fields of a window."""
-    window: Window = o.attributes["window"]
-    valid = window.padding == ((0, 0), (0, 0))
-    if not _has_name(window):
-        x, valid = w.pad(x, ((0, 0), *window.padding, (0, 0)), fill, f"{y.name}/padded"), True
-    padding = tflite.Padding.VALID if valid else tflite.Padding.SAME
-    return x, {"Padding": padding, "StrideH": window.strides[0], "StrideW": window.strides[1]}
-
-
-def _fused(o: Operation) -> dict[str, int]:
-    code = ACTIVATIONS[o.attributes.get("activation")]
-    return {"FusedActivationFunction": getattr(tflite.ActivationFunctionType, code)}
+def _padded(w: _Writer, o: Operation, x: TfliteTensor, y: TfliteTensor, fill: float = 0.0) -> tuple[TfliteTensor, str]:
+    """The input, padded where TFLite has no name for the padding, and the name."""
+    padding = _padding(o)
+    if isinstance(padding, str):
+        return x, padding
+    return w.pad(x, ((0, 0), *padding, (0, 0)), fill, f"{y.name}/padded"), "valid"
 
 
 def _conv(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    window: Window = o.attributes["window"]
-    x, fields = _window(w, o, inputs[0], y)
-    fields |= {"DilationHFactor": window.dilation[0], "DilationWFactor": window.dilation[1], **_fused(o)}
-    integers, hybrid = x.dtype == "int8", inputs[1].dtype != x.dtype
-    if o.kind == "conv":
-        code, options, version = "CONV_2D", "Conv2D", 3 if integers else 5 if hybrid else 1
-    else:
-        code, options, version = "DEPTHWISE_CONV_2D", "DepthwiseConv2D", 3 if integers else 6 if hybrid else 2
-        fields["DepthMultiplier"] = y.shape[-1] // x.shape[-1]
-    kernel = w.reordered(inputs[1], (3, 0, 1, 2) if o.kind == "conv" else (2, 0, 1, 3))
-    bias = inputs[2] if len(inputs) > 2 else _zeros(w, inputs, y)
-    w.emit(code, [x, kernel, bias], y, options, version, **fields)
+    x, padding = _padded(w, o, inputs[0], y)
+    kernel, bias, version = inputs[1], inputs[2] if len(inputs) > 2 else _zeros(w, inputs, y), 0
+    if x.dtype != kernel.dtype:  # an int8 kernel alone
+        version = 5 if o.kind == "conv" else 6
+    w.by_table(o, [x, kernel, bias], y, version, padding=padding, multiplier=y.shape[-1] // x.shape[-1])
 
 
 def _dense(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    kernel = w.reordered(inputs[1], (1, 0))
-    bias = inputs[2] if len(inputs) > 2 else None
-    version = 12 if kernel.dtype == "int8" and kernel.quantization and np.size(kernel.quantization.scale) > 1 else 4
-    options = {"KeepNumDims": len(y.shape) > 2, **_fused(o)}
-    w.emit("FULLY_CONNECTED", [inputs[0], kernel, bias], y, "FullyConnected",
-           version if kernel.dtype == "int8" else 1, **options)  # fmt: skip
+    kernel, version = inputs[1], 0
+    if kernel.dtype == "int8" and kernel.quantization:
+        version = 12 if np.size(kernel.quantization.scale) > 1 else 4
+    w.by_table(o, inputs, y, version, keeps_axes=len(y.shape) > 2)
 
 
 def _zeros(w: _Writer, inputs: list[TfliteTensor], y: TfliteTensor) -> TfliteTensor:
@@ -584,97 +577,71 @@ def _zeros(w: _Writer, inputs: list[TfliteTensor], y: TfliteTensor) -> TfliteTen
 
 
 def _max_pool(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    x, fields = _window(w, o, inputs[0], y, float(np.finfo(np.float32).min))
-    _pool(w, o, "MAX_POOL_2D", x, y, fields)
+    x, padding = _padded(w, o, inputs[0], y, float(np.finfo(np.float32).min))
+    w.by_table(o, [x], y, padding=padding)
 
 
 def _average_pool(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    window: Window = o.attributes["window"]
-    x, fields = _window(w, o, inputs[0], y)
+    """With zeros around the image, then times the share of the windows that lies inside."""
+    x, padding = _padded(w, o, inputs[0], y)
     if x is inputs[0]:
-        _pool(w, o, "AVERAGE_POOL_2D", x, y, fields)
+        w.by_table(o, [x], y, padding=padding)
         return
     whole = TfliteTensor(f"{y.name}/padded mean", y.shape, y.dtype, None, y.quantization, True)
-    _pool(w, o, "AVERAGE_POOL_2D", x, whole, fields)
-    inside = window.pad(np.ones((1, window.height, window.width, 1)))
+    w.by_table(o, [x], whole, padding=padding)
+    a, (_, height, width, _) = o.attributes, o.inputs[0].shape
+    window = Window.of((height, width, 1), a["size"], a["strides"], a["padding"])
+    inside = window.pad(np.ones((1, height, width, 1)))
     pixels = sum(inside[region] for _, _, region in window.slices())
-    shares = w.constant(np.float32(window.taps / pixels), f"{y.name}/shares")
-    w.emit("MUL", [whole, shares], y, "Mul")
-
-
-def _pool(w: _Writer, o: Operation, code: str, x: TfliteTensor, y: TfliteTensor, fields: dict) -> None:
-    height, width = o.attributes["window"].kernel
-    version = 2 if x.dtype == "int8" else 1
-    w.emit(code, [x], y, "Pool2D", version, FilterHeight=height, FilterWidth=width, **fields)
+    w.emit("MUL", [whole, w.constant(np.float32(window.taps / pixels), f"{y.name}/shares")], y)
 
 
 def _pad(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
     if (mode := o.attributes["mode"]) == "edge":
         raise FormatError(f"TFLite has no padding by the edge (layer '{o.output.name}'). Export to ONNX instead.")
-    if mode != "constant":
+    if mode == "constant":
+        w.emit_pad(inputs[0], o.attributes["sides"], o.attributes["value"], y)
+    else:
         sides = w.numbers(o.attributes["sides"], y, "sides")
-        w.emit("MIRROR_PAD", [inputs[0], sides], y, "MirrorPad", Mode=int(mode == "symmetric"))
-        return
-    w.emit_pad(inputs[0], o.attributes["sides"], o.attributes["value"], y)
+        w.emit("MIRROR_PAD", [inputs[0], sides], y, 1, mode=int(mode == "symmetric"))
 
 
 def _transposed_conv(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
     """Without padding, then cut; the rows and columns that no pixel reaches are zeros."""
-    x, kernel, window = inputs[0], w.reordered(inputs[1], (3, 0, 1, 2)), o.attributes["window"]
-    sizes = [(x.shape[1 + a] - 1) * window.strides[a] + kernel.shape[1 + a] for a in (0, 1)]
-    begins = [side[0] for side in window.padding]
+    (x, kernel), a = inputs, o.attributes
+    sizes = [(x.shape[1 + axis] - 1) * a["strides"][axis] + kernel.shape[axis] for axis in (0, 1)]
+    begins = [side[0] for side in a["padding"]]
     missing = [max(begin + n - size, 0) for begin, n, size in zip(begins, y.shape[1:3], sizes, strict=True)]
     exact = not any(begins) and list(y.shape[1:3]) == sizes
     whole = y if exact else TfliteTensor(f"{y.name}/whole", (1, *sizes, y.shape[3]), "float32", None, None, True)
-    shape = w.shape_of(x, whole)
-    w.emit("TRANSPOSE_CONV", [shape, kernel, x], whole, "TransposeConv", Padding=tflite.Padding.VALID,
-           StrideH=window.strides[0], StrideW=window.strides[1])  # fmt: skip
+    operands = [w.shape_of(x, whole), w.reordered(kernel, as_file("OHWI")), x]
+    w.emit("TRANSPOSE_CONV", operands, whole, padding="valid", **FORMS["conv"].attributes(strides=a["strides"]))
     if exact:
         return
     if any(missing):
         whole = w.pad(whole, ((0, 0), (0, missing[0]), (0, missing[1]), (0, 0)), 0.0, f"{y.name}/padded")
-    ends = [0, *(begin + n for begin, n in zip(begins, y.shape[1:3], strict=True)), 0]
-    numbers = [w.numbers(values, y, what) for values, what in (((0, *begins, 0), "starts"), (ends, "ends"),
-                                                                ((1, 1, 1, 1), "steps"))]  # fmt: skip
-    w.emit("STRIDED_SLICE", [whole, *numbers], y, "StridedSlice", BeginMask=0b1001, EndMask=0b1001)
+    ends = [begin + n for begin, n in zip(begins, y.shape[1:3], strict=True)]
+    _slice(w, o, [whole], y, (*begins, 0), (*ends, y.shape[3]), (1, 1, 1))
 
 
-def _local_response(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    size, factor, beta, bias = (o.attributes[name] for name in ("size", "factor", "beta", "bias"))
-    if size % 2 == 0:
-        raise FormatError(f"TFLite normalizes over an odd number of channels, not {size} (layer '{y.name}').")
-    w.emit("LOCAL_RESPONSE_NORMALIZATION", inputs, y, "LocalResponseNormalization", Radius=size // 2,
-           Alpha=factor, Beta=beta, Bias=bias)  # fmt: skip
-
-
-def _resize(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    interpolation, coordinates, _ = o.attributes["how"]
-    name, options = ("RESIZE_BILINEAR", "ResizeBilinear")
-    if interpolation == "nearest":
-        name, options = ("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighbor")
-    w.emit(name, [inputs[0], w.numbers(y.shape[1:3], y, "size")], y, options, 3,
-           AlignCorners=coordinates == "align_corners", HalfPixelCenters=coordinates == "half_pixel")  # fmt: skip
-
-
-def _comparison(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    truth = TfliteTensor(f"{y.name}/truth", y.shape, "bool", batched=True)
-    w.emit(o.kind.upper(), inputs, truth, o.kind.capitalize())
-    w.emit("CAST", [truth], y, "Cast", InDataType=tflite.TensorType.BOOL)
-
-
-def _where(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
-    truth = TfliteTensor(f"{y.name}/truth", inputs[0].shape, "bool", batched=True)
-    w.emit("CAST", inputs[:1], truth, "Cast", OutDataType=tflite.TensorType.BOOL)  # from float32, which is 0
-    w.emit("SELECT_V2", [truth, *inputs[1:]], y, "SelectV2")
+def _slice(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor, *numbers: Sequence[int]) -> None:
+    """Masks leave the batch open."""
+    begin, end, strides = numbers or (o.attributes[name] for name in ("begin", "end", "strides"))
+    named = [((0, *begin), "begin"), ((0, *end), "end"), ((1, *strides), "strides")]
+    tensors = [w.numbers(values, y, name) for values, name in named]
+    w.emit("STRIDED_SLICE", [inputs[0], *tensors], y, begin_mask=1, end_mask=1)
 
 
 def _broadcast_to(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: TfliteTensor) -> None:
     """A product with ones, which leaves the batch open."""
-    w.emit("MUL", [inputs[0], w.constant(np.ones(y.shape, np.float32), f"{y.name}/ones")], y, "Mul")
+    w.emit("MUL", [inputs[0], w.constant(np.ones(y.shape, np.float32), f"{y.name}/ones")], y)
 
 
+# Kinds of which TFLite has no operator, or that need more than their names.
 HANDLERS: dict[str, Handler] = {
-    "greater": _comparison, "less": _comparison, "where": _where, "broadcast_to": _broadcast_to,
-    "conv": _conv, "depthwise": _conv, "dense": _dense, "max_pool": _max_pool, "average_pool": _average_pool,
-    "pad": _pad, "resize": _resize, "transposed_conv": _transposed_conv, "local_response": _local_response,
+    "as_type": lambda w, o, inputs, y: w.by_table(o, inputs, y, in_type=CODES[inputs[0].dtype]),
+    "gather": lambda w, o, inputs, y: w.by_table(o, inputs, y, 5 if o.attributes.get("batch_dims") else 0),
+    "softmax": lambda w, o, inputs, y: w.by_table(o, inputs, y, beta=1.0),
+    "expand": _broadcast_to, "conv": _conv, "depthwise": _conv, "dense": _dense, "max_pool": _max_pool,
+    "average_pool": _average_pool, "pad": _pad, "transposed_conv": _transposed_conv, "strided_slice": _slice,
 }  # fmt: skip

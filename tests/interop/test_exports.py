@@ -395,7 +395,7 @@ def test_full_integer_says_what_stays_float(trained, tmp_path):
         model.export(tmp_path / "model.tflite", full_integer=True)
     network = el.Network("logarithm", (4, 4, 1))
     network.add("log", ops.Log())
-    with pytest.raises(FormatError, match=r"'log' \('log' is computed in float32\)"):
+    with pytest.raises(FormatError, match=r"'log' \('Log' is computed in float32\)"):
         el.Model(network).export(tmp_path / "model.tflite", np.ones((2, 4, 4, 1), np.float32), full_integer=True)
     assert not list(tmp_path.iterdir())
 
