@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from edgelearn.compile import Precision, Request, make_plan
+from edgelearn.compile.plan import Kind, stored
 from edgelearn.compile.precision import KINDS
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
@@ -78,15 +79,21 @@ def test_stored_halves_are_what_simulated_ones_are(start, make, batchnorm):
 
 
 @pytest.mark.parametrize("batchnorm", ("moving", "batch"))
-def test_saved_activations_are_a_half_or_a_quarter(kernels, batchnorm):
-    """The whole network is trained. Besides integers a plan keeps the input and vectors of BatchNorm."""
+@pytest.mark.parametrize("units", ((), ("MMA",)), ids=("no units", "matrix units"))
+def test_saved_activations_are_a_half_or_a_quarter(kernels, units, batchnorm):
+    """The whole network is trained. Besides integers a plan keeps the input and vectors of BatchNorm; matrix units read
+    the integers of the input in blocks of 16 channels, not of 3."""
+    traits = replace(Traits.of(kernels.context.device), find_units=lambda: units)
     network = mobilenet_v1((128, 128, 3), 0.25, 5)
     integers = Precision(Format(symmetric=True), Format(), Format(), norm_inputs=Format(), simulated=False)
     saved, planned = {}, {}
     for name, precision in (("float32", Precision()), ("halves", STORED), ("integers", integers)):
         request = Request(network, 2, 2, SGD(0.1), batchnorm, precision=precision)
-        plan = make_plan(request, kernels.context.device)
-        saved[name], planned[name] = saved_bytes(plan, 2), plan.bytes_by_role[Role.TEMPORARY]
+        plan = make_plan(request, kernels.context.device, traits=traits)
+        padded = sum(b.nbytes for b in stored(plan.program(Kind.TRAIN, 2)) if b.name == "input/padded integers")
+        assert bool(padded) == (name == "integers" and bool(units))
+        padding = padded * 13 // 16
+        saved[name], planned[name] = saved_bytes(plan, 2) - padding, plan.bytes_by_role[Role.TEMPORARY] - padding
     assert 0.5 * saved["float32"] <= saved["halves"] <= 0.52 * saved["float32"]
     assert 0.25 * saved["float32"] <= saved["integers"] <= 0.28 * saved["float32"]
     assert planned["integers"] < 0.4 * planned["float32"] and planned["halves"] < 0.8 * planned["float32"]
