@@ -1,4 +1,5 @@
-"""Devices as data, without OpenCL objects: a device, its kind, and the units that multiply small numbers.
+"""Devices as data, without OpenCL objects: a device, its kind, the units that multiply small numbers, and the traits
+that kernels are chosen by.
 
 Kinds of devices share tuned kernel configurations. A unit is chosen by what a device was found to compute, never by its
 name: `runtime/devices.py` compiles and runs each.
@@ -7,8 +8,8 @@ name: `runtime/devices.py` compiles and runs each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
 
@@ -81,6 +82,9 @@ def first_with(probe: str, found: tuple[str, ...]) -> str:
     return next((name for name in with_probe(probe) if name in found), "")
 
 
+KernelConfig = dict[str, int]  # sizes of tiles and the like, by name
+
+
 @dataclass(frozen=True, eq=False)
 class Device:
     """One OpenCL device, as facts. It holds no OpenCL object: `runtime.driver.opencl_device` gives that.
@@ -98,6 +102,7 @@ class Device:
     - `architecture`: instruction set of a CPU, compute capability of an NVIDIA GPU, else the name (default "").
     - `index`: (number of the platform, number of the device there).
     - `probe`: finds its `units` by trying them, at the first use (default: it has none).
+    - `find_tuned`: finds the configurations measured to be fastest on its kind (default: none are known).
     """
 
     name: str
@@ -118,6 +123,7 @@ class Device:
     architecture: str = ""
     index: tuple[int, int] = (0, 0)
     probe: Callable[[Device], tuple[str, ...]] | None = None
+    find_tuned: Callable[[Device], Mapping[str, KernelConfig]] | None = None
 
     @property
     def is_gpu(self) -> bool:
@@ -188,3 +194,60 @@ class DeviceKind:
 
     def to_dict(self) -> dict:
         return asdict(self)
+
+
+CHANNEL_BLOCK = 16  # channels of a block of the device layout (see ops/tensor.py)
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Properties of a device from which kernels and tile sizes are chosen.
+
+    Arguments:
+    - `gpu`: the device is a GPU.
+    - `compute_units`: number of compute units.
+    - `vector_width`: floats of a CPU's vector registers.
+    - `tuned`: the configurations measured to be fastest on this kind of device, by name of the decision.
+    - `find_units`: names the device's units for small numbers (default: it has none).
+    """
+
+    gpu: bool = False
+    compute_units: int = 2
+    vector_width: int = 16
+    tuned: Mapping[str, KernelConfig] = field(default_factory=dict, compare=False)
+    find_units: Callable[[], tuple[str, ...]] = field(default=tuple, compare=False)
+
+    @property
+    def group(self) -> int:
+        """Default work-group size along the first dimension."""
+        return 64 if self.gpu else 1
+
+    @property
+    def vector(self) -> int:
+        """Channels per work-item, in kernels that don't combine channels."""
+        return 4 if self.gpu else CHANNEL_BLOCK
+
+    @property
+    def members(self) -> int:
+        """Work-items of a work-group that handle the same channels and can share a sum."""
+        return self.group * self.vector // CHANNEL_BLOCK
+
+    def unit(self, dtype: str) -> str:
+        """The fastest unit that multiplies `dtype`, such as "int8"; "" if the device has none."""
+        return first_of(self.find_units(), dtype)
+
+    @property
+    def quads(self) -> str:
+        """The fastest unit that adds up four products of 8-bit integers; "" if the device has none."""
+        return first_with(QUADS, self.find_units())
+
+    @property
+    def matrix_unit(self) -> str:
+        """The fastest unit that multiplies small matrices; "" if the device has none."""
+        return first_with(TILES, self.find_units())
+
+    @classmethod
+    def of(cls, device: Device) -> Traits:
+        """The traits of `device`. Raises FormatError for a damaged file of tuning results."""
+        tuned = device.find_tuned(device) if device.find_tuned else {}
+        return cls(device.is_gpu, device.compute_units, device.vector_width, tuned, lambda: device.units)

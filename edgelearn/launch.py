@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .tuned.store import KernelConfig
+from .device import KernelConfig
 
 
 class Role(Enum):

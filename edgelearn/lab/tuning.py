@@ -25,7 +25,7 @@ import numpy as np
 
 from edgelearn import tuned
 from edgelearn.compile import Kind, Plan, Request, make_plan
-from edgelearn.device import Device, DeviceKind
+from edgelearn.device import Device, DeviceKind, KernelConfig
 from edgelearn.errors import EdgelearnError
 from edgelearn.graph import split_frozen
 from edgelearn.launch import Buffer, Decision, Launch, Role
@@ -35,7 +35,6 @@ from edgelearn.runtime import Context, Kernels, Session, choose_device
 from edgelearn.runtime.session import random_batch
 from edgelearn.statistics import quartiles
 from edgelearn.tables import Table
-from edgelearn.tuned.store import KernelConfig
 
 from .bench.engine import make_request
 from .bench.workloads import Workload

@@ -1,6 +1,6 @@
 """Ops, a file for each kind: shapes, forward, backward, a float64 reference, and the launches that compute it."""
 
-from edgelearn.tuned.store import Traits
+from edgelearn.device import Traits
 
 from .arithmetic import (
     Bias,

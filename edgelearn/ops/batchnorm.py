@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from edgelearn.device import KernelConfig
 from edgelearn.errors import ShapeError
 from edgelearn.launch import Access, In, Role
-from edgelearn.tuned.store import KernelConfig
 
 from .base import Arrays, Gradients, LinearOp, Op, Weight
 from .emit import Emitter

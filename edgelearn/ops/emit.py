@@ -12,10 +12,9 @@ from math import prod
 from typing import Any, Protocol
 from zlib import crc32
 
+from edgelearn.device import KernelConfig, Traits
 from edgelearn.errors import PlanError
 from edgelearn.launch import Access, Buffer, Decision, In, Launch, Many, Role
-from edgelearn.tuned import Traits
-from edgelearn.tuned.store import KernelConfig
 
 from .tensor import BLOCK, LINEAR, Function, Shape, Tensor, blocked_bytes, ceil_div
 

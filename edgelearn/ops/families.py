@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgelearn.device import WARPGROUPS, with_probe
-from edgelearn.tuned.store import KernelConfig, Traits
+from edgelearn.device import WARPGROUPS, KernelConfig, Traits, with_probe
 
 from . import products
 from .emit import LONGEST_SUM, Emitter, Sum, emit_channel_sums, start_sum

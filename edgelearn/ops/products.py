@@ -12,8 +12,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from edgelearn.device import KernelConfig, Traits
 from edgelearn.launch import Access, In
-from edgelearn.tuned.store import KernelConfig, Traits
 
 from .emit import LONGEST_SUM
 from .formats import QuantizedTensor, Stored, is_integers, reads, tensor_of

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn.device import Traits
 from edgelearn.errors import PlanError
 from edgelearn.launch import Access, Role
-from edgelearn.tuned.store import Traits
 
 from .constants import RangeField, RangeRule, StoredType
 from .emit import LONGEST_SUM, Control, Emitter, Sum, layer_code, start_sum

@@ -8,8 +8,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from edgelearn.device import KernelConfig, Traits
 from edgelearn.launch import Role
-from edgelearn.tuned.store import KernelConfig, Traits
 
 from . import products
 from .emit import LONGEST_SUM, Emitter, start_sum

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from math import prod
 
-from edgelearn.tuned.store import KernelConfig, Traits
+from edgelearn.device import KernelConfig, Traits
 
 from . import products
 from .emit import LONGEST_SUM, Emitter, Sum, start_sum

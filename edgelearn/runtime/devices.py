@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn import caches
+from edgelearn import caches, tuned
 from edgelearn.caches import Place
 from edgelearn.device import UNITS, Device, Unit
 from edgelearn.errors import DeviceError, EdgelearnError
@@ -229,6 +229,7 @@ def _describe(platform: Any, handle: Any, index: tuple[int, int]) -> Device:
         architecture=_architecture(handle, kind),
         index=index,
         probe=find_units,
+        find_tuned=lambda device: tuned.find(device).choices,
     )
 
 

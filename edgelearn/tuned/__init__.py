@@ -1,10 +1,10 @@
 """The fastest kernel configurations measured, by kind of device."""
 
+from edgelearn.device import KernelConfig, Traits
+
 from .store import (
     NOT_TUNED,
     DeviceTuning,
-    KernelConfig,
-    Traits,
     TuningResults,
     find,
     folders,

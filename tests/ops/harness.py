@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgelearn.device import KernelConfig
 from edgelearn.launch import Buffer, Role, words_of
 from edgelearn.ops import Emitter, Tensor, Traits, pack, unpack
 from edgelearn.ops.tensor import blocked_bytes
 from edgelearn.runtime import Context, Kernels, Runner
-from edgelearn.tuned.store import KernelConfig
 
 SIZES = (1, 3, 31, 33, 64)  # of channels, below a block, 2, 3 and 4 blocks; of rows, odd and even
 
