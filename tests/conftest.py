@@ -9,7 +9,9 @@ import signal
 from collections import OrderedDict
 from functools import lru_cache, wraps
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from edgelearn.runtime import kernels
 from edgelearn.runtime.driver import POCL
@@ -110,6 +112,19 @@ def _kernels_compile_sooner(request):
         if request.path.parent.name in UNOPTIMISED:
             patch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
         yield
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    """A folder of two classes of five noisy pictures, and a file that is none."""
+    root, rng = tmp_path_factory.mktemp("pictures") / "flowers", np.random.default_rng(0)
+    for name, color in {"red": (200, 60, 60), "blue": (60, 60, 200)}.items():
+        (root / name).mkdir(parents=True)
+        for number in range(5):
+            pixels = np.clip(np.array(color) + rng.integers(-40, 40, (40, 50, 3)), 0, 255)
+            Image.fromarray(pixels.astype(np.uint8)).save(root / name / f"{number}.png")
+    (root / "red" / "broken.jpg").write_bytes(b"not a picture")
+    return root
 
 
 @pytest.fixture(scope="session")

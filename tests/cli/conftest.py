@@ -1,5 +1,7 @@
 """Fixtures that the tests of commands share."""
 
+import re
+
 import pytest
 
 from edgelearn.cli import main
@@ -16,3 +18,31 @@ def status_of():
             return stop.code
 
     return status_of
+
+
+@pytest.fixture
+def said(capsys, status_of):
+    """said(*words): what a command prints that ends well."""
+
+    def said(*words):
+        capsys.readouterr()
+        assert status_of(*words) == 0
+        return capsys.readouterr().out
+
+    return said
+
+
+@pytest.fixture
+def refused(capsys, status_of):
+    """refused(problem, *words): the command ends with status 1, or 2 for wrong usage, and one error on stderr, which
+    has these words or fits this pattern. `status`: the only one that will do."""
+
+    def refused(problem, *words, status=None):
+        capsys.readouterr()
+        assert status_of(*words) in ((1, 2) if status is None else (status,)), words
+        error = capsys.readouterr().err
+        assert error.startswith(("edgelearn: ", "usage: edgelearn ")) and "Traceback" not in error, error
+        assert problem in error or re.search(problem, error), error
+        return error
+
+    return refused

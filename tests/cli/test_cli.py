@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -25,19 +24,6 @@ needs_sample = pytest.mark.skipif(not SAMPLE_WEIGHTS.exists(), reason="the packa
 def _nothing_given(monkeypatch, tmp_path):
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
     monkeypatch.setenv("EDGELEARN_RUNS", str(tmp_path / "no runs"))
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """Two classes of five pictures, and a file that is none."""
-    root, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
-    for name, color in {"red": (220, 40, 40), "blue": (40, 40, 220)}.items():
-        (root / name).mkdir()
-        for number in range(5):
-            pixels = np.clip(np.array(color) + rng.integers(-30, 30, (40, 50, 3)), 0, 255)
-            Image.fromarray(pixels.astype(np.uint8)).save(root / name / f"{number}.png")
-    (root / "red" / "broken.jpg").write_bytes(b"not a picture")
-    return root
 
 
 @pytest.fixture(scope="module")
@@ -58,22 +44,6 @@ def process_of(*arguments):
 def edgelearn(*arguments):
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.run(process_of(*arguments), capture_output=True, text=True, env=environment, timeout=100)
-
-
-@pytest.fixture
-def refused(capsys, status_of):
-    """refused(problem, *arguments): the command ends with status 1, or 2 for wrong usage, and one error on stderr."""
-
-    def refused(problem, *arguments):
-        capsys.readouterr()
-        status = status_of(*arguments)
-        error = capsys.readouterr().err
-        assert status in (1, 2) and error.startswith(("edgelearn: ", "usage: edgelearn "))
-        assert "Traceback" not in error
-        assert re.search(problem, error), error
-        return error
-
-    return refused
 
 
 # -- the command -----------------------------------------------------------------------------------------------------
@@ -112,9 +82,8 @@ def test_a_keyboard_interrupt_is_no_traceback(monkeypatch, capsys):
 # -- devices and doctor ----------------------------------------------------------------------------------------------
 
 
-def test_devices(capsys):
-    assert main(["devices", "--extensions"]) == 0
-    output = capsys.readouterr().out
+def test_devices(said):
+    output = said("devices", "--extensions")
     devices = list_devices()
     assert all(device.id in output for device in devices)
     assert output.startswith("* ") and output.count("self-test passed") == len(devices)
@@ -122,16 +91,14 @@ def test_devices(capsys):
     assert "cl_khr_" in output
 
 
-def test_devices_as_json(capsys):
-    assert main(["devices", "--json"]) == 0
-    records = json.loads(capsys.readouterr().out)
+def test_devices_as_json(said):
+    records = json.loads(said("devices", "--json"))
     assert {record["name"] for record in records} == {device.name for device in list_devices()}
     assert all(record["self_test"]["passed"] and record["self_test"]["flops"] > 1e8 for record in records)
 
 
-def test_doctor(capsys, monkeypatch, tmp_path):
-    assert main(["doctor"]) == 0
-    output = capsys.readouterr().out
+def test_doctor(capsys, monkeypatch, tmp_path, said):
+    output = said("doctor")
     assert output.splitlines()[-1] == "Everything is in order."
     assert "self-test passed" in output and "[ok] numpy" in output and str(tmp_path / "no runs") in output
     monkeypatch.setenv("EDGELEARN_DATA", str(tmp_path / "gone"))
@@ -141,13 +108,12 @@ def test_doctor(capsys, monkeypatch, tmp_path):
     assert "set it to a folder that exists" in output and output.splitlines()[-1] == "2 problems."
 
 
-def test_tune(capsys, refused, monkeypatch, tmp_path):
+def test_tune(capsys, refused, monkeypatch, tmp_path, said):
     """Plans use the figures that the command finds, and `devices` says so."""
     monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path / "mine"))
     monkeypatch.setattr(tuned.store, "shipped", lambda: tmp_path / "none")
     device = list_devices()[0]
-    assert main(["doctor", "--device", device.id]) == 0
-    assert "[--] not tuned for this kind of device" in capsys.readouterr().out
+    assert "[--] not tuned for this kind of device" in said("doctor", "--device", device.id)
     command = ["tune", "flowers-sample", "--device", device.id, "--minutes", "0.1"]
     assert main(command) == 0
     (path,) = (tmp_path / "mine").iterdir()
@@ -155,8 +121,7 @@ def test_tune(capsys, refused, monkeypatch, tmp_path):
     assert "100%" in output and "flowers-sample" in output.splitlines()[-2] and str(path) in output
     assert json.loads(path.read_text())["measured"]["device"]["name"] == device.name
     assert tuned.find(device).files == (path,)
-    assert main(["doctor", "--device", device.id]) == 0
-    assert f"choices from {path}" in capsys.readouterr().out
+    assert f"choices from {path}" in said("doctor", "--device", device.id)
 
     assert main(command) == 0, "done before: nothing is run again"
     refused("cooking", "tune", "cooking")
@@ -194,24 +159,6 @@ def test_flowers(trained, pictures):
     assert not done.stderr
 
 
-@needs_sample
-def test_flowers_refuses(refused, pictures, tmp_path):
-    base = "flowers", "--images", pictures, "--weights", "sample"
-    refused("'abacus'", *base, "--device", "abacus")
-    refused("--epochs: 0 ", *base, "--epochs", 0)
-    refused("--seed: -1 ", *base, "--seed", -1)
-    refused("--budget: .*'8 apples'", *base, "--budget", "8 apples")
-    refused("0.008 MB", *base, "--budget", "8KB")
-    refused("stored|MB", *base, "--budget", "8b stored")
-    refused("'roots'", *base, "--trainable", "roots")
-    refused("nowhere", "flowers", "--images", "nowhere")
-    refused("none.h5", "flowers", "--images", pictures, "--weights", tmp_path / "none.h5")
-    refused(r"broken\.jpg", "flowers", "--images", pictures, "--weights", pictures / "red" / "broken.jpg")
-    refused("embedded and images", "flowers", "--images", pictures, "--sample")
-    refused("flowers run", "flowers", "--resume")
-    refused("download", "flowers", "--images", pictures, "--no-download")
-
-
 @pytest.fixture(autouse=True)
 def _empty_home(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -237,15 +184,14 @@ def test_output_into_a_pipe_that_closes(pictures, tmp_path, last):
 # -- runs and compare ------------------------------------------------------------------------------------------------
 
 
-def test_no_runs(capsys, tmp_path, refused):
-    assert main(["runs"]) == 0
-    assert capsys.readouterr().out == f"No runs in {tmp_path / 'no runs'} yet.\n"
+def test_no_runs(tmp_path, refused, said):
+    assert said("runs") == f"No runs in {tmp_path / 'no runs'} yet.\n"
     refused("no runs.*'x'", "runs", "x")
     refused("no runs.*'x'", "compare", "x")
     refused("edgelearn flowers", "predict", "x.jpg")
 
 
-def test_runs_are_deleted_pruned_and_trained_again(tmp_path, capsys):
+def test_runs_are_deleted_pruned_and_trained_again(tmp_path, capsys, said, refused):
     store = RunStore(tmp_path)
     config = {"seed": 0, "epochs": 1}
     for status in ("finished", "failed", "interrupted"):
@@ -258,8 +204,7 @@ def test_runs_are_deleted_pruned_and_trained_again(tmp_path, capsys):
         store.list(), key=lambda each: "finished failed interrupted".find(each.status)
     )
     here = ["--runs", str(tmp_path)]
-    assert main(["runs", *here]) == 0
-    shown = capsys.readouterr().out
+    shown = said("runs", *here)
     assert "MB" in shown and "3 runs in" in shown and max(map(len, shown.splitlines()[:-1])) <= 80
     assert finished.bytes == sum(path.stat().st_size for path in finished.folder.iterdir()) > 0
     assert main(["runs", "prune", "--days", "1", "--yes", *here]) == 0 and len(store.list()) == 3
@@ -267,14 +212,12 @@ def test_runs_are_deleted_pruned_and_trained_again(tmp_path, capsys):
     assert "edgelearn runs prune --yes" in capsys.readouterr().out
     assert main(["runs", "prune", "--yes", *here]) == 0
     assert [each.id for each in store.list()] == [finished.id]
-    assert main(["runs", "rerun", finished.id, *here]) == 1
-    assert "which no command trains" in capsys.readouterr().err
+    refused("which no command trains", "runs", "rerun", finished.id, *here)
     for words in (["delete"], ["rerun"], ["prune", "x"], [finished.id, failed.id]):
         assert main(["runs", *words, *here]) == 2
     assert main(["runs", "delete", interrupted.id, *here]) == 1
     with store.create("compare", config) as running:
-        assert main(["runs", "delete", running.id, *here]) == 1
-        assert "is running" in capsys.readouterr().err
+        refused("is running", "runs", "delete", running.id, *here)
         running.finish({})
     assert main(["runs", "delete", finished.id[:-1], running.id, "--json", *here]) == 0
     assert [each["id"] for each in json.loads(capsys.readouterr().out)] == [finished.id, running.id]
@@ -282,26 +225,23 @@ def test_runs_are_deleted_pruned_and_trained_again(tmp_path, capsys):
 
 
 @needs_sample
-def test_a_run_is_trained_again_from_its_record(trained, tmp_path, capsys):
+def test_a_run_is_trained_again_from_its_record(trained, tmp_path, said):
     runs, _ = trained
     shutil.copytree(runs, tmp_path / "runs")
     store = RunStore(tmp_path / "runs")
     before = store.list()[-1]
-    assert main(["runs", "rerun", before.id, "--json", "--runs", str(store.root)]) == 0
-    (again,) = json.loads(capsys.readouterr().out)
+    (again,) = json.loads(said("runs", "rerun", before.id, "--json", "--runs", str(store.root)))
     assert len(store.list()) == 3 and store.open(again["id"]).config == store.open(before.id).config
     assert again["results"]["accuracy"] == before.results["accuracy"]
 
 
 @needs_sample
-def test_runs(trained, capsys, tmp_path, refused):
+def test_runs(trained, tmp_path, refused, said):
     runs, _ = trained
     newest, oldest = RunStore(runs).list()
-    assert main(["runs", "--runs", str(runs)]) == 0
-    table = capsys.readouterr().out
+    table = said("runs", "--runs", str(runs))
     assert table.index(newest.id) < table.index(oldest.id)
-    assert main(["runs", newest.id[:-1], "--runs", str(runs)]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    shown = json.loads(said("runs", newest.id[:-1], "--runs", str(runs)))
     assert newest.id in json.dumps(shown)
     assert main(["runs", newest.id, "--export", str(tmp_path / "run.json"), "--runs", str(runs)]) == 0
     assert json.loads((tmp_path / "run.json").read_text()).keys() == shown.keys()
@@ -311,12 +251,11 @@ def test_runs(trained, capsys, tmp_path, refused):
 
 
 @needs_sample
-def test_compare(trained, capsys, tmp_path):
+def test_compare(trained, tmp_path, said):
     runs, _ = trained
     newest, oldest = RunStore(runs).list()
     plot = tmp_path / "curves.png"
-    assert main(["compare", oldest.id, newest.id, "--plot", str(plot), "--runs", str(runs)]) == 0
-    output = capsys.readouterr().out
+    output = said("compare", oldest.id, newest.id, "--plot", str(plot), "--runs", str(runs))
     assert "learning_rate" in output and "0.05" in output and "0.01" in output and "micro_batch" not in output
     with Image.open(plot) as picture:
         assert picture.format == "PNG"
@@ -348,12 +287,11 @@ def test_predict(trained, pictures, capsys, refused):
 # -- profile ---------------------------------------------------------------------------------------------------------
 
 
-def test_profile(tmp_path, capsys):
+def test_profile(tmp_path, said):
     files = {name: tmp_path / f"step.{name}" for name in ("save", "trace", "plot")}
     options = [text for name, path in files.items() for text in (f"--{name}", str(path))]
     device = list_devices()[0].id
-    assert main(["profile", "cached:2", "--rounds", "1", "--device", device, *options]) == 0
-    output = capsys.readouterr().out
+    output = said("profile", "cached:2", "--rounds", "1", "--device", device, *options)
     assert output.startswith(f"cached:2 on {device}") and "pointwise_backward_weights" in output
     (step,) = json.loads(files["save"].read_text())["steps"]
     spans = [event for event in json.loads(files["trace"].read_text())["traceEvents"] if event["ph"] == "X"]
@@ -362,16 +300,8 @@ def test_profile(tmp_path, capsys):
         assert picture.size[0] > 500
 
 
-def test_profile_predicts_without_a_device(monkeypatch, capsys):
+def test_profile_predicts_without_a_device(monkeypatch, said):
     monkeypatch.setattr("edgelearn.runtime.devices.list_devices", lambda: pytest.fail("asked for devices"))
-    assert main(["profile", "forward:1", "cached:2", "--project", "adreno-540", "videocore-vii"]) == 0
-    output = capsys.readouterr().out
+    output = said("profile", "forward:1", "cached:2", "--project", "adreno-540", "videocore-vii")
     assert output.count("Adreno 540") == 5 and output.count("±45%") == 10 and "cached:2, predicted" in output
     assert "assumption" in output and "Mali" not in output
-
-
-def test_profile_refuses(refused, tmp_path):
-    refused("'adreno-1'", "profile", "--project", "adreno-1")
-    refused("--trace and --plot", "profile", "forward:1", "train:1", "--plot", tmp_path / "x.png")
-    refused("swim", "profile", "swim")
-    refused("round", "profile", "cached:2", "--rounds", "0")

@@ -30,31 +30,12 @@ def test_measures_and_keeps(saved):
     assert chart.read_bytes().startswith(b"\x89PNG")
 
 
-def test_shows_what_was_saved(saved, tmp_path, capsys):
+def test_shows_what_was_saved(saved, tmp_path, capsys, said):
     report, _ = saved
     again = tmp_path / "again.png"
-    assert main(["bench", "--from", str(report), "--chart", str(again)]) == 0
-    text = capsys.readouterr().out
+    text = said("bench", "--from", str(report), "--chart", str(again))
     assert "forward/pool:2: pool of MobileNet V1" in text and choose_device().device.name in text
     assert again.read_bytes().startswith(b"\x89PNG")
     assert main(["bench", "--from", str(report), "--markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == "| work | edgelearn |" and lines[-1].startswith("| `train/pool:2`: ") and " ms, " in lines[-1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nothing/*"], "'nothing/*'"),
-        (["train/pool", "--network", "resnet18"], "train/pool"),
-        (["train", "--contenders", "torhc"], "'torch'"),
-    ],
-)
-def test_names_that_stand_for_nothing(arguments, words, capsys):
-    assert main(["bench", *arguments]) == 2
-    assert words in capsys.readouterr().err
-
-
-def test_a_report_that_is_not_there(capsys):
-    assert main(["bench", "--from", "/nowhere/bench.json"]) == 1
-    assert "/nowhere/bench.json" in capsys.readouterr().err

@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-from edgelearn.cli import main
-
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory):
@@ -43,13 +41,11 @@ def test_bash(script, words, expected):
     assert expected <= set(done.stdout.split()), done.stderr
 
 
-def test_zsh(capsys):
+def test_zsh(said):
     pytest.importorskip("shtab")
-    assert main(["completion", "zsh"]) == 0
-    assert capsys.readouterr().out.startswith("#compdef edgelearn")
+    assert said("completion", "zsh").startswith("#compdef edgelearn")
 
 
-def test_without_the_package(monkeypatch, capsys):
+def test_without_the_package(monkeypatch, refused):
     monkeypatch.setitem(sys.modules, "shtab", None)
-    assert main(["completion", "bash"]) == 1
-    assert "edgelearn[completion]" in capsys.readouterr().err
+    refused("edgelearn[completion]", "completion", "bash")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgelearn.cli import full_parser, main
+from edgelearn.cli import full_parser
 from edgelearn.cli.parser import FIELDS, leaves
 from edgelearn.keywords import Vocabulary
 from edgelearn.keywords.files import sample_embedder
@@ -72,11 +72,10 @@ def entries(command):
 
 
 @pytest.mark.parametrize("command", CASES)
-def test_json(command, here, capsys):
+def test_json(command, here, said):
     if command in ("keywords words", "keywords bundle"):
         Vocabulary.empty(sample_embedder()).add("yes", np.zeros((1, 101, 40), np.float32)).save("mine.npz")
-    assert main([*CASES[command].split(), "--json", "--save", "saved.json"]) == 0
-    output = capsys.readouterr().out
+    output = said(*CASES[command].split(), "--json", "--save", "saved.json")
     found = json.loads(output, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert json.loads(Path("saved.json").read_text()) == found
     assert isinstance(found, list if FIELDS[command][0] == "list" else dict)

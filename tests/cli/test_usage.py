@@ -2,8 +2,10 @@
 
 import pytest
 
+import edgelearn as el
 from edgelearn.cli import COMMANDS, full_parser, main
 from edgelearn.cli.parser import leaves
+from edgelearn.ops import Dense, Flatten
 
 WORDS = ["", *COMMANDS, *(name for name, _ in leaves(full_parser()) if " " in name)]
 SMALL = "mobilenet_v2_cifar --alpha 0.25"
@@ -80,3 +82,49 @@ def test_wrong_usage(line, problem, tmp_path, monkeypatch, capsys, status_of):
     (tmp_path / "w").touch()
     assert status_of(*line.split()) == 2 and problem in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["w"]
+
+
+CIFAR = "memory plan mobilenet_v2_cifar --alpha 0.25 --batch-size 2"
+FLOWERS = "flowers --images {pictures} --weights sample"
+REFUSED = [  # (line, problem, status)
+    (f"{CIFAR} --budget 1KB", "0.001 MB", 1), ("memory plan bcresnet --alpha 2", "'bcresnet'", 2),
+    ("memory train moon", "'moon'", 2), ("memory train --resume", "no interrupted memory run", 1),
+    ("memory compare mobilenet_v2_cifar --plans fast", "'fast'", 2), (f"{CIFAR} --pages .", "add --allow paged", 1),
+    ("precision train moon", "'moon'", 2), ("precision train --resume --seed 3", "--seed", 1),
+    ("precision train cifar10-resnet18 --no-download", "EDGELEARN_DATA", 1),
+    ("precision report --only nothing", "'nothing'", 2), ("precision time ds_cnn --alpha 0.5", "'ds_cnn'", 2),
+    ("precision time mobilenet_v1 --alpha 0", "0.5", 2), ("precision time --variants fast", "'fast'", 2),
+    ("precision trace", "edgelearn precision train TASK --trace", 1), ("bench nothing/*", "'nothing/*'", 2),
+    ("bench train/pool --network resnet18", "train/pool", 2), ("bench train --contenders torhc", "'torch'", 2),
+    ("bench --from /nowhere/bench.json", "/nowhere/bench.json", 1),
+    ("convert small.safetensors small.safetensors", "small.safetensors", 1),
+    ("convert small.safetensors out.xyz", "out.xyz", 1), ("convert small.safetensors out.tflite --int8", "ranges", 1),
+    ("convert none.safetensors out.onnx", "none.safetensors", 1),
+    ("convert small.safetensors out.onnx --inputs a", "small.safetensors", 1),
+    ("profile --project adreno-1", "'adreno-1'", 2),
+    ("profile forward:1 train:1 --plot x.png", "--trace and --plot", 1), ("profile swim", "swim", 2),
+    ("profile cached:2 --rounds 0", "0 is too small", 2), (f"{FLOWERS} --device abacus", "'abacus'", 2), (f"{FLOWERS} --epochs 0", "--epochs: 0 ", 2),
+    (f"{FLOWERS} --seed -1", "--seed: -1 ", 2), (f"{FLOWERS} --budget apples", "--budget: .*'apples'", 2),
+    (f"{FLOWERS} --budget 8KB", "0.008 MB", 1), (f"{FLOWERS} --trainable roots", "'roots'", 1),
+    ("flowers --images nowhere", "nowhere", 1), ("flowers --images {pictures} --weights none.h5", "none.h5", 1),
+    ("flowers --images {pictures} --weights {pictures}/red/broken.jpg", r"broken\.jpg", 1),
+    ("flowers --images {pictures} --sample", "embedded and images", 1), ("flowers --resume", "flowers run", 1),
+    ("flowers --images {pictures} --no-download", "download", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "problem", "status"), REFUSED, ids=[line for line, *_ in REFUSED])
+def test_what_cannot_be_done(line, problem, status, tmp_path, monkeypatch, refused, pictures):
+    """Without data or earlier runs, beside a small model; nothing is written."""
+    for name in ("EDGELEARN_DATA", "KERAS_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("EDGELEARN_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (here := tmp_path / "here").mkdir()
+    monkeypatch.chdir(here)
+    network = el.Network("small", (4, 4, 2))
+    network.add("flat", Flatten())
+    network.add("dense", Dense(2))
+    el.Model(network).save("small.safetensors")
+    refused(problem, *line.format(pictures=pictures).split(), status=status)
+    assert [path.name for path in here.iterdir()] == ["small.safetensors"] and not (tmp_path / "runs").exists()

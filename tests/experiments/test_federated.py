@@ -319,20 +319,6 @@ def test_whatever_dies_the_error_says_how_to_continue(store, said, cause, monkey
         experiment.run_elsewhere(FederatedExperiment, run, config, lambda line: None)
 
 
-@pytest.mark.parametrize(
-    "settings, problem",
-    [
-        ({"server_rate": 0.1}, "server_rate"), ({"fraction": 0.0}, "fraction"), ({"clip": 1.0}, "noise"),
-        ({"noise": 1.0}, "clip"), ({"task": "unknown"}, "unknown"), ({"engine": "deployed", "nodes": 10**9}, "nodes"),
-        ({"engine": "deployed", "listen": "192.168.1.10"}, "listen"),
-        ({"engine": "deployed", "listen": "192.168.1.10", "tls": True}, "listen"),
-    ],
-)  # fmt: skip
-def test_impossible_configurations_are_refused(settings, problem):
-    with pytest.raises(RunError, match=problem):
-        FederatedExperiment.resolve(FederatedConfig(**{"task": "tiny"} | settings))
-
-
 def test_the_sample_loads():
     experiment = FederatedExperiment.load(FederatedConfig(normalization="group"))
     assert experiment.examples.sizes == [40] * 12

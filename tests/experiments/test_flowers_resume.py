@@ -20,11 +20,6 @@ pytestmark = pytest.mark.skipif(not SAMPLE_WEIGHTS.exists(), reason="the package
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory, draw_pictures):
-    return draw_pictures(tmp_path_factory.mktemp("pictures") / "flowers")
-
-
-@pytest.fixture(scope="module")
 def launch(pictures):
     """launch(moment, signals, runs): the finished process."""
 

@@ -77,21 +77,6 @@ def test_words_in_unknown_get_their_names(tmp_path):
     assert embedding.by_word(dataset).words.tolist() == ["yes", "tree"]
 
 
-@pytest.mark.parametrize(
-    "settings, problem",
-    [
-        ({"method": "guess"}, "method"), ({"network": "vgg"}, "network"), ({"shift": 0.9}, "shift"),
-        ({"scale": 0.0}, "scale"), ({"frozen": True}, "frozen"), ({"part": "last-block"}, "part='last-block'"),
-        ({"part": "head"}, "part"), ({"epochs": 0}, "epochs"), ({"episodes": 1}, "episodes"),
-        ({"distance": "foo"}, "distance"), ({"learning_rate": np.nan}, "learning_rate"),
-        ({"weight_decay": np.inf}, "weight_decay"),
-    ],
-)  # fmt: skip
-def test_settings_that_cannot_be(settings, problem):
-    with pytest.raises(RunError, match=problem):
-        embedding.KeywordsConfig(**settings)
-
-
 def trained(config, clips, root):
     """A run, its results, and its training."""
     training = replace(

@@ -1,40 +1,9 @@
-import json
-
 import pytest
 
 from edgelearn.errors import RunError
-from edgelearn.experiments.config import ConfigError
-from edgelearn.experiments.precision import OBSERVERS, TASKS, PrecisionConfig, PrecisionExperiment, select, variants
+from edgelearn.experiments.precision import OBSERVERS, PrecisionConfig, PrecisionExperiment, select, variants
 from edgelearn.models import mobilenet_v2_cifar
 from edgelearn.ops import Float16, Format, InHindsightMinMax
-
-
-def test_a_record_gives_the_configuration_back():
-    config = PrecisionExperiment.resolve(PrecisionConfig("sample-all", gradients="4", observer="dsgc", seed=1 << 40))
-    assert PrecisionConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-    assert (config.epochs, config.micro_batch) == (TASKS["sample-all"].epochs, TASKS["sample-all"].micro_batch)
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("epochs", {"epochs": 0}),
-        ("seed", {"seed": -1}),
-        ("trace", {"trace": -1}),
-        ("observer", {"observer": "oracle"}),
-        ("weights", {"weights": "1"}),
-        ("gradients", {"gradients": "half"}),
-        ("gradients", {"gradients": 4}),
-        ("integers", {"activations": "fp32", "integers": True}),
-        ("momentum", {"momentum": 1.5}),
-        ("momentum", {"momentum": 0.5, "observer": "current"}),
-        ("compute", {"compute": "fp8"}),
-    ],
-)
-def test_invalid_values(name, values):
-    with pytest.raises(ConfigError, match=name) as caught:
-        PrecisionConfig(**values)
-    assert caught.value.name == name
 
 
 def test_the_precision_is_the_papers():
@@ -85,8 +54,3 @@ def test_where_data_lie_and_what_is_traced_changes_no_training():
     assert training(PrecisionConfig(data="here", trace=5)) == training(PrecisionConfig(epochs=6))
     assert training(PrecisionConfig(device="intel")) == training(PrecisionConfig()), "runs say what they ran on"
     assert training(PrecisionConfig(per_channel=True)) != training(PrecisionConfig())
-
-
-def test_an_unknown_task():
-    with pytest.raises(RunError, match=r"'moon'.*sample, "):
-        PrecisionExperiment.resolve(PrecisionConfig("moon"))
