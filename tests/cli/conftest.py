@@ -41,7 +41,8 @@ def refused(capsys, status_of):
         capsys.readouterr()
         assert status_of(*words) in ((1, 2) if status is None else (status,)), words
         error = capsys.readouterr().err
-        assert error.startswith(("edgelearn: ", "usage: edgelearn ")) and "Traceback" not in error, error
+        starts = [line for line in error.splitlines() if line.startswith(("edgelearn: ", "usage: edgelearn "))]
+        assert len(starts) == 1 and "Traceback" not in error, error
         assert problem in error or re.search(problem, error), error
         return error
 
