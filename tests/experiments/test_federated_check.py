@@ -4,17 +4,22 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from typing import ClassVar
 
 import psutil
 import pytest
 from federated_tiny import KIND, TinyFederation
 
+from edgelearn import federated as fl
 from edgelearn.cli import main
+from edgelearn.errors import RunError
 from edgelearn.experiments.claims import check_claims
 from edgelearn.experiments.federated import TASKS, FederatedConfig
 from edgelearn.experiments.federated.check import VICTIMS, Federations, claims
-from edgelearn.experiments.federated.deployment import end, end_left_over, record
+from edgelearn.experiments.federated.deployment import Deployment, end, end_left_over, record
 from edgelearn.experiments.federated.guard import HOME, LAB, start_guard, this_lab
+from edgelearn.lab.runs import RunStore
 
 SLOW = bool(os.environ.get("EDGELEARN_SLOW_TESTS"))
 TINY = FederatedConfig("tiny", clients=2, rounds=2)
@@ -74,6 +79,65 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 def test_whatever_is_killed(tmp_path, engine):
     found = checked(tmp_path, [engine], (0,), len(VICTIMS[engine]))
     assert len(found) == 1 + len(VICTIMS[engine]) and all(each.passed for each in found)
+
+
+class FakeDeployment:
+    """In place of Flower's processes, a thread's worth of work: each start does what `starts` says next."""
+
+    starts: ClassVar[list] = []
+
+    def __init__(self, folder, *settings):
+        self.run_folder = folder.parent
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def commands(self):
+        return []
+
+    def traffic(self):
+        return {}
+
+    def said(self):
+        return "RuntimeError: Simulation Runtime crashed."
+
+    def run(self, experiment, settings):
+        with RunStore(self.run_folder.parent).open(self.run_folder.name).resume() as run:
+            if self.starts.pop(0) == "crash":
+                run.fail(RuntimeError("Simulation Runtime crashed."))
+                return
+            loaded = TinyFederation.load(FederatedConfig.from_dict(run.config))
+            loaded.carrier = fl.LocalGrid(loaded.clients())
+            loaded.run(run, log=lambda line: None)
+
+    def watch(self, ended):
+        while not ended():
+            pass
+
+
+@pytest.mark.parametrize("starts", [["crash", "work"], ["crash", "crash"]])
+def test_ray_is_started_once_more(tmp_path, monkeypatch, starts):
+    module, lines = "edgelearn.experiments.federated.experiment", []
+    monkeypatch.setattr(f"{module}.Deployment", FakeDeployment)
+    monkeypatch.setattr(f"{module}.require_flower", lambda engine: None)
+    monkeypatch.setattr(FakeDeployment, "starts", list(starts))
+    store, config = RunStore(tmp_path), replace(TINY, engine="ray")
+    if starts[-1] == "work":
+        assert TinyFederation.start(config, store, [], log=lines.append)["accuracy"] > 0
+    else:
+        with pytest.raises(RunError, match=r"twice.*--resume"):
+            TinyFederation.start(config, store, [], log=lines.append)
+    assert sum("once more" in line for line in lines) == 1 and not FakeDeployment.starts
+
+
+def test_a_simulation_starts_a_cluster_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert Deployment(tmp_path, 1, simulation=True)._environment()["RAY_ADDRESS"] == "local"
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert Deployment(tmp_path, 1, simulation=True)._environment()["RAY_ADDRESS"] == "10.0.0.1:6379"
 
 
 def test_left_over_processes_end(tmp_path):

@@ -110,6 +110,7 @@ CONNECTION = "lab"  # the name of the SuperLink in Flower's configuration
 _FEDERATION = "@none/default"  # of a SuperLink without accounts
 _STARTS = 180  # seconds that a SuperLink may take
 _POLL_SECONDS = 0.2
+_RAY = "RAY_ADDRESS"  # of the environment: the cluster that Ray uses
 _KEPT = 1500  # characters of a log that an error quotes
 _NODE_PORT = 9094  # of the first node on another machine
 _COMMANDS = "flwr", "flower-superlink", "flower-supernode", "flower-superexec", "flwr-serverapp", "flwr-clientapp"
@@ -302,6 +303,8 @@ class Deployment:
     def _environment(self) -> dict[str, str]:
         scripts, modules = sysconfig.get_path("scripts"), [entry or os.getcwd() for entry in sys.path]
         plain = {name: value for name, value in os.environ.items() if "COLOR" not in name}  # Jupyter forces colours
+        if not plain.get(_RAY):  # not a cluster that another program started here, or that was killed
+            plain[_RAY] = "local"
         return plain | _ENVIRONMENT | {
             HOME: str(self.folder), LAB: this_lab(), "PATH": os.pathsep.join([scripts, os.environ.get("PATH", "")]),
             "PYTHONPATH": os.pathsep.join(modules),

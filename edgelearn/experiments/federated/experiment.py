@@ -532,43 +532,53 @@ def run_elsewhere(experiment: FederatedKind, run: Run, config: FederatedConfig, 
 
     Raises RunError, which says how to continue, if the run fails or a process of Flower dies.
     """
-    simulation, folder = config.engine == "ray", run.folder / FOLDER
-    nodes = (config.clients or 1) if simulation else config.nodes
     advice = f"Continue with: edgelearn federated run --resume {run.id}"
-    settings = {
-        "config": json.dumps(config.to_dict()), "folder": str(run.folder), "nodes": nodes,
-        "patience": _NODES_ELSEWHERE if config.listen else _NODES_HERE,
-    }  # fmt: skip
-    ended = _watch(run, config.rounds or 0, log)
     run.close()
     try:
-        with (
-            on_interrupt(_interrupt),
-            Deployment(
-                folder, nodes, simulation, config.tls, config.authenticate, config.listen, config.port
-            ) as deployment,
-        ):
-            for number, command in enumerate(deployment.commands() if config.listen else ()):
-                log(f"node {number}: {command}")
-            deployment.run(experiment.reference, settings)
-            deployment.watch(ended)
-            if not simulation:
-                atomic.write_json(folder / TRAFFIC, deployment.traffic())
-            said = "" if run.status == "finished" else deployment.said()
+        reason = _deployed(experiment, run, config, log)
+        if _CRASHED in reason:
+            log("Ray's processes died or didn't answer in time, as on a busy machine. They are started once more.")
+            reason = _deployed(experiment, run, config, log)
     except KeyboardInterrupt:
         log(f"Stopped; the last whole round is saved. {advice}")
         return None
     except RunError as error:
         raise RunError(f"{error} {advice}") from error
     if run.status != "finished":
-        reason = (run.record.get("error") or {}).get("message") or said
         if _CRASHED in reason:
-            reason = f"Ray's processes died or didn't answer in time, as on a busy machine. Flower says: {reason}"
+            reason = f"Ray's processes died or didn't answer in time, twice. Flower says: {reason}"
         raise RunError(f"The run ended as {run.status}: {reason} {advice}")
     results = run.record["results"]
     for line in (f"Test accuracy: {results['accuracy']:.2%}", *summary(run.id, results, read_rounds(run))):
         log(line)
     return results
+
+
+def _deployed(experiment: FederatedKind, run: Run, config: FederatedConfig, log: Log) -> str:
+    """Run a federation, or what is left of it, on new processes of Flower. Returns why it hasn't finished; "" if it
+    has."""
+    simulation, folder = config.engine == "ray", run.folder / FOLDER
+    nodes = (config.clients or 1) if simulation else config.nodes
+    settings = {
+        "config": json.dumps(config.to_dict()), "folder": str(run.folder), "nodes": nodes,
+        "patience": _NODES_ELSEWHERE if config.listen else _NODES_HERE,
+    }  # fmt: skip
+    ended = _watch(run, config.rounds or 0, log)
+    with (
+        on_interrupt(_interrupt),
+        Deployment(
+            folder, nodes, simulation, config.tls, config.authenticate, config.listen, config.port
+        ) as deployment,
+    ):
+        for number, command in enumerate(deployment.commands() if config.listen else ()):
+            log(f"node {number}: {command}")
+        deployment.run(experiment.reference, settings)
+        deployment.watch(ended)
+        if not simulation:
+            atomic.write_json(folder / TRAFFIC, deployment.traffic())
+        if run.status == "finished":
+            return ""
+        return (run.record.get("error") or {}).get("message") or deployment.said()
 
 
 def _interrupt() -> None:
