@@ -434,6 +434,7 @@ class Downlink:
         self.arrays = [np.array(array, np.float32) for array in arrays]
         self.versions: dict[int, int] = {}  # by client: the last message it got
         self._change = b""
+        self._messages: dict[bool, bytes] = {}  # of this round, which clients share: all weights, and their change
 
     def advance(self, weights: Sequence[np.ndarray], rng: np.random.Generator) -> None:
         """Make the messages of the next round. `weights`: the server's; `rng` draws what is random."""
@@ -442,13 +443,16 @@ class Downlink:
         change = compressor.decode(self._change, [array.shape for array in self.arrays])
         self.arrays = [old + d for old, d in zip(self.arrays, change, strict=True)]
         self.version += 1
+        self._messages = {}
 
     def message(self, client: int) -> bytes:
         """Return the message of this round for a client, and count it as received."""
         changes = self.version > 0 and self.versions.get(client) == self.version - 1
         self.versions[client] = self.version
-        payload = self._change if changes else NoCompression().encode(self.arrays, np.random.default_rng(0), {})
-        return (_CHANGE if changes else _WHOLE) + self.version.to_bytes(4, "little") + payload
+        if changes not in self._messages:
+            payload = self._change if changes else NoCompression().encode(self.arrays, np.random.default_rng(0), {})
+            self._messages[changes] = (_CHANGE if changes else _WHOLE) + self.version.to_bytes(4, "little") + payload
+        return self._messages[changes]
 
     def forget(self, client: int) -> None:
         """Send all weights to a client next time, as after a failure."""
@@ -469,7 +473,7 @@ class Downlink:
             np.array(checked(state[f"weights/{number}"], array.shape, f"The weights {number} that clients have"))
             for number, array in enumerate(self.arrays)
         ]
-        self.version, self.arrays = _version(state), arrays
+        self.version, self.arrays, self._messages = _version(state), arrays, {}
         self.versions = {int(client): int(version) for client, version in clients}
 
 

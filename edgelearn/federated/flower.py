@@ -9,7 +9,7 @@ from typing import Any
 
 from edgelearn.errors import RunError
 
-from .messages import Instruction, Outcome, Reply
+from .messages import Instruction, Outcome, Outcomes, Reply
 
 RECORD, FIELD = "message", "bytes"  # where a message of Flower holds one of ours
 _POLL_SECONDS = 0.05
@@ -34,9 +34,10 @@ class FlowerGrid:
         self._nodes = self._find(nodes, patience)
 
     def exchange(self, instructions, deadline, arrived):
-        start, outcomes, attempts = time.monotonic(), {}, Counter()
-        messages = {client: self._message(client, data) for client, data in sorted(instructions.items())}
-        waiting = dict(zip(self.grid.push_messages(messages.values()), messages, strict=True))
+        start, outcomes, attempts = time.monotonic(), Outcomes(), Counter()
+        clients = sorted(instructions)
+        sent = self.grid.push_messages([self._message(client, instructions[client]) for client in clients])
+        waiting = dict(zip(sent, clients, strict=True))
         while waiting:
             replies = sorted(self.grid.pull_messages(list(waiting)), key=lambda m: m.metadata.reply_to_message_id)
             for reply in replies:
@@ -47,8 +48,8 @@ class FlowerGrid:
                     (number,) = self.grid.push_messages([self._message(client, instructions[client])])
                     waiting[number] = client
                     continue
-                outcomes[client] = _outcome(reply)
-                arrived(client, outcomes[client])
+                outcomes[client] = outcome = _outcome(reply)
+                arrived(client, outcome)
             if deadline is not None and time.monotonic() - start > deadline:
                 break
             time.sleep(_POLL_SECONDS)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from os import SEEK_END
+from tempfile import SpooledTemporaryFile, gettempdir
 from typing import Protocol, Self
 
 import numpy as np
 
 from edgelearn import records
-from edgelearn.errors import EdgelearnError, FormatError
+from edgelearn.errors import EdgelearnError, FormatError, RunError
 
 from .compression import NoCompression
 
@@ -121,7 +124,71 @@ def _start(data: bytes) -> int:
     return start
 
 
+class Instructions(Mapping[int, bytes]):
+    """The instructions of a round by client, made where they are sent: no two need be in memory at a time.
+
+    Arguments:
+    - `number`: number of the round.
+    - `payloads`: the weights for each client, encoded; clients may share them.
+    - `own`: values of a client's own, which follow the weights, float32 (clients, values).
+    """
+
+    def __init__(self, number: int, payloads: Mapping[int, bytes], own: np.ndarray) -> None:
+        self.number, self._payloads, self._own = number, payloads, own
+
+    def __getitem__(self, client: int) -> bytes:
+        return Instruction(self.number, client, self._payloads[client] + self._own[client].tobytes()).to_bytes()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._payloads)
+
+    def __len__(self) -> int:
+        return len(self._payloads)
+
+
 Outcome = bytes | str  # a reply, or why there is none
+_IN_MEMORY = 16 << 20  # bytes of a round's replies; more lie in a file
+
+
+class Outcomes(Mapping[int, Outcome]):
+    """The outcomes of a round by client. Replies beyond 16 MiB lie in a temporary file, so that memory is independent
+    of the number of clients."""
+
+    def __init__(self) -> None:
+        self._file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 (it lives as long as this object)
+        self._found: dict[int, tuple[int, int] | str] = {}  # place in the file and size, or why there is no reply
+        weakref.finalize(self, self._file.close)
+
+    def __setitem__(self, client: int, outcome: Outcome) -> None:
+        """Raises RunError if there is no room for a reply."""
+        if isinstance(outcome, str):
+            self._found[client] = outcome
+            return
+        try:
+            start = self._file.seek(0, SEEK_END)
+            self._file.write(outcome)
+            self._file.flush()
+        except OSError as error:
+            raise RunError(
+                f"A reply of {len(outcome):,} bytes can't be kept in {gettempdir()}: {error.strerror}. Make room "
+                "there, or name another folder by TMPDIR, and resume the run."
+            ) from error
+        self._found[client] = start, len(outcome)
+
+    def __getitem__(self, client: int) -> Outcome:
+        found = self._found[client]
+        if isinstance(found, str):
+            return found
+        self._file.seek(found[0])
+        return self._file.read(found[1])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
 Arrived = Callable[[int, Outcome], None]
 
 
@@ -142,7 +209,7 @@ class Grid(Protocol):
         """Send instructions and wait for the replies.
 
         Arguments:
-        - `instructions`: by number of the client.
+        - `instructions`: by number of the client; they may be made anew each time one is read.
         - `deadline`: seconds to wait; None: as long as it takes.
         - `arrived`: called with a client's number and its outcome as soon as that is known; it may raise.
 
@@ -163,10 +230,10 @@ class LocalGrid:
         self.work = work
 
     def exchange(self, instructions, deadline, arrived):
-        outcomes: dict[int, Outcome] = {}
-        for client, data in sorted(instructions.items()):
+        outcomes = Outcomes()
+        for client in sorted(instructions):
             start = time.perf_counter()
-            outcome: Outcome = self.work.answer(data)
+            outcome: Outcome = self.work.answer(instructions[client])
             seconds = time.perf_counter() - start
             if deadline is not None and seconds > deadline:
                 outcome = f"late: {seconds:.1f} s, and the deadline is {deadline:g} s"

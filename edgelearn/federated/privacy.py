@@ -171,7 +171,9 @@ class Masks:
                 f"Round {number}: {drawn - len(changes)} of {drawn} clients are missing, so masks don't cancel. Resume "
                 "the run when all are there, or train without masks."
             )
-        sums = [np.sum(arrays, axis=0, dtype=np.uint32) for arrays in zip(*changes, strict=True)]  # modulo 2^32
+        sums = [np.zeros(array.shape, np.uint32) for array in changes[0]]  # modulo 2^32
+        for change in changes:
+            sums = [sum_ + array for sum_, array in zip(sums, change, strict=True)]
         totals = [np.atleast_1d(array).view(np.int32).reshape(array.shape) * STEP for array in sums]
         return [(total / drawn).astype(np.float32) for total in totals]
 

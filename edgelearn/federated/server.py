@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import floor, inf, isfinite, nan
 from textwrap import shorten
-from typing import NotRequired, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 import numpy as np
 
@@ -21,10 +21,10 @@ from edgelearn.train.callbacks import CallbackList
 from edgelearn.train.state import Logs, TrainingStatus
 
 from .compression import Compressor, Decoder, Downlink, NoCompression, Shapes, at_round, checked
-from .messages import Grid, Instruction, Outcome, Reply, Size, size_of, split_own
+from .messages import Grid, Instructions, Outcome, Reply, Size, size_of, split_own
 from .mixing import Mixing
 from .privacy import Masks, Privacy
-from .strategy import Average, Strategy, norm
+from .strategy import Arrays, Average, Strategy, norm
 
 MOST_EXAMPLES = 10  # times the round's median that a client's number of examples counts for
 _EXAMPLES = 1_000_000_000  # no client has more
@@ -40,17 +40,36 @@ class Update:
 
     Arguments:
     - `client`: number of the client.
-    - `arrays`: the change, float32.
+    - `read`: reads the change from the client's reply: a round's changes are read one at a time.
     - `examples`: number of examples that it says it trained with, at most MOST_EXAMPLES times the round's median.
     - `metrics`: numbers by name.
     - `own`: values of the client's own (default: none).
     """
 
     client: int
-    arrays: list[np.ndarray] = field(repr=False)
+    read: Callable[[], Arrays] = field(repr=False)
     examples: int
     metrics: Mapping[str, float]
     own: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32), repr=False)
+
+    @property
+    def arrays(self) -> Arrays:
+        """The change, float32."""
+        return self.read()
+
+
+class Changes(Sequence[Arrays]):
+    """The changes of updates, in their order, each read when it is asked for."""
+
+    def __init__(self, updates: Sequence[Update]) -> None:
+        self._updates = updates
+
+    def __getitem__(self, place: Any) -> Any:
+        some = self._updates[place]
+        return Changes(some) if isinstance(place, slice) else some.arrays
+
+    def __len__(self) -> int:
+        return len(self._updates)
 
 
 @dataclass
@@ -108,13 +127,14 @@ def screen(
     - `own_size`: number of values of a client's own, which follow the change (default 0).
     - `largest_share`: largest share of the round's examples that one client counts for (default None: any).
     """
-    updates, left_out = [], {}
-    for client, outcome in sorted(outcomes.items()):
+    updates, norms, left_out = [], {}, {}
+    for client in sorted(outcomes):
         try:
-            updates.append(_update(outcome, number, client, shapes, compressor, own_size))
+            update, norms[client] = _update(outcomes, number, client, shapes, compressor, own_size)
+            updates.append(update)
         except FormatError as error:
             left_out[client] = str(error)
-    left_out |= limit.too_long({update.client: norm(update.arrays) for update in updates})
+    left_out |= limit.too_long(norms)
     updates = [update for update in updates if update.client not in left_out]
     # The server can't count a client's examples, so none counts as much more than the others.
     most = MOST_EXAMPLES * int(_median(update.examples for update in updates)) if updates else 0
@@ -143,9 +163,10 @@ def most_examples(examples: Sequence[int], share: float) -> int:
 
 
 def _update(
-    outcome: Outcome, number: int, client: int, shapes: Shapes, compressor: Decoder, own_size: int
-) -> Update:  # fmt: skip
-    """Raises FormatError, with the reason, for what can't be aggregated."""
+    outcomes: Mapping[int, Outcome], number: int, client: int, shapes: Shapes, compressor: Decoder, own_size: int
+) -> tuple[Update, float]:  # fmt: skip
+    """Return (the update of a client, its norm). Raises FormatError, with the reason, for what can't be aggregated."""
+    outcome = outcomes[client]
     if isinstance(outcome, str):
         raise FormatError(outcome)
     reply = Reply.from_bytes(outcome)
@@ -155,13 +176,20 @@ def _update(
         raise FormatError(shorten(reply.problem, _PROBLEM, placeholder=" …"))  # in one line, whatever it says
     if not 1 <= reply.examples <= _EXAMPLES:
         raise FormatError(f"it trained with {reply.examples} examples")
-    payload, own = split_own(reply.payload, own_size)
-    arrays = compressor.decode(payload, shapes)
+
+    def decoded(data: bytes) -> tuple[Arrays, np.ndarray]:
+        payload, own = split_own(data, own_size)
+        return compressor.decode(payload, shapes), own
+
+    def read() -> Arrays:
+        return decoded(Reply.from_bytes(cast(bytes, outcomes[client])).payload)[0]
+
+    arrays, own = decoded(reply.payload)
     if not all(np.isfinite(array).all() for array in (*arrays, own)):
         raise FormatError("its change holds a NaN or an infinity")
     if bad := [name for name, value in reply.metrics.items() if not isfinite(value)]:
         raise FormatError(f"its {bad[0]} is {reply.metrics[bad[0]]}")
-    return Update(client, arrays, reply.examples, reply.metrics, own)
+    return Update(client, read, reply.examples, reply.metrics, own), norm(arrays)
 
 
 def _median(values: Iterable[float]) -> float:
@@ -421,7 +449,7 @@ class Server(TrainedModel):
         self.status.position = Position(epoch=number)
         self._notify("on_epoch_end", number - 1, logs)
 
-    def _instructions(self, drawn: Sequence[int], number: int) -> dict[int, bytes]:
+    def _instructions(self, drawn: Sequence[int], number: int) -> Instructions:
         """Return the message for each client."""
         weights = [self._weights[name] for name in self.names]
         rng = np.random.default_rng([self.settings.seed, _DOWN, number])
@@ -430,10 +458,7 @@ class Server(TrainedModel):
             payloads = {client: self._downlink.message(client) for client in drawn}
         else:
             payloads = dict.fromkeys(drawn, NoCompression().encode(weights, rng, {}))
-        return {
-            client: Instruction(number, client, data + self.own[client].tobytes()).to_bytes()
-            for client, data in payloads.items()
-        }
+        return Instructions(number, payloads, self.own)
 
     def _arrived(self, client: int, outcome: Outcome) -> None:
         try:
@@ -448,7 +473,7 @@ class Server(TrainedModel):
     def _aggregate(self, updates: Sequence[Update], drawn: int, number: int) -> None:
         """Trained parameters follow the strategy; statistics of BatchNorm are averaged. What clients sent of their own
         is kept, and the strategy may change it."""
-        changes = [update.arrays for update in updates]
+        changes: Sequence[Arrays] = Changes(updates)
         if self.privacy:
             change = self.privacy.mean(changes, drawn, number)
         else:

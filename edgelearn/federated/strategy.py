@@ -74,7 +74,8 @@ class Strategy(ABC):
         """Return one change made of the clients', float32 (default: their mean by number of examples).
 
         Arguments:
-        - `changes`: each client's change, float32.
+        - `changes`: each client's change, float32; each is read from the client's reply when it is asked for, so that a
+          strategy that takes one after the other needs the memory of one.
         - `examples`: number of examples that each client says it trained with.
         - `length`: running median of the rounds' median norms of a change.
         """
@@ -296,9 +297,8 @@ class NormClipping(FedAvg):
 
     def combined(self, changes, examples, length):
         factors = [min(1.0, length / max(norm(each), 1e-300)) for each in changes]
-        clipped = [[np.float32(f) * a for a in each] for f, each in zip(factors, changes, strict=True)]
         most = sorted(examples)[(len(examples) - 1) // 2]
-        return mean(clipped, [min(count, most) for count in examples])
+        return mean(changes, [min(count, most) for count in examples], factors)
 
 
 STRATEGIES: dict[str, type[Strategy]] = {
@@ -308,17 +308,19 @@ STRATEGIES: dict[str, type[Strategy]] = {
 }  # fmt: skip
 
 
-def mean(changes: Sequence[Arrays], examples: Sequence[int]) -> Arrays:
-    """Return the mean of changes by number of examples, float32; it is summed in float64, in the order of the clients.
+def mean(changes: Sequence[Arrays], examples: Sequence[int], factors: Sequence[float] | None = None) -> Arrays:
+    """Return the mean of changes by number of examples, float32; it is summed in float64, in the order of the clients,
+    and reads one change at a time.
 
     Arguments:
     - `changes`: change of each client, float32.
     - `examples`: number of examples of each client.
+    - `factors`: of each change (default: 1).
     """
     sums, total = [np.zeros(array.shape, np.float64) for array in changes[0]], sum(examples)
-    for arrays, count in zip(changes, examples, strict=True):
+    for place, (arrays, count) in enumerate(zip(changes, examples, strict=True)):
         for sum_, array in zip(sums, arrays, strict=True):
-            sum_ += np.float64(count / total) * array
+            sum_ += np.float64(count / total) * (array if factors is None else np.float32(factors[place]) * array)
     return [sum_.astype(np.float32) for sum_ in sums]
 
 

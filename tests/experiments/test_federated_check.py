@@ -118,8 +118,8 @@ class FakeDeployment:
             pass
 
 
-@pytest.mark.parametrize("starts", [["crash", "work"], ["crash", "crash"]])
-def test_ray_is_started_once_more(tmp_path, monkeypatch, starts):
+@pytest.mark.parametrize("starts", [["crash", "crash", "work"], ["crash"] * 3])
+def test_ray_is_started_again(tmp_path, monkeypatch, starts):
     module, lines = "edgelearn.experiments.federated.experiment", []
     monkeypatch.setattr(f"{module}.Deployment", FakeDeployment)
     monkeypatch.setattr(f"{module}.require_flower", lambda engine: None)
@@ -128,9 +128,9 @@ def test_ray_is_started_once_more(tmp_path, monkeypatch, starts):
     if starts[-1] == "work":
         assert TinyFederation.start(config, store, [], log=lines.append)["accuracy"] > 0
     else:
-        with pytest.raises(RunError, match=r"twice.*--resume"):
+        with pytest.raises(RunError, match=r"3 times.*--resume"):
             TinyFederation.start(config, store, [], log=lines.append)
-    assert sum("once more" in line for line in lines) == 1 and not FakeDeployment.starts
+    assert sum("once more" in line for line in lines) == 2 and not FakeDeployment.starts
 
 
 def test_a_simulation_starts_a_cluster_of_its_own(tmp_path, monkeypatch):

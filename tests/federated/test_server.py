@@ -1,7 +1,9 @@
 """Rounds: FedAvg against NumPy, the same bits again and after a resume, and clients that fail or lie."""
 
+import tracemalloc
 from dataclasses import replace
 from math import floor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ import pytest
 import edgelearn as el
 from edgelearn import federated as fl
 from edgelearn.errors import FormatError, PlanError, RunError
+from edgelearn.federated import messages
 from edgelearn.federated.compression import Partly, make_compressor
+from edgelearn.federated.messages import Outcomes
 from edgelearn.federated.privacy import Privacy
 from edgelearn.federated.server import NormLimit, most_examples
 from edgelearn.ops import Dense
@@ -454,6 +458,48 @@ def test_a_round_without_updates_ends_the_run(federation):
     with pytest.raises(RunError, match="Round 1"):
         rounds.fit()
     assert rounds.position.epoch == 0
+
+
+def test_outcomes_are_kept_in_a_file(monkeypatch, tmp_path):
+    outcomes = Outcomes()
+    for client, outcome in ((3, b"three"), (1, "late"), (2, b""), (3, b"again"), (0, b"x" * (17 << 20))):
+        outcomes[client] = outcome
+    assert dict(outcomes.items()) == {3: b"again", 1: "late", 2: b"", 0: b"x" * (17 << 20)}
+    outcomes[5] = b"after the end"
+    assert (outcomes[3], outcomes[5], len(outcomes)) == (b"again", b"after the end", 5)
+
+    def full(data):
+        raise OSError(28, "No space left on device")
+
+    outcomes._file.close()
+    monkeypatch.setattr(outcomes, "_file", SimpleNamespace(seek=lambda *place: 0, write=full))
+    with pytest.raises(RunError, match="TMPDIR"):
+        outcomes[6] = b"more"
+
+
+def test_memory_is_independent_of_the_number_of_clients(monkeypatch):
+    monkeypatch.setattr(messages, "_IN_MEMORY", 1 << 18)
+    network = el.Network("wide", (100,))
+    network.add("dense", Dense(250))
+    model = el.Model(network, seed=0).compile(el.SGD(RATE))
+
+    class Work:
+        def answer(self, data):
+            asked = fl.Instruction.from_bytes(data)
+            return fl.Reply(asked.round, asked.client, bytes(len(asked.payload)), 1, {"loss": 1.0}).to_bytes()
+
+    def peak(clients):
+        settings, test = fl.ServerSettings(clients, 1), (np.zeros((1, 100), np.float32), [0])
+        server = fl.Server(model, model.changing, settings, fl.NormClipping(), fl.LocalGrid(Work()), test)
+        tracemalloc.start()
+        server.fit()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    peak(2)
+    few, many = peak(20), peak(120)
+    assert many - few < 10 * 4 * 25_250, "100 replies more, and less than 10 in memory"
 
 
 def test_late_clients_are_left_out(federation):

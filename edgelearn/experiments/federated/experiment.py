@@ -354,6 +354,7 @@ CLIENTS, PARTITION = "clients", "partition.png"  # in the run's folder
 _NODES_HERE, _NODES_ELSEWHERE = 180, 3600  # seconds that the nodes may take
 _BEGINS = 180  # seconds that a ServerApp may take to take the run over
 _CRASHED = "Simulation Runtime crashed"  # what Flower says when Ray fails
+_RESTARTS = 2  # of Ray: its raylet dies if its agents take 15 seconds to start, as they do on a busy machine
 
 
 @dataclass(kw_only=True)
@@ -536,7 +537,9 @@ def run_elsewhere(experiment: FederatedKind, run: Run, config: FederatedConfig, 
     run.close()
     try:
         reason = _deployed(experiment, run, config, log)
-        if _CRASHED in reason:
+        for _ in range(_RESTARTS):
+            if _CRASHED not in reason:
+                break
             log("Ray's processes died or didn't answer in time, as on a busy machine. They are started once more.")
             reason = _deployed(experiment, run, config, log)
     except KeyboardInterrupt:
@@ -546,7 +549,7 @@ def run_elsewhere(experiment: FederatedKind, run: Run, config: FederatedConfig, 
         raise RunError(f"{error} {advice}") from error
     if run.status != "finished":
         if _CRASHED in reason:
-            reason = f"Ray's processes died or didn't answer in time, twice. Flower says: {reason}"
+            reason = f"Ray's processes died or didn't answer in time, {1 + _RESTARTS} times. Flower says: {reason}"
         raise RunError(f"The run ended as {run.status}: {reason} {advice}")
     results = run.record["results"]
     for line in (f"Test accuracy: {results['accuracy']:.2%}", *summary(run.id, results, read_rounds(run))):
