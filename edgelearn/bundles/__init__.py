@@ -1,4 +1,4 @@
-"""Bundles: the training of a network as C sources for phones, boards and microcontrollers."""
+"""Bundles: the training of a network as C sources for phones and boards."""
 
 from .write import Bundle, bundle, read_state
 

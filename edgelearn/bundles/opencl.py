@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Sequence
 
 from edgelearn.errors import PlanError
 from edgelearn.runtime.kernels import FOR_SM_90A, NO_BUILTINS, builtins, read_source
 
-from .tables import Fill, Matrix, Place, Step, Tables
-from .text import array, braces, quoted
+from .tables import Fill, Matrix, Step, Tables
+from .text import argument, array, braces, quoted
 
 COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
 MOST_PARAGRAPHS = 256  # of a program: EL_MOST_PARAGRAPHS in launches.h
@@ -49,6 +48,7 @@ class OpenCLTarget:
     """
 
     folder = "opencl"
+    device = traits = None  # the plan is for the model's device
 
     def __init__(self, tables: Tables, fills: Sequence[Fill]) -> None:
         self.tables, self.fills, self.texts = tables, fills, Texts()
@@ -68,6 +68,16 @@ class OpenCLTarget:
             first, count = self.texts.add(read_source(launch.source, launch.kernel))
             self.rows.append(braces(quoted(launch.kernel), quoted(" ".join(options)), first, count))
 
+    @property
+    def kernels(self) -> int:
+        """Number of different kernels."""
+        return len(self.sources)
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of the kernels' texts."""
+        return self.texts.nbytes
+
     def files(self) -> dict[str, str]:
         """Generated sources by name."""
         return {"kernels.c": self._kernels(), "launches.c": self._launches()}
@@ -86,7 +96,7 @@ class OpenCLTarget:
         for step in self.tables.steps:
             launch, first = step.launch, len(arguments)
             key = launch.source, launch.kernel, launch.macros, launch.group
-            arguments += [_argument(argument) for argument in step.arguments]
+            arguments += [argument(value) for value in step.arguments]
             grid = [-(-launch.grid[0] // launch.group) * launch.group, *launch.grid[1:], 1, 1][:3]
             rows.append(
                 braces(self.sources[key], len(launch.grid), braces(*grid), launch.group, first, len(arguments) - first)
@@ -112,10 +122,3 @@ class OpenCLTarget:
 
 def nbytes(m: Matrix) -> int:
     return 4 * m.rows * -(-m.channels // m.block) * m.block
-
-
-def _argument(argument: Place | int | float) -> str:
-    if isinstance(argument, Place):
-        return braces("EL_MEMORY", argument.memory, argument.unit)
-    bits = struct.unpack("<I", struct.pack("<f" if isinstance(argument, float) else "<i", argument))[0]
-    return braces("EL_NUMBER", 0, f"{bits}u")

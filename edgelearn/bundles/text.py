@@ -10,7 +10,7 @@ from zlib import crc32
 
 from edgelearn.compile import Kind
 
-from .tables import MODES, PARTS, Fill, Matrix, Tables, correction, search_periods
+from .tables import MODES, PARTS, Fill, Matrix, Place, Tables, correction, search_periods
 
 WIDTH = 112  # of a line of numbers
 ESCAPES = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "\n": "\\n\n"}
@@ -44,6 +44,14 @@ def _literal(content: bytes) -> str:
     plain = set(range(32, 127)) - set(b'"\\?')
     escaped = [chr(byte) if byte in plain else f"\\{byte:03o}" for byte in content]
     return "\n".join(f'  "{"".join(escaped[i : i + WIDTH])}"' for i in range(0, len(escaped), WIDTH))
+
+
+def argument(value: Place | int | float) -> str:
+    """An el_argument: a place, or the bits of an int or a float."""
+    if isinstance(value, Place):
+        return braces("EL_MEMORY", value.memory, value.unit)
+    bits = struct.unpack("<I", struct.pack("<f" if isinstance(value, float) else "<i", value))[0]
+    return braces("EL_NUMBER", 0, f"{bits}u")
 
 
 def matrix(m: Matrix) -> str:
@@ -81,8 +89,8 @@ def model_source(tables: Tables, fills: Sequence[Fill]) -> str:
     facts = [
         quoted(request.network.name), request.batch_size, request.micro_batch, braces(*last), matrix(tables.input),
         matrix(tables.output), matrix(tables.targets), matrix(tables.matrix(plan.storage.control.scalars)),
-        matrix(tables.matrix(plan.storage.control.counters)), float(tables.factor).hex(), number, float(beta_1).hex(),
-        float(beta_2).hex(), braces(f"{request.seed & 0xFFFFFFFF}u", f"{request.seed >> 32}u"),
+        matrix(tables.matrix(plan.storage.control.counters)), float(tables.factor).hex(), tables.classes, number,
+        float(beta_1).hex(), float(beta_2).hex(), braces(f"{request.seed & 0xFFFFFFFF}u", f"{request.seed >> 32}u"),
         int(bool(plan.storage.quantizers)), braces(*unknown), braces(*periods), len(tables.roles), len(tables.lists),
         len(trained), len(kept), len(fills),
     ]  # fmt: skip

@@ -17,13 +17,14 @@ from edgelearn.runtime import launch_times
 from edgelearn.train import Model
 
 from .opencl import OpenCLTarget
+from .plain import PlainTarget
 from .tables import Tables
 from .text import model_source, weights_file
 
 RUNTIME = Path(__file__).parent / "runtime"
 SHARED = ("edgelearn.h", "plan.h", "edgelearn.c", "main.c")
 MOST_NAMES = 8  # of layers, on the page
-TARGETS = {"opencl": OpenCLTarget}
+TARGETS = {"opencl": OpenCLTarget, "c": PlainTarget}
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,7 +34,7 @@ class Bundle(Displayed):
     Arguments:
     - `folder`: where it is.
     - `plan`: what it follows.
-    - `target`: "opencl".
+    - `target`: "opencl" or "c".
     - `device`: the device that the plan's kernels were chosen for.
     - `weights_bytes`: size of model.weights.
     - `code_bytes`: size of the kernels' texts.
@@ -113,7 +114,8 @@ def bundle(
     - `batch_size`: examples of a mini-batch.
     - `micro_batch`, `budget`: as in Model.plan.
     - `last_batches`: up to four sizes of shorter mini-batches that it is to take, too (default none).
-    - `target`: "opencl", a device with a driver of OpenCL 1.2.
+    - `target`: "opencl" (default), a device with a driver of OpenCL 1.2; "c", one processor without any driver: plain
+      C99 on static memory, which computes in float32.
 
     Raises PlanError for a training that a bundle can't hold, saying what to change; RunError if a file can't be
     written.
@@ -127,14 +129,16 @@ def bundle(
         last_batches=tuple(last_batches),
     )  # fmt: skip
     times = launch_times(model.device, request.allow) if budget is not None and request.allow else None
-    plan = make_plan(request, model.device, budget, launch_times=times)
+    kind = TARGETS[target]
+    device = kind.device or model.device
+    plan = make_plan(request, device, budget, traits=kind.traits, launch_times=times)
     tables = Tables(plan)
     fills = tables.fills(model.weights)
-    made = TARGETS[target](tables, fills)
+    made = kind(tables, fills)
     folder = Path(out)
     weights = weights_file(fills)
     written = Bundle(
-        folder, plan, target, model.device.id, len(weights), made.texts.nbytes, len(made.sources),
+        folder, plan, target, device.id, len(weights), made.code_bytes, made.kernels,
         tables.launches_of_step, tables.multiply_adds_of_step,
     )  # fmt: skip
     _make(folder)

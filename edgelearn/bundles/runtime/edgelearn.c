@@ -83,14 +83,14 @@ static int put_rows(const el_tensor *t, const void *values, uint32_t rows) {
 }
 
 /* Copy the first `rows` rows of a tensor's words to an array of channels. */
-static void take_rows(const el_tensor *t, const float *words, float *values, uint32_t first_row, uint32_t rows) {
+static void take_rows(const el_tensor *t, const float *words, float *values, uint32_t rows) {
   uint32_t block, row;
   for (row = 0; row < rows; row++)
     for (block = 0; block < blocks_of(t); block++) {
       const uint32_t first = block * t->block;
       const uint32_t count = t->channels - first < t->block ? t->channels - first : t->block;
       memcpy(values + (size_t)row * t->channels + first,
-             words + ((size_t)block * t->rows + first_row + row) * t->block, 4 * count);
+             words + ((size_t)block * t->rows + row) * t->block, 4 * count);
     }
 }
 
@@ -164,6 +164,9 @@ int edgelearn_train_step(const float *inputs, const void *targets, int examples,
   if (inputs == NULL || targets == NULL || examples < 1) return el_fail(EDGELEARN_ARGUMENT, "no examples", "");
   for (i = 0; i < 4; i++) known |= left == el_plan.shortest[i];
   if (!known) return el_fail(EDGELEARN_BATCH, "name other sizes of mini-batches when the bundle is made", "");
+  for (i = 0; el_plan.classes > 0 && i < left * el_plan.targets.rows; i++) /* kernels read what they name */
+    if ((uint32_t)((const int32_t *)targets)[i] >= el_plan.classes)
+      return el_fail(EDGELEARN_ARGUMENT, "a class number that the network doesn't have", "");
   now.prepared = NULL;
   if ((code = begin(left, learning_rate, step)) != 0) return code;
   for (; left > 0; left -= size) {
@@ -211,7 +214,7 @@ int edgelearn_predict(const float *inputs, int examples, float *outputs) {
     now.prepared = program;
     if ((code = el_device_run(program->micro)) != 0) return code;
     if ((code = el_device_get(y.memory, y.place, 4 * floats_of(&y), &words)) != 0) return code;
-    take_rows(&y, words, outputs, 0, count * el_plan.output.rows);
+    take_rows(&y, words, outputs, count * el_plan.output.rows);
     inputs += (size_t)count * el_plan.input.rows * x.channels;
     outputs += (size_t)count * el_plan.output.rows * y.channels;
     examples -= (int)count;
@@ -253,11 +256,11 @@ static int find_weight(const char *name, const void *values, size_t count, const
 }
 
 int edgelearn_get_weights(const char *name, float *values, size_t count) {
-  const el_tensor *t;
+  const el_tensor *t = NULL;
   const void *words;
   int code = find_weight(name, values, count, &t);
   if (code || (code = el_device_get(t->memory, t->place, 4 * floats_of(t), &words)) != 0) return code;
-  take_rows(t, words, values, 0, t->rows);
+  take_rows(t, words, values, t->rows);
   return EDGELEARN_OK;
 }
 
@@ -268,7 +271,7 @@ static int changed(void) {
 }
 
 int edgelearn_set_weights(const char *name, const float *values, size_t count) {
-  const el_tensor *t;
+  const el_tensor *t = NULL;
   int code = find_weight(name, values, count, &t);
   if (code || (code = put_rows(t, values, t->rows)) != 0) return code;
   return changed();

@@ -45,6 +45,7 @@ typedef struct {
   el_tensor targets;    /* the same; class numbers have 0 channels */
   el_tensor scalars, counters;
   double factor;        /* of a row's share in the loss */
+  uint32_t classes;     /* targets are class numbers below this; 0 if they are values */
   uint8_t correction;   /* EL_ADAM, ... */
   double beta_1, beta_2;
   uint32_t seed[2];

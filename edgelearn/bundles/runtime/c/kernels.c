@@ -1,0 +1,956 @@
+/* The kernels of target c: see kernels.h. Above each function stand its arguments in order; those in brackets may be
+   null. */
+#include "kernels.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+enum { B = 16 };
+enum { LOSS, CORRECT, SEEN, NONFINITE };                       /* of counters */
+enum { INVERSE_BATCH, LEARNING_RATE, CORRECTION };             /* of scalars */
+
+static int smaller(int a, int b) { return a < b ? a : b; }
+
+/* A loop over the channels of a block */
+#define EACH(c) for (c = 0; c < B; c++)
+
+/* -- element-wise functions; the derivative is taken from the output, that of SILU and HARD_SWISH from the input -- */
+
+typedef struct {
+  int name;
+  float a, b;
+} Function;
+
+static float sigmoid(float v) { return 1.0f / (1.0f + expf(-v)); }
+static float clipped(float v, float low, float high) { return v < low ? low : v > high ? high : v; }
+
+static void apply(const Function f, float *y) {
+  int c;
+  switch (f.name) {
+    case EL_RELU: EACH(c) y[c] = y[c] < 0 ? 0 : y[c]; break;
+    case EL_RELU6: EACH(c) y[c] = clipped(y[c], 0, 6); break;
+    case EL_CLIP: EACH(c) y[c] = clipped(y[c], f.a, f.b); break;
+    case EL_LEAKY_RELU: EACH(c) y[c] = y[c] < 0 ? y[c] * f.a : y[c]; break;
+    case EL_ELU: EACH(c) y[c] = (y[c] < 0 ? expm1f(y[c]) * f.a : y[c]) * f.b; break;
+    case EL_TANH: EACH(c) y[c] = tanhf(y[c]); break;
+    case EL_SOFTSIGN: EACH(c) y[c] = y[c] / (1.0f + fabsf(y[c])); break;
+    case EL_SIGMOID: EACH(c) y[c] = sigmoid(y[c]); break;
+    case EL_HARD_SIGMOID: EACH(c) y[c] = clipped(y[c] * f.a + f.b, 0, 1); break;
+    case EL_SILU: EACH(c) y[c] *= sigmoid(y[c]); break;
+    case EL_HARD_SWISH: EACH(c) y[c] *= clipped(y[c] * f.a + f.b, 0, 1); break;
+    default: break;
+  }
+}
+
+/* g *= the derivative, given the output z (or the input) */
+static void apply_slope(const Function f, const float *z, float *g) {
+  int c;
+  switch (f.name) {
+    case EL_RELU: EACH(c) g[c] = z[c] > 0 ? g[c] : 0; break;
+    case EL_RELU6: EACH(c) g[c] = z[c] > 0 && z[c] < 6 ? g[c] : 0; break;
+    case EL_CLIP: EACH(c) g[c] = z[c] > f.a && z[c] < f.b ? g[c] : 0; break;
+    case EL_LEAKY_RELU: EACH(c) g[c] = z[c] > 0 ? g[c] : g[c] * f.a; break;
+    case EL_ELU: EACH(c) g[c] *= z[c] > 0 ? f.b : z[c] + f.a * f.b; break;
+    case EL_TANH: EACH(c) g[c] *= 1.0f - z[c] * z[c]; break;
+    case EL_SOFTSIGN: EACH(c) g[c] *= (1.0f - fabsf(z[c])) * (1.0f - fabsf(z[c])); break;
+    case EL_SIGMOID: EACH(c) g[c] *= z[c] * (1.0f - z[c]); break;
+    case EL_HARD_SIGMOID: EACH(c) g[c] = z[c] > 0 && z[c] < 1 ? g[c] * f.a : 0; break;
+    case EL_SILU:
+      EACH(c) {
+        const float s = sigmoid(z[c]);
+        g[c] *= s * (1.0f + z[c] * (1.0f - s));
+      }
+      break;
+    case EL_HARD_SWISH:
+      EACH(c) {
+        const float s = z[c] * f.a + f.b;
+        g[c] *= clipped(s, 0, 1) + (s > 0 && s < 1 ? z[c] * f.a : 0);
+      }
+      break;
+    default: break;
+  }
+}
+
+/* -- how results are written -- */
+
+/* y = function(sum * scale + shift) for the channels of a block. Arguments: [scale], [shift], function, a, b */
+typedef struct {
+  const float *scale, *shift;
+  Function function;
+} Epilogue;
+
+static Epilogue epilogue_of(const el_value *v) {
+  const Epilogue e = {v[0].p, v[1].p, {v[2].i, v[3].f, v[4].f}};
+  return e;
+}
+
+static void write_output(const Epilogue e, int block, const float *sum, float *y) {
+  int c;
+  EACH(c) y[c] = sum[c];
+  if (e.scale) EACH(c) y[c] *= e.scale[block * B + c];
+  if (e.shift) EACH(c) y[c] += e.shift[block * B + c];
+  apply(e.function, y);
+}
+
+/* Gradients. Arguments: dx, [output of the activation before], mask, accumulate, function, a, b.
+   mask 1: this share is multiplied by the derivative of the activation before; 2: the sum with earlier shares is. */
+typedef struct {
+  float *dx;
+  const float *output;
+  int mask, accumulate;
+  Function function;
+} Gradient;
+
+static Gradient gradient_of(const el_value *v) {
+  const Gradient g = {v[0].p, v[1].p, v[2].i, v[3].i, {v[4].i, v[5].f, v[6].f}};
+  return g;
+}
+
+static void write_gradient(const Gradient g, size_t at, float *v) {
+  int c;
+  if (g.mask == 1) apply_slope(g.function, g.output + at, v);
+  if (g.accumulate) EACH(c) v[c] += g.dx[at + c];
+  if (g.mask == 2) apply_slope(g.function, g.output + at, v);
+  memcpy(g.dx + at, v, B * sizeof *v);
+}
+
+static size_t row_at(int block, int rows, int row) { return ((size_t)block * rows + row) * B; }
+static size_t value_at(int channel, int rows, int row) { return row_at(channel / B, rows, row) + channel % B; }
+
+/* -- pointwise convolutions and dense layers -- */
+
+enum { ROWS = 4 };
+
+/* sum = `rows` rows of x times a block of w, k channels each */
+static void multiply(float sum[ROWS][B], const float *x, const float *w, int m, int k, int row, int rows) {
+  int u, i, c;
+  memset(sum, 0, ROWS * sizeof *sum);
+  for (u = 0; u < k; u++) {
+    const float *from = x + value_at(u, m, row), *weights = w + (size_t)u * B;
+    for (i = 0; i < rows; i++) {
+      const float value = from[i * B];
+      EACH(c) sum[i][c] += value * weights[c];
+    }
+  }
+}
+
+/* x, w, y, m, k, blocks, epilogue */
+void el_pointwise_forward(const el_value *v) {
+  const Epilogue e = epilogue_of(v + 6);
+  const int m = v[3].i, k = v[4].i, blocks = v[5].i;
+  float sum[ROWS][B];
+  int block, row, i;
+  for (block = 0; block < blocks; block++)
+    for (row = 0; row < m; row += ROWS) {
+      const int rows = smaller(ROWS, m - row);
+      multiply(sum, v[0].p, v[1].p + (size_t)block * k * B, m, k, row, rows);
+      for (i = 0; i < rows; i++) write_output(e, block, sum[i], v[2].p + row_at(block, m, row + i));
+    }
+}
+
+/* dy, transposed w, m, k, blocks, gradient */
+void el_pointwise_backward_data(const el_value *v) {
+  const Gradient g = gradient_of(v + 5);
+  const int m = v[2].i, k = v[3].i, blocks = v[4].i;
+  float sum[ROWS][B];
+  int block, row, i;
+  for (block = 0; block < blocks; block++)
+    for (row = 0; row < m; row += ROWS) {
+      const int rows = smaller(ROWS, m - row);
+      multiply(sum, v[0].p, v[1].p + (size_t)block * k * B, m, k, row, rows);
+      for (i = 0; i < rows; i++) write_gradient(g, row_at(block, m, row + i), sum[i]);
+    }
+}
+
+/* dy, w, m, k, blocks of dy, gradient */
+void el_few_rows_backward_data(const el_value *v) {
+  const Gradient g = gradient_of(v + 5);
+  const float *dy = v[0].p, *w = v[1].p;
+  const int m = v[2].i, k = v[3].i, blocks = v[4].i;
+  int row, channel, block, i, c;
+  for (row = 0; row < m; row++)
+    for (channel = 0; channel < k; channel += B) {
+      float total[B] = {0};
+      for (block = 0; block < blocks; block++)
+        for (i = 0; i < smaller(B, k - channel); i++) {
+          const float *weights = w + row_at(block, k, channel + i), *own = dy + row_at(block, m, row);
+          float sum = 0;
+          EACH(c) sum += weights[c] * own[c];
+          total[i] += sum;
+        }
+      write_gradient(g, row_at(channel / B, m, row), total);
+    }
+}
+
+/* x, dy, dw, [sums of dy], m, k, blocks, first, count, add, groups */
+void el_pointwise_backward_weights(const el_value *v) {
+  const float *x = v[0].p, *dy = v[1].p;
+  const int m = v[4].i, k = v[5].i, blocks = v[6].i, count = v[8].i, add = v[9].i, groups = v[10].i;
+  int group, block, row, channel, c;
+  for (group = 0; group < groups; group++) {
+    const int start = v[7].i + group * count, stop = smaller(start + count, m);
+    for (block = 0; block < blocks; block++) {
+      float *dw = v[2].p + row_at(group * blocks + block, k, 0);
+      float *sums = v[3].p ? v[3].p + row_at(group * blocks + block, 1, 0) : NULL;
+      if (!add) memset(dw, 0, (size_t)k * B * sizeof *dw);
+      if (!add && sums) memset(sums, 0, B * sizeof *sums);
+      for (row = start; row < stop; row++) {
+        const float *g = dy + row_at(block, m, row);
+        if (sums) EACH(c) sums[c] += g[c];
+        for (channel = 0; channel < k; channel++) {
+          const float value = x[value_at(channel, m, row)];
+          float *to = dw + (size_t)channel * B;
+          EACH(c) to[c] += value * g[c];
+        }
+      }
+    }
+  }
+}
+
+/* -- windows -- */
+
+/* Taps, strides, dilations, and the padding above and to the left. Arguments in this order, eight */
+typedef struct {
+  int height, width, stride_y, stride_x, dilation_y, dilation_x, top, left;
+} Window;
+
+static Window window_of(const el_value *v) {
+  const Window w = {v[0].i, v[1].i, v[2].i, v[3].i, v[4].i, v[5].i, v[6].i, v[7].i};
+  return w;
+}
+
+/* The output row or column that tap number `tap` of an input one belongs to, or -1 */
+static int reached(int input, int padding, int tap, int dilation, int stride, int outputs) {
+  const int reach = input + padding - tap * dilation;
+  return reach < 0 || reach % stride != 0 || reach / stride >= outputs ? -1 : reach / stride;
+}
+
+/* -- convolutions -- */
+
+/* x, w, y, images, height, width, channels, out_height, out_width, blocks, block of x, window, epilogue */
+void el_convolution_forward(const el_value *v) {
+  const float *x = v[0].p, *w = v[1].p;
+  const int images = v[3].i, height = v[4].i, width = v[5].i, channels = v[6].i;
+  const int out_height = v[7].i, out_width = v[8].i, blocks = v[9].i, in_block = v[10].i;
+  const Window o = window_of(v + 11);
+  const Epilogue e = epilogue_of(v + 19);
+  int image, block, oy, ox, ky, kx, first, i, c;
+  for (block = 0; block < blocks; block++)
+    for (image = 0; image < images; image++)
+      for (oy = 0; oy < out_height; oy++)
+        for (ox = 0; ox < out_width; ox++) {
+          float sum[B] = {0};
+          for (first = 0; first < channels; first += in_block)
+            for (ky = 0; ky < o.height; ky++)
+              for (kx = 0; kx < o.width; kx++) {
+                const int iy = oy * o.stride_y - o.top + ky * o.dilation_y;
+                const int ix = ox * o.stride_x - o.left + kx * o.dilation_x;
+                const float *from, *weights;
+                if (iy < 0 || iy >= height || ix < 0 || ix >= width) continue;
+                from = x + (((size_t)(first / in_block * images + image) * height + iy) * width + ix) * in_block;
+                weights = w + ((size_t)(block * o.height * o.width + ky * o.width + kx) * channels + first) * B;
+                for (i = 0; i < smaller(in_block, channels - first); i++, weights += B) {
+                  const float value = from[i];
+                  EACH(c) sum[c] += value * weights[c];
+                }
+              }
+          write_output(e, block, sum, v[2].p + row_at(block, images * out_height * out_width,
+                                                      (image * out_height + oy) * out_width + ox));
+        }
+}
+
+/* dy, transposed w, images, height, width, channels of dy, out_height, out_width, blocks, window, gradient */
+void el_convolution_backward_data(const el_value *v) {
+  const float *dy = v[0].p, *t = v[1].p;
+  const int images = v[2].i, height = v[3].i, width = v[4].i, out = v[5].i, out_height = v[6].i, out_width = v[7].i;
+  const int blocks = v[8].i;
+  const Window o = window_of(v + 9);
+  const Gradient g = gradient_of(v + 17);
+  int image, block, iy, ix, ky, kx, j, c;
+  for (block = 0; block < blocks; block++)
+    for (image = 0; image < images; image++)
+      for (iy = 0; iy < height; iy++)
+        for (ix = 0; ix < width; ix++) {
+          float sum[B] = {0};
+          for (ky = 0; ky < o.height; ky++)
+            for (kx = 0; kx < o.width; kx++) {
+              const int oy = reached(iy, o.top, ky, o.dilation_y, o.stride_y, out_height);
+              const int ox = reached(ix, o.left, kx, o.dilation_x, o.stride_x, out_width);
+              const float *weights = t + (size_t)(block * o.height * o.width + ky * o.width + kx) * out * B;
+              const int row = (image * out_height + oy) * out_width + ox;
+              if (oy < 0 || ox < 0) continue;
+              for (j = 0; j < out; j++, weights += B) {
+                const float value = dy[value_at(j, images * out_height * out_width, row)];
+                EACH(c) sum[c] += value * weights[c];
+              }
+            }
+          write_gradient(g, row_at(block, images * height * width, (image * height + iy) * width + ix), sum);
+        }
+}
+
+/* x, dy, partial sums, images, height, width, channels, out_height, out_width, rows a group, blocks, add, groups, block
+   of x, window */
+void el_convolution_backward_weights(const el_value *v) {
+  const float *x = v[0].p, *dy = v[1].p;
+  const int images = v[3].i, height = v[4].i, width = v[5].i, channels = v[6].i, out_height = v[7].i;
+  const int out_width = v[8].i, rows = v[9].i, blocks = v[10].i, add = v[11].i, groups = v[12].i, in_block = v[13].i;
+  const Window o = window_of(v + 14);
+  const int taps = o.height * o.width;
+  int group, block, tap, row, ox, channel, c;
+  for (group = 0; group < groups; group++)
+    for (block = 0; block < blocks; block++)
+      for (tap = 0; tap < taps; tap++) {
+        float *dw = v[2].p + (size_t)((group * blocks + block) * taps + tap) * channels * B;
+        if (!add) memset(dw, 0, (size_t)channels * B * sizeof *dw);
+        for (row = group * rows; row < smaller((group + 1) * rows, images * out_height); row++)
+          for (ox = 0; ox < out_width; ox++) {
+            const int image = row / out_height, iy = row % out_height * o.stride_y - o.top + tap / o.width * o.dilation_y;
+            const int ix = ox * o.stride_x - o.left + tap % o.width * o.dilation_x;
+            const float *g = dy + row_at(block, images * out_height * out_width, row * out_width + ox);
+            if (iy < 0 || iy >= height || ix < 0 || ix >= width) continue;
+            for (channel = 0; channel < channels; channel++) {
+              const int plane = channel / in_block * images + image;
+              const float value = x[(((size_t)plane * height + iy) * width + ix) * in_block + channel % in_block];
+              float *to = dw + (size_t)channel * B;
+              EACH(c) to[c] += value * g[c];
+            }
+          }
+      }
+}
+
+/* -- depthwise convolutions -- */
+
+/* x, w, y, images, height, width, out_height, out_width, blocks, window, epilogue */
+void el_depthwise_forward(const el_value *v) {
+  const int images = v[3].i, height = v[4].i, width = v[5].i, out_height = v[6].i, out_width = v[7].i, blocks = v[8].i;
+  const Window o = window_of(v + 9);
+  const Epilogue e = epilogue_of(v + 17);
+  int plane, oy, ox, ky, kx, c;
+  for (plane = 0; plane < blocks * images; plane++) {
+    const int block = plane / images;
+    const float *x = v[0].p + (size_t)plane * height * width * B, *w = v[1].p + (size_t)block * o.height * o.width * B;
+    float *y = v[2].p + (size_t)plane * out_height * out_width * B;
+    for (oy = 0; oy < out_height; oy++)
+      for (ox = 0; ox < out_width; ox++, y += B) {
+        float sum[B] = {0};
+        for (ky = 0; ky < o.height; ky++)
+          for (kx = 0; kx < o.width; kx++) {
+            const int iy = oy * o.stride_y - o.top + ky * o.dilation_y;
+            const int ix = ox * o.stride_x - o.left + kx * o.dilation_x;
+            const float *from = x + ((ptrdiff_t)iy * width + ix) * B, *tap = w + (ky * o.width + kx) * B;
+            if (iy < 0 || iy >= height || ix < 0 || ix >= width) continue;
+            EACH(c) sum[c] += from[c] * tap[c];
+          }
+        write_output(e, block, sum, y);
+      }
+  }
+}
+
+/* dy, w, images, height, width, out_height, out_width, blocks, window, gradient */
+void el_depthwise_backward_data(const el_value *v) {
+  const int images = v[2].i, height = v[3].i, width = v[4].i, out_height = v[5].i, out_width = v[6].i, blocks = v[7].i;
+  const Window o = window_of(v + 8);
+  const Gradient g = gradient_of(v + 16);
+  int plane, iy, ix, ky, kx, c;
+  for (plane = 0; plane < blocks * images; plane++) {
+    const float *dy = v[0].p + (size_t)plane * out_height * out_width * B;
+    const float *w = v[1].p + (size_t)(plane / images) * o.height * o.width * B;
+    for (iy = 0; iy < height; iy++)
+      for (ix = 0; ix < width; ix++) {
+        float sum[B] = {0};
+        for (ky = 0; ky < o.height; ky++)
+          for (kx = 0; kx < o.width; kx++) {
+            const int oy = reached(iy, o.top, ky, o.dilation_y, o.stride_y, out_height);
+            const int ox = reached(ix, o.left, kx, o.dilation_x, o.stride_x, out_width);
+            const float *from = dy + ((ptrdiff_t)oy * out_width + ox) * B, *tap = w + (ky * o.width + kx) * B;
+            if (oy < 0 || ox < 0) continue;
+            EACH(c) sum[c] += from[c] * tap[c];
+          }
+        write_gradient(g, (((size_t)plane * height + iy) * width + ix) * B, sum);
+      }
+  }
+}
+
+/* x, dy, partial sums, [sums of dy], images, height, width, out_height, out_width, rows a group, blocks, add, groups,
+   window */
+void el_depthwise_backward_weights(const el_value *v) {
+  const int images = v[4].i, height = v[5].i, width = v[6].i, out_height = v[7].i, out_width = v[8].i;
+  const int rows = v[9].i, blocks = v[10].i, add = v[11].i, groups = v[12].i;
+  const Window o = window_of(v + 13);
+  const int taps = o.height * o.width;
+  int group, block, row, ox, tap, c;
+  for (group = 0; group < groups; group++)
+    for (block = 0; block < blocks; block++) {
+      float *dw = v[2].p + (size_t)(group * blocks + block) * taps * B;
+      float *sums = v[3].p ? v[3].p + (size_t)(group * blocks + block) * B : NULL;
+      if (!add) memset(dw, 0, (size_t)taps * B * sizeof *dw);
+      if (!add && sums) memset(sums, 0, B * sizeof *sums);
+      for (row = group * rows; row < smaller((group + 1) * rows, images * out_height); row++)
+        for (ox = 0; ox < out_width; ox++) {
+          const int plane = block * images + row / out_height;
+          const float *g = v[1].p + (((size_t)plane * out_height + row % out_height) * out_width + ox) * B;
+          if (sums) EACH(c) sums[c] += g[c];
+          for (tap = 0; tap < taps; tap++) {
+            const int iy = row % out_height * o.stride_y - o.top + tap / o.width * o.dilation_y;
+            const int ix = ox * o.stride_x - o.left + tap % o.width * o.dilation_x;
+            const float *from = v[0].p + (((ptrdiff_t)plane * height + iy) * width + ix) * B;
+            if (iy < 0 || iy >= height || ix < 0 || ix >= width) continue;
+            EACH(c) dw[tap * B + c] += from[c] * g[c];
+          }
+        }
+    }
+}
+
+/* -- jobs: work of many layers, from a table of words. A tensor of a job starts at a word's blocks of 16 floats. -- */
+
+static float *at_word(const el_value base, int32_t word) { return base.p + (ptrdiff_t)word * B; }
+
+/* Work-items of a job: up to the first of the next, or of all */
+static int items_of(const int32_t *job, int number, int jobs, int words, int items) {
+  return (number + 1 < jobs ? job[words] : items) - job[0];
+}
+
+/* gamma, beta, mean, variance, scale, shift, 1 / deviation, [bias], table, jobs, items, epsilon */
+void el_fold_statistics(const el_value *v) {
+  const int jobs = v[9].i, items = v[10].i, bias = v[7].p != NULL, words = 8 + bias;
+  int number, block, c;
+  for (number = 0; number < jobs; number++) {
+    const int32_t *job = (const int32_t *)(const void *)v[8].p + number * words;
+    for (block = 0; block < items_of(job, number, jobs, words, items); block++)
+      for (c = block * B; c < block * B + B; c++) {
+        const float inverse = 1.0f / sqrtf(at_word(v[3], job[4])[c] + v[11].f);
+        const float scale = at_word(v[0], job[1])[c] * inverse;
+        const float center = (bias ? at_word(v[7], job[8])[c] : 0.0f) - at_word(v[2], job[3])[c];
+        at_word(v[4], job[5])[c] = scale;
+        at_word(v[5], job[6])[c] = at_word(v[1], job[2])[c] + center * scale;
+        at_word(v[6], job[7])[c] = inverse;
+      }
+  }
+}
+
+/* w, t, [scale], table, jobs, items */
+void el_transpose_blocks(const el_value *v) {
+  const int jobs = v[4].i, with_scale = v[2].p != NULL, numbers = 3 + with_scale, words = numbers + 3;
+  int number, tap, i, j;
+  for (number = 0; number < jobs; number++) {
+    const int32_t *job = (const int32_t *)(const void *)v[3].p + number * words;
+    const int taps = job[numbers], in = job[numbers + 1], out = job[numbers + 2];
+    const float *w = at_word(v[0], job[1]), *scale = with_scale ? at_word(v[2], job[3]) : NULL;
+    float *t = at_word(v[1], job[2]);
+    for (tap = 0; tap < taps; tap++)
+      for (i = 0; i < (in + B - 1) / B * B; i++)
+        for (j = 0; j < out; j++) {
+          const float value = i < in ? w[((size_t)(j / B * taps + tap) * in + i) * B + j % B] : 0.0f;
+          t[((size_t)(i / B * taps + tap) * out + j) * B + i % B] = scale ? value * scale[j] : value;
+        }
+  }
+}
+
+/* w, t, scale, table, jobs, items */
+void el_scale_taps(const el_value *v) {
+  const int jobs = v[4].i, items = v[5].i, words = 6;
+  int number, block, row, c;
+  for (number = 0; number < jobs; number++) {
+    const int32_t *job = (const int32_t *)(const void *)v[3].p + number * words;
+    const int rows = job[4], blocks = items_of(job, number, jobs, words, items) / job[5];
+    for (block = 0; block < blocks; block++)
+      for (row = 0; row < rows; row++)
+        EACH(c)
+          at_word(v[1], job[2])[row_at(block, rows, row) + c] =
+              at_word(v[0], job[1])[row_at(block, rows, row) + c] * at_word(v[2], job[3])[block * B + c];
+  }
+}
+
+/* A flag is set for 16 values that hold a NaN or an infinity. */
+static void set_flag(float *flags, int place, int is_finite) { flags[place] = is_finite ? 0.0f : 1.0f; }
+
+/* total, flags, [partial sums], [scale], [w], [sums of w * total], table, jobs, items, shared */
+void el_finish_sum(const el_value *v) {
+  const int jobs = v[7].i, items = v[8].i, partials = v[2].p != NULL, with_scale = v[3].p != NULL;
+  const int gamma = v[4].p != NULL, scale_word = 3 + partials, numbers = scale_word + with_scale + 2 * gamma;
+  const int words = numbers + 4;
+  int number, place, row, group, c;
+  for (number = 0; number < jobs; number++) {
+    const int32_t *job = (const int32_t *)(const void *)v[6].p + number * words;
+    const int m = job[numbers], blocks = job[numbers + 1], count = job[numbers + 2], groups = job[numbers + 3];
+    const int parts = (m + count - 1) / count, places = items_of(job, number, jobs, words, items);
+    float *total = at_word(v[0], job[1]);
+    for (place = 0; place < places; place++) {
+      const int block = place / parts, start = place % parts * count;
+      float product[B] = {0};
+      int is_finite = 1;
+      for (row = start; row < smaller(start + count, m); row++) {
+        const size_t at = row_at(block, m, row);
+        EACH(c) {
+          float sum = partials ? 0.0f : total[at + c];
+          for (group = 0; partials && group < groups; group++)
+            sum += at_word(v[2], job[3])[(size_t)group * blocks * m * B + at + c];
+          if (gamma) product[c] += at_word(v[4], job[scale_word + with_scale])[at + c] * sum;
+          if (with_scale) sum *= at_word(v[3], job[scale_word])[block * B + c];
+          total[at + c] = sum;
+          is_finite &= sum - sum == 0.0f;
+        }
+      }
+      if (gamma) memcpy(at_word(v[5], job[scale_word + with_scale + 1]) + place * B, product, sizeof product);
+      set_flag(at_word(v[1], job[2]), place, is_finite);
+    }
+  }
+}
+
+/* dgamma, flags, sums, mean, 1 / deviation, dbeta, [bias], table, jobs, items */
+void el_finish_gamma(const el_value *v) {
+  const int jobs = v[8].i, items = v[9].i, bias = v[6].p != NULL, words = 8 + bias;
+  int number, block, part, c;
+  for (number = 0; number < jobs; number++) {
+    const int32_t *job = (const int32_t *)(const void *)v[7].p + number * words;
+    const int parts = job[7 + bias];
+    for (block = 0; block < items_of(job, number, jobs, words, items); block++) {
+      int is_finite = 1;
+      EACH(c) {
+        const int at = block * B + c;
+        const float center = (bias ? at_word(v[6], job[7])[at] : 0.0f) - at_word(v[3], job[4])[at];
+        float sum = 0;
+        for (part = 0; part < parts; part++) sum += at_word(v[2], job[3])[(block * parts + part) * B + c];
+        sum = (sum + center * at_word(v[5], job[6])[at]) * at_word(v[4], job[5])[at];
+        at_word(v[0], job[1])[at] = sum;
+        is_finite &= sum - sum == 0.0f;
+      }
+      set_flag(at_word(v[1], job[2]), block, is_finite);
+    }
+  }
+}
+
+/* dbias, flags, dbeta, scale, table, jobs, items */
+void el_finish_bias(const el_value *v) {
+  const int jobs = v[5].i, items = v[6].i, words = 5;
+  int number, block, c;
+  for (number = 0; number < jobs; number++) {
+    const int32_t *job = (const int32_t *)(const void *)v[4].p + number * words;
+    for (block = 0; block < items_of(job, number, jobs, words, items); block++) {
+      int is_finite = 1;
+      for (c = block * B; c < block * B + B; c++) {
+        const float value = at_word(v[2], job[3])[c] * at_word(v[3], job[4])[c];
+        at_word(v[0], job[1])[c] = value;
+        is_finite &= value - value == 0.0f;
+      }
+      set_flag(at_word(v[1], job[2]), block, is_finite);
+    }
+  }
+}
+
+/* flags, counters, number of flags, step */
+void el_count_nonfinite(const el_value *v) {
+  float count = 0;
+  int i;
+  for (i = 0; i < v[2].i; i += v[3].i) {
+    count += v[0].p[i];
+    v[0].p[i] = 0;
+  }
+  if (v[1].p[LOSS] - v[1].p[LOSS] != 0.0f) count += 1;
+  v[1].p[NONFINITE] = count;
+}
+
+/* -- batch normalization -- */
+
+enum { CHUNK = 512 }; /* rows that are summed by themselves */
+
+/* y, gamma, beta, scale, shift, mean, 1 / deviation, moving mean, moving variance, z, m, blocks, epsilon, pace,
+   function, a, b */
+void el_whole_forward(const el_value *v) {
+  const int m = v[10].i, blocks = v[11].i;
+  const float epsilon = v[12].f, pace = v[13].f;
+  const Function function = {v[14].i, v[15].f, v[16].f};
+  int block, start, row, c;
+  for (block = 0; block < blocks; block++) {
+    const float *y = v[0].p + row_at(block, m, 0);
+    const int at = block * B;
+    float mean[B] = {0}, squares[B] = {0}, scale[B], shift[B];
+    for (start = 0; start < m; start += CHUNK) { /* chunks combined: Chan, Golub and LeVeque 1983 */
+      const int stop = smaller(start + CHUNK, m), count = stop - start;
+      float center[B] = {0}, own[B] = {0};
+      for (row = start; row < stop; row++) EACH(c) center[c] += y[row * B + c];
+      EACH(c) center[c] *= 1.0f / count;
+      for (row = start; row < stop; row++)
+        EACH(c) own[c] += (y[row * B + c] - center[c]) * (y[row * B + c] - center[c]);
+      EACH(c) {
+        const float step = center[c] - mean[c];
+        mean[c] += step * ((float)count / (start + count));
+        squares[c] += own[c] + step * step * ((float)start * count / (start + count));
+      }
+    }
+    EACH(c) {
+      const float variance = squares[c] * (1.0f / m), inverse = 1.0f / sqrtf(variance + epsilon);
+      scale[c] = v[3].p[at + c] = v[1].p[at + c] * inverse;
+      shift[c] = v[4].p[at + c] = v[2].p[at + c] - mean[c] * scale[c];
+      v[5].p[at + c] = mean[c];
+      v[6].p[at + c] = inverse;
+      v[7].p[at + c] += (mean[c] - v[7].p[at + c]) * pace;
+      v[8].p[at + c] += (variance - v[8].p[at + c]) * pace;
+    }
+    for (row = 0; row < m; row++) {
+      float *z = v[9].p + row_at(block, m, row);
+      EACH(c) z[c] = y[row * B + c] * scale[c] + shift[c];
+      apply(function, z);
+    }
+  }
+}
+
+/* y, scale, shift, z, m, blocks, function, a, b */
+void el_normalize_forward(const el_value *v) {
+  const int m = v[4].i;
+  const Function function = {v[6].i, v[7].f, v[8].f};
+  int block, row, c;
+  for (block = 0; block < v[5].i; block++)
+    for (row = 0; row < m; row++) {
+      const size_t at = row_at(block, m, row);
+      EACH(c) v[3].p[at + c] = v[0].p[at + c] * v[1].p[block * B + c] + v[2].p[block * B + c];
+      apply(function, v[3].p + at);
+    }
+}
+
+/* dz, y, scale, mean, 1 / deviation, dgamma, dbeta, m, blocks, moving, add, gradient */
+void el_whole_backward(const el_value *v) {
+  const int m = v[7].i, blocks = v[8].i, moving = v[9].i, add = v[10].i;
+  const Gradient g = gradient_of(v + 11);
+  int block, start, row, c;
+  for (block = 0; block < blocks; block++) {
+    const float *dz = v[0].p + row_at(block, m, 0), *y = v[1].p + row_at(block, m, 0);
+    const float *scale = v[2].p + block * B, *mean = v[3].p + block * B, *inverse = v[4].p + block * B;
+    float *dgamma = v[5].p + block * B, *dbeta = v[6].p + block * B;
+    float sum[B] = {0}, product[B] = {0}, slope[B] = {0}, offset[B] = {0};
+    for (start = 0; start < m; start += CHUNK) {
+      float own[B] = {0}, own_product[B] = {0};
+      for (row = start; row < smaller(start + CHUNK, m); row++)
+        EACH(c) {
+          own[c] += dz[row * B + c];
+          own_product[c] += dz[row * B + c] * ((y[row * B + c] - mean[c]) * inverse[c]);
+        }
+      EACH(c) sum[c] += own[c];
+      EACH(c) product[c] += own_product[c];
+    }
+    EACH(c) {
+      dbeta[c] = add ? dbeta[c] + sum[c] : sum[c];
+      dgamma[c] = add ? dgamma[c] + product[c] : product[c];
+      if (moving) continue;
+      slope[c] = scale[c] * inverse[c] * product[c] * (1.0f / m);
+      offset[c] = slope[c] * mean[c] - scale[c] * sum[c] * (1.0f / m);
+    }
+    for (row = 0; row < m; row++) {
+      float dx[B];
+      EACH(c) dx[c] = dz[row * B + c] * scale[c] - y[row * B + c] * slope[c] + offset[c];
+      write_gradient(g, row_at(block, m, row), dx);
+    }
+  }
+}
+
+/* x, sums, m, blocks, count, add, groups */
+void el_channel_sums(const el_value *v) {
+  const int m = v[2].i, blocks = v[3].i, count = v[4].i, add = v[5].i, groups = v[6].i;
+  int group, block, row, c;
+  for (group = 0; group < groups; group++)
+    for (block = 0; block < blocks; block++) {
+      float *sums = v[1].p + (size_t)(group * blocks + block) * B;
+      if (!add) memset(sums, 0, B * sizeof *sums);
+      for (row = group * count; row < smaller((group + 1) * count, m); row++)
+        EACH(c) sums[c] += v[0].p[row_at(block, m, row) + c];
+    }
+}
+
+/* -- pooling -- */
+
+/* x, y, images, pixels, blocks */
+void el_global_average_forward(const el_value *v) {
+  const int images = v[2].i, pixels = v[3].i;
+  int plane, p, c;
+  for (plane = 0; plane < images * v[4].i; plane++) {
+    float *y = v[1].p + (size_t)plane * B;
+    float sum[B] = {0};
+    for (p = 0; p < pixels; p++) EACH(c) sum[c] += v[0].p[((size_t)plane * pixels + p) * B + c];
+    EACH(c) y[c] = sum[c] * (1.0f / pixels);
+  }
+}
+
+/* dy, m, blocks, pixels, gradient */
+void el_global_average_backward(const el_value *v) {
+  const int m = v[1].i, pixels = v[3].i;
+  const Gradient g = gradient_of(v + 4);
+  int block, row, c;
+  for (block = 0; block < v[2].i; block++)
+    for (row = 0; row < m; row++) {
+      const float *dy = v[0].p + row_at(block, m / pixels, row / pixels);
+      float share[B];
+      EACH(c) share[c] = dy[c] * (1.0f / pixels);
+      write_gradient(g, row_at(block, m, row), share);
+    }
+}
+
+typedef struct {
+  int top, bottom, left, right; /* pixels [top, bottom) x [left, right) */
+} Box;
+
+static int within(int v, int low, int high) { return v < low ? low : v > high ? high : v; }
+
+static Box pixels_of(const Window o, int height, int width, int oy, int ox) {
+  const int top = oy * o.stride_y - o.top, left = ox * o.stride_x - o.left;
+  const Box box = {within(top, 0, height), within(top + o.height, 0, height), within(left, 0, width),
+                   within(left + o.width, 0, width)};
+  return box;
+}
+
+/* x, y, m, blocks, height, width, out_height, out_width, window; `average` or the maximum */
+static void pool(const el_value *v, int average) {
+  const int m = v[2].i, blocks = v[3].i, height = v[4].i, width = v[5].i, out_height = v[6].i, out_width = v[7].i;
+  const Window o = window_of(v + 8);
+  int block, row, iy, ix, c;
+  for (block = 0; block < blocks; block++)
+    for (row = 0; row < m; row++) {
+      const int image = row / (out_height * out_width), images = m / (out_height * out_width);
+      const Box box = pixels_of(o, height, width, row / out_width % out_height, row % out_width);
+      const float *x = v[0].p + row_at(block, images, image) * height * width;
+      float *y = v[1].p + row_at(block, m, row);
+      if (average) memset(y, 0, B * sizeof *y);
+      else memcpy(y, x + ((size_t)box.top * width + box.left) * B, B * sizeof *y);
+      for (iy = box.top; iy < box.bottom; iy++)
+        for (ix = box.left; ix < box.right; ix++) {
+          const float *from = x + ((size_t)iy * width + ix) * B;
+          if (average) EACH(c) y[c] += from[c];
+          else EACH(c) y[c] = from[c] > y[c] || from[c] != from[c] ? from[c] : y[c]; /* a NaN stays */
+        }
+      if (average) EACH(c) y[c] *= 1.0f / ((box.bottom - box.top) * (box.right - box.left));
+    }
+}
+void el_max_forward(const el_value *v) { pool(v, 0); }
+void el_average_forward(const el_value *v) { pool(v, 1); }
+
+/* x, y, taps that first hold the maximum (bytes), m, blocks, height, width, out_height, out_width, window */
+void el_max_taps(const el_value *v) {
+  const int m = v[3].i, blocks = v[4].i, height = v[5].i, width = v[6].i, out_height = v[7].i, out_width = v[8].i;
+  const Window o = window_of(v + 9);
+  int block, row, tap, c;
+  for (block = 0; block < blocks; block++)
+    for (row = 0; row < m; row++) {
+      const int image = row / (out_height * out_width), images = m / (out_height * out_width);
+      const float *x = v[0].p + row_at(block, images, image) * height * width, *y = v[1].p + row_at(block, m, row);
+      signed char *chosen = (signed char *)v[2].p + row_at(block, m, row);
+      memset(chosen, -1, B);
+      for (tap = o.height * o.width - 1; tap >= 0; tap--) {
+        const int iy = row / out_width % out_height * o.stride_y - o.top + tap / o.width * o.dilation_y;
+        const int ix = row % out_width * o.stride_x - o.left + tap % o.width * o.dilation_x;
+        if (iy < 0 || iy >= height || ix < 0 || ix >= width) continue;
+        EACH(c) if (x[((size_t)iy * width + ix) * B + c] == y[c]) chosen[c] = (signed char)tap;
+      }
+    }
+}
+
+/* [chosen taps], dy, m of dx, blocks, height, width, out_height, out_width, window, gradient */
+static void pool_backward(const el_value *v, int average) {
+  const int m = v[2].i, blocks = v[3].i, height = v[4].i, width = v[5].i, out_height = v[6].i, out_width = v[7].i;
+  const Window o = window_of(v + 8);
+  const Gradient g = gradient_of(v + 16);
+  int block, row, ky, kx, c;
+  for (block = 0; block < blocks; block++)
+    for (row = 0; row < m; row++) {
+      const int images = m / (height * width), plane = block * images + row / (height * width);
+      float sum[B] = {0};
+      for (ky = 0; ky < o.height; ky++)
+        for (kx = 0; kx < o.width; kx++) {
+          const int oy = reached(row / width % height, o.top, ky, 1, o.stride_y, out_height);
+          const int ox = reached(row % width, o.left, kx, 1, o.stride_x, out_width);
+          const size_t at = (((size_t)plane * out_height + (oy < 0 ? 0 : oy)) * out_width + (ox < 0 ? 0 : ox)) * B;
+          if (oy < 0 || ox < 0) continue;
+          if (average) {
+            const Box box = pixels_of(o, height, width, oy, ox);
+            EACH(c) sum[c] += v[1].p[at + c] * (1.0f / ((box.bottom - box.top) * (box.right - box.left)));
+          } else {
+            EACH(c) if (((signed char *)v[0].p)[at + c] == ky * o.width + kx) sum[c] += v[1].p[at + c];
+          }
+        }
+      write_gradient(g, row_at(block, m, row), sum);
+    }
+}
+void el_max_backward_taps(const el_value *v) { pool_backward(v, 0); }
+void el_average_backward(const el_value *v) { pool_backward(v, 1); }
+
+/* -- element by element -- */
+
+/* x, y, m, blocks, channels to fill or 0, function, a, b */
+void el_activation_forward(const el_value *v) {
+  const Function function = {v[5].i, v[6].f, v[7].f};
+  const int m = v[2].i;
+  int block, row, c;
+  for (block = 0; block < v[3].i; block++)
+    for (row = 0; row < m; row++) {
+      float *y = v[1].p + row_at(block, m, row);
+      memcpy(y, v[0].p + row_at(block, m, row), B * sizeof *y);
+      apply(function, y);
+      for (c = 0; v[4].i && c < B; c++) if (block * B + c >= v[4].i) y[c] = 0;
+    }
+}
+
+/* output or input of the function, dy, m, blocks, channels to fill or 0, function, a, b, gradient */
+void el_activation_backward(const el_value *v) {
+  const Function function = {v[5].i, v[6].f, v[7].f};
+  const Gradient g = gradient_of(v + 8);
+  const int m = v[2].i;
+  int block, row, c;
+  for (block = 0; block < v[3].i; block++)
+    for (row = 0; row < m; row++) {
+      float dx[B];
+      memcpy(dx, v[1].p + row_at(block, m, row), sizeof dx);
+      apply_slope(function, v[0].p + row_at(block, m, row), dx);
+      for (c = 0; v[4].i && c < B; c++) if (block * B + c >= v[4].i) dx[c] = 0;
+      write_gradient(g, row_at(block, m, row), dx);
+    }
+}
+
+/* a, b, y, m, blocks, function, a, b */
+void el_add(const el_value *v) {
+  const Function function = {v[5].i, v[6].f, v[7].f};
+  const int rows = v[3].i * v[4].i;
+  int row, c;
+  for (row = 0; row < rows; row++) {
+    float *y = v[2].p + (size_t)row * B;
+    EACH(c) y[c] = v[0].p[(size_t)row * B + c] + v[1].p[(size_t)row * B + c];
+    apply(function, y);
+  }
+}
+
+/* x, m, blocks, gradient */
+void el_copy(const el_value *v) {
+  const Gradient g = gradient_of(v + 3);
+  int row;
+  for (row = 0; row < v[1].i * v[2].i; row++) {
+    float dx[B];
+    memcpy(dx, v[0].p + (size_t)row * B, sizeof dx);
+    write_gradient(g, (size_t)row * B, dx);
+  }
+}
+
+/* x of one block of `channels`, m, channels, gradient */
+void el_pad_channels(const el_value *v) {
+  const Gradient g = gradient_of(v + 3);
+  const int channels = v[2].i;
+  int row;
+  for (row = 0; row < v[1].i; row++) {
+    float dx[B] = {0};
+    memcpy(dx, v[0].p + (size_t)row * channels, (size_t)channels * sizeof *dx);
+    write_gradient(g, (size_t)row * B, dx);
+  }
+}
+
+/* x, m, from_rows, from_channels, to_rows, to_channels, gradient */
+void el_reshape(const el_value *v) {
+  const int m = v[1].i, from_rows = v[2].i, from_channels = v[3].i, to_rows = v[4].i, to_channels = v[5].i;
+  const Gradient g = gradient_of(v + 6);
+  int block, row, c;
+  for (block = 0; block < (to_channels + B - 1) / B; block++)
+    for (row = 0; row < m; row++) {
+      float dx[B] = {0};
+      for (c = 0; c < smaller(B, to_channels - block * B); c++) {
+        const int place = row % to_rows * to_channels + block * B + c;
+        const int from = row / to_rows * from_rows + place / from_channels;
+        dx[c] = v[0].p[value_at(place % from_channels, m / to_rows * from_rows, from)];
+      }
+      write_gradient(g, row_at(block, m, row), dx);
+    }
+}
+
+/* -- losses -- */
+
+static int top_of(const float *x, int n, int classes, int row) {
+  int c, best = 0;
+  for (c = 1; c < classes; c++) if (x[value_at(c, n, row)] > x[value_at(best, n, row)]) best = c;
+  return best;
+}
+
+/* x, p, n, classes */
+void el_softmax(const el_value *v) {
+  const int n = v[2].i, classes = v[3].i;
+  int row, c;
+  for (row = 0; row < n; row++) {
+    const float top = v[0].p[value_at(top_of(v[0].p, n, classes, row), n, row)];
+    float sum = 0;
+    for (c = 0; c < classes; c++) sum += expf(v[0].p[value_at(c, n, row)] - top);
+    for (c = 0; c < (classes + B - 1) / B * B; c++)
+      v[1].p[value_at(c, n, row)] = c < classes ? expf(v[0].p[value_at(c, n, row)] - top) / sum : 0.0f;
+  }
+}
+
+/* x, labels (int32), losses, right answers, n, classes, smoothing, [scalars], [dx] */
+void el_softmax_cross_entropy(const el_value *v) {
+  const float *x = v[0].p, smoothing = v[6].f;
+  const int n = v[4].i, classes = v[5].i;
+  int row, c;
+  for (row = 0; row < n; row++) {
+    const int label = ((const int32_t *)(const void *)v[1].p)[row], best = top_of(x, n, classes, row);
+    const float top = x[value_at(best, n, row)];
+    float sum = 0, mean = 0;
+    for (c = 0; c < classes; c++) {
+      sum += expf(x[value_at(c, n, row)] - top);
+      mean += x[value_at(c, n, row)] - top;
+    }
+    v[2].p[row] = logf(sum) - (1.0f - smoothing) * (x[value_at(label, n, row)] - top) - smoothing * mean / classes;
+    v[3].p[row] = best == label ? 1.0f : 0.0f;
+    for (c = 0; v[8].p && c < (classes + B - 1) / B * B; c++) {
+      const size_t at = value_at(c, n, row);
+      const float target = (c == label ? 1.0f - smoothing : 0.0f) + smoothing / classes;
+      v[8].p[at] = c < classes ? (expf(x[at] - top) / sum - target) * v[7].p[INVERSE_BATCH] : 0.0f;
+    }
+  }
+}
+
+/* losses, right answers, counters, rows, examples, share, weight, place */
+void el_count_examples(const el_value *v) {
+  float loss = 0, correct = 0;
+  int i;
+  for (i = 0; i < v[3].i; i++) {
+    loss += v[0].p[i];
+    correct += v[1].p[i];
+  }
+  loss *= v[5].f;
+  correct *= v[5].f;
+  v[2].p[LOSS] += loss * v[6].f;
+  v[2].p[CORRECT] += correct;
+  v[2].p[SEEN] += v[4].i;
+}
+
+/* -- updates: nothing changes where a gradient is not finite -- */
+
+/* w, g, scalars, counters, blocks, decay */
+void el_sgd(const el_value *v) {
+  const float rate = v[2].p[LEARNING_RATE], kept = 1.0f - rate * v[5].f;
+  size_t i;
+  if (v[3].p[NONFINITE] != 0.0f) return;
+  for (i = 0; i < (size_t)v[4].i * B; i++) v[0].p[i] = v[0].p[i] * kept - v[1].p[i] * rate;
+}
+
+/* w, g, scalars, counters, blocks, decay, velocity, momentum, nesterov */
+void el_sgd_momentum(const el_value *v) {
+  const float rate = v[2].p[LEARNING_RATE], kept = 1.0f - rate * v[5].f, momentum = v[7].f;
+  size_t i;
+  if (v[3].p[NONFINITE] != 0.0f) return;
+  for (i = 0; i < (size_t)v[4].i * B; i++) {
+    const float step = v[1].p[i] * rate, moved = v[6].p[i] * momentum - step;
+    v[6].p[i] = moved;
+    v[0].p[i] = v[0].p[i] * kept + (v[8].i ? moved * momentum - step : moved);
+  }
+}
+
+/* w, g, scalars, counters, blocks, decay, first moment, second moment, 1 - beta 1, 1 - beta 2, epsilon */
+void el_adam(const el_value *v) {
+  const float rate = v[2].p[LEARNING_RATE], kept = 1.0f - rate * v[5].f, pace = rate * v[2].p[CORRECTION];
+  size_t i;
+  if (v[3].p[NONFINITE] != 0.0f) return;
+  for (i = 0; i < (size_t)v[4].i * B; i++) {
+    const float g = v[1].p[i];
+    v[6].p[i] += (g - v[6].p[i]) * v[8].f;
+    v[7].p[i] += (g * g - v[7].p[i]) * v[9].f;
+    v[0].p[i] = v[0].p[i] * kept - v[6].p[i] * pace / (sqrtf(v[7].p[i]) + v[10].f);
+  }
+}
+
+/* x, y, counters, blocks */
+void el_commit(const el_value *v) {
+  if (v[2].p[NONFINITE] == 0.0f) memcpy(v[1].p, v[0].p, (size_t)v[3].i * B * sizeof(float));
+}

@@ -1,0 +1,169 @@
+"""Bundles in plain C compute what the session computes, within rounding, and pass the sanitizers."""
+
+import re
+import subprocess
+
+import numpy as np
+import pytest
+
+import edgelearn as el
+from edgelearn import bundles
+from edgelearn.bundles.plain import KERNELS
+from edgelearn.bundles.write import RUNTIME
+from edgelearn.compile import policies
+from edgelearn.errors import PlanError
+from edgelearn.ops import (
+    Add,
+    AveragePooling2D,
+    BatchNormalization,
+    Conv2D,
+    Dense,
+    DepthwiseConv2D,
+    Flatten,
+    GlobalAveragePooling2D,
+    LeakyReLU,
+    MaxPooling2D,
+    ReLU,
+    Sigmoid,
+    Tanh,
+)
+from edgelearn.ops.elementwise import SiLU
+
+from .built import COMPILER, FLAGS, Built, needs_compiler
+from .test_opencl import INT8, RATE, dense_network, examples, separable_network
+
+
+def varied_network() -> el.Network:
+    """A network of many kinds of layers, at awkward sizes."""
+    network = el.Network("varied", (11, 9, 3))
+    network.add("conv", Conv2D(18, 3, strides=2, padding="same"))
+    network.add("tanh", Tanh())
+    network.add("max", MaxPooling2D(3, 2, padding="same"))
+    network.add("wide", Conv2D(18, 3, padding="same"))
+    network.add("leaky", LeakyReLU())
+    network.add("sum", Add(), "leaky", "max")
+    network.add("average", AveragePooling2D(2, 1))
+    network.add("silu", SiLU())
+    network.add("flatten", Flatten())
+    network.add("hidden", Dense(21))
+    network.add("sigmoid", Sigmoid())
+    network.add("logits", Dense(5))
+    return network
+
+
+def normalized_network() -> el.Network:
+    """Convolutions with biases before BatchNorm."""
+    network = el.Network("normalized", (8, 7, 2))
+    network.add("conv", Conv2D(20, 3, padding="same"))
+    network.add("conv_bn", BatchNormalization())
+    network.add("conv_relu", ReLU())
+    network.add("depthwise", DepthwiseConv2D(3, strides=2, padding="same"))
+    network.add("depthwise_bn", BatchNormalization())
+    network.add("depthwise_relu", ReLU())
+    network.add("pool", GlobalAveragePooling2D())
+    network.add("logits", Dense(4))
+    return network
+
+
+TRAININGS = {  # network, optimizer, settings of compile, batch size, micro-batch
+    "dense, Adam": (dense_network, el.Adam(RATE), {}, 6, 3),
+    "the last layers": (
+        lambda: separable_network().freeze().unfreeze("pointwise", "predictions"), el.SGD(RATE, momentum=0.9),
+        {"batchnorm": "moving"}, 6, 2,
+    ),
+    "all, recomputed": (
+        separable_network, el.SGD(RATE), {"batchnorm": "batch", "activation_memory": policies.checkpoints}, 12, 6,
+    ),
+    "all, moving statistics": (normalized_network, el.SGD(RATE, weight_decay=0.01), {"batchnorm": "moving"}, 6, 6),
+    "varied": (varied_network, el.SGD(RATE, momentum=0.9, nesterov=True), {}, 6, 2),
+}  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", TRAININGS)
+def test_ten_steps_are_those_of_the_session(name, tmp_path):
+    network, optimizer, settings, size, micro = TRAININGS[name]
+    model = el.Model(network(), seed=3).compile(optimizer, **settings)
+    el.bundle(model, tmp_path, batch_size=size, micro_batch=micro, target="c")
+    built = Built(tmp_path)
+    built.check(built.open())
+    trainer = model.trainer(size, micro)
+    for number in range(10):
+        x, y = examples(model.network, size, number)
+        ours, theirs = built.step(x, y, RATE), trainer.step(x, y)
+        assert ours.loss == pytest.approx(theirs["loss"], rel=1e-5)
+        assert ours.correct / size == theirs["accuracy"]
+    weights = trainer.weights
+    largest = max(np.abs(weights[each]).max() for each in built.weight_sizes())
+    for each in built.weight_sizes():
+        np.testing.assert_allclose(built.get(each), weights[each].ravel(), rtol=1e-5, atol=1e-5 * largest)
+    x, _ = examples(model.network, micro, 99)
+    np.testing.assert_allclose(built.predict(x), trainer.predict(x), rtol=1e-4, atol=1e-6)
+    trainer.close()
+    state = built.save()
+    expected = built.step(*examples(model.network, size, 0), RATE).loss
+    built.check(built.load(state))
+    assert built.step(*examples(model.network, size, 0), RATE).loss == expected
+    (tmp_path / "state").write_bytes(state)
+    model.restore(*bundles.read_state(tmp_path / "state"))
+    assert model.position.updates == 10
+    built.close()
+
+
+@needs_compiler
+def test_the_example_passes_the_sanitizers(tmp_path):
+    """main.c in a process of its own, with undamaged files and with damaged ones."""
+    network, optimizer, settings, size, micro = TRAININGS["varied"]
+    model = el.Model(network(), seed=3).compile(optimizer, **settings)
+    el.bundle(model, tmp_path, batch_size=size, micro_batch=micro, target="c")
+    program = tmp_path / "example"
+    sources = [str(path) for path in sorted(tmp_path.glob("*.c"))]
+    options = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    done = subprocess.run([COMPILER, *FLAGS, *options, "-o", program, *sources, "-lm"], capture_output=True, text=True)
+    if "sanitize" in done.stderr or "asan" in done.stderr:
+        pytest.skip("the compiler has no sanitizers")
+    assert done.returncode == 0, done.stderr
+    batches = [examples(model.network, size, number) for number in range(3)]
+    (tmp_path / "data").write_bytes(b"".join(x.tobytes() + y.tobytes() for x, y in batches))
+
+    def run(weights, *more):
+        words = [program, tmp_path / weights, tmp_path / "data", "1", str(RATE), tmp_path / "state", *more]
+        return subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=60)
+
+    done = run("model.weights")
+    assert done.returncode == 0, done.stderr
+    losses = [float(line.split()[1]) for line in done.stdout.splitlines()]
+    trainer = model.trainer(size, micro)
+    assert losses == pytest.approx([trainer.step(x, y)["loss"] for x, y in batches], rel=1e-5)
+    trainer.close()
+    resumed = run("model.weights", tmp_path / "state")
+    assert resumed.stdout.split()[0] == "4"
+
+    content, state = (tmp_path / "model.weights").read_bytes(), (tmp_path / "state").read_bytes()
+    draw = np.random.default_rng(0)
+    for number in range(20):
+        cut = int(draw.integers(len(content)))
+        changed = bytearray(content)
+        changed[cut] ^= 1 << number % 8
+        (tmp_path / "damaged").write_bytes(bytes(changed) if number % 2 else content[:cut])
+        done = run("damaged")
+        assert done.returncode in (4, 5) and "ERROR" not in done.stderr, done.stderr
+        (tmp_path / "damaged").write_bytes(state[: int(draw.integers(len(state)))])
+        done = run("model.weights", tmp_path / "damaged")
+        assert done.returncode in (4, 5) and "ERROR" not in done.stderr, done.stderr
+
+
+def test_kernels_without_a_function_are_named(tmp_path):
+    network = dense_network()
+    model = el.Model(network, seed=0).compile(el.Lion(0.01))
+    with pytest.raises(PlanError, match=r"lion.*target='opencl'"):
+        el.bundle(model, tmp_path / "b", batch_size=2, target="c")
+    network = separable_network()
+    model = el.Model(network, seed=0).compile(el.SGD(0.01), precision=INT8, batchnorm="batch")
+    with pytest.raises(PlanError, match="C function"):
+        el.bundle(model, tmp_path / "b", batch_size=2, target="c")
+
+
+def test_every_kernel_of_the_table_has_a_function():
+    header = (RUNTIME / "c" / "kernels.h").read_text().partition("define EL_KERNELS")[2].partition("#define")[0]
+    assert set(re.findall(r"KERNEL\((\w+)\)", header)) == set(KERNELS)
