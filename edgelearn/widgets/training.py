@@ -375,7 +375,7 @@ class TrainingView(ipywidgets.VBox):
         for name, button in self._buttons.items():
             button.on_click(partial(self._clicked, name))
         self._bar = ipywidgets.FloatProgress(min=0, max=1, layout=_FULL)
-        self._curves = Chart(max_width="100%")
+        self._curves = Chart()
         self._memory, self._epoch, self._error = (ipywidgets.HTML() for _ in range(3))
         head = ipywidgets.HBox([*self._buttons.values(), self._status], layout={"align_items": "center"})
         foot = ipywidgets.HBox([self._memory, self._epoch], layout={"flex_flow": "row wrap", "grid_gap": "0 3em"})

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anywidget
 import ipywidgets
 import numpy as np
 import traitlets
@@ -32,17 +34,60 @@ _SLIDER_VALUES = 100  # integers within so many values get a slider
 _STEPS = 1000  # of a threshold's slider
 
 
+class Slider(anywidget.AnyWidget):
+    """A slider over values that have texts, which it shows and announces; Python hears of a change once it rests.
+    (The sliders of ipywidgets announce the number of a choice, and have no name.)
+
+    Arguments:
+    - `options`: (text, value) of each step.
+    - `value`: the first value, one of them.
+    - `description`: its name.
+    - `tooltip`: what it is for (default none).
+    """
+
+    _esm = Path(__file__).with_name("slider.js")
+    label = traitlets.Unicode().tag(sync=True)
+    tooltip = traitlets.Unicode().tag(sync=True)
+    texts = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    index = traitlets.Int().tag(sync=True)
+    disabled = traitlets.Bool().tag(sync=True)
+    value = traitlets.Any()
+
+    def __init__(self, options: Sequence[tuple[str, Any]], value: Any, description: str, tooltip: str = "") -> None:
+        texts, self.values = [text for text, _ in options], [each for _, each in options]
+        index = self.values.index(value)
+        super().__init__(label=description, tooltip=tooltip, texts=texts, index=index, value=value)
+
+    @traitlets.observe("index")
+    def _moved(self, change: dict) -> None:
+        self.value = self.values[change["new"]]
+
+    @traitlets.observe("value")
+    def _put(self, change: dict) -> None:
+        self.index = self.values.index(change["new"])
+
+
+class _Shown(traitlets.Instance):
+    """The configuration that a form shows. Reading it raises ConfigError while a field is invalid."""
+
+    def get(self, obj: Any, cls: Any = None) -> Any:
+        if problems := getattr(obj, "problems", None):
+            raise ConfigError(*next(iter(problems.items())))
+        return super().get(obj, cls)
+
+
 class Form(ipywidgets.VBox):
     """Controls that change a configuration.
 
     Arguments:
-    - `config`: the initial values. The trait of this name always has the configuration that the form shows; while a
-      control holds an invalid value, the form shows the error and `config` stays as it was.
+    - `config`: the initial values. The trait of this name has the configuration that the form shows. Reading it raises
+      ConfigError while a field is invalid; that field is marked, with the reason beside it, and the other fields keep
+      what was entered.
     - `names`: fields to show, in this order (default: all).
     - `choices`: values of fields whose choices the configuration class doesn't know, such as tasks.
     """
 
-    config = traitlets.Instance(Config)
+    config = _Shown(Config)
 
     def __init__(
         self, config: Config, names: Sequence[str] | None = None, choices: Mapping[str, Sequence[Any]] | None = None
@@ -52,26 +97,44 @@ class Form(ipywidgets.VBox):
         for name, values in (choices or {}).items():
             self.settings[name] = replace(known[name], choices=tuple(values))
         self.controls = {name: _control(setting, getattr(config, name)) for name, setting in self.settings.items()}
-        self._error = ipywidgets.HTML()
-        super().__init__([*self.controls.values(), self._error], config=config)
+        self.problems: dict[str, str] = {}
+        self._base = config
+        self._errors = {name: ipywidgets.HTML() for name in self.controls}
+        self._error = ipywidgets.HTML()  # of a field that isn't shown
+        rows = [ipywidgets.HBox([control, self._errors[name]]) for name, control in self.controls.items()]
+        super().__init__([*rows, self._error], config=config)
         for control in self.controls.values():
             control.observe(self._changed, "value")
 
     def __repr__(self) -> str:
-        return f"<Form: {self.config}>"
+        return f"<Form: {self.error or self.config}>"
 
     @property
     def error(self) -> str:
-        """The problem with the values shown; empty if there is none."""
-        return self._error.value
+        """The problems with the values shown, by field; empty if there is none."""
+        return " ".join(f"{name}: {problem}" for name, problem in self.problems.items())
 
     def _changed(self, change: Mapping[str, Any]) -> None:
-        try:
-            config = replace(self.config, **{name: self._value(name) for name in self.controls})
-        except ConfigError as error:
-            self._error.value = error_line(error)
-        else:
-            self._error.value = ""
+        """Take all values that are valid by themselves; then the configuration may refuse them together."""
+        values, problems = {}, {}
+        for name in self.controls:
+            try:
+                values[name] = self._value(name)
+                self.settings[name].validate(values[name])
+            except ConfigError as error:
+                problems[name] = error.problem
+        config = None
+        if not problems:
+            try:
+                config = replace(self._base, **values)
+            except ConfigError as error:
+                problems[error.name] = error.problem
+        self.problems = problems
+        self._error.value = "".join(error_line(f"{n}: {p}") for n, p in problems.items() if n not in self.controls)
+        for name, control in self.controls.items():
+            self._errors[name].value = error_line(problems[name]) if name in problems else ""
+            control.layout.border_left = f"3px solid {figures.ORANGE}" if name in problems else None
+        if config is not None:
             self.config = config
 
     def _value(self, name: str) -> Any:
@@ -88,7 +151,7 @@ class Form(ipywidgets.VBox):
             raise ConfigError(name, f"expected a number ({setting.type.__name__}), got '{text}'.") from None
 
 
-def _control(setting: Setting, value: Any) -> ipywidgets.ValueWidget:
+def _control(setting: Setting, value: Any) -> Any:
     """The widget for a setting: a text where nothing else fits."""
     common: dict[str, Any] = {
         "description": setting.label, "tooltip": setting.help, "style": {"description_width": "10em"},
@@ -101,10 +164,11 @@ def _control(setting: Setting, value: Any) -> ipywidgets.ValueWidget:
         options = [(str(each), each) for each in dict.fromkeys((*setting.choices, value)) if each is not None]
         options += [("none", None)] * setting.optional
         if setting.ordered:
-            return ipywidgets.SelectionSlider(options=options, value=value, **at_rest)
+            return Slider(options, value, setting.label, setting.help)
         return ipywidgets.Dropdown(options=options, value=value, **common)
     if setting.type is int and None not in (value, low, high) and high - low < _SLIDER_VALUES:  # type: ignore[operator]
-        return ipywidgets.IntSlider(value=value, min=low, max=high, **at_rest)
+        numbers = range(int(low), int(high) + 1)  # type: ignore[arg-type]
+        return Slider([(str(number), number) for number in numbers], value, setting.label, setting.help)
     text = "" if value is None else " ".join(map(str, value)) if setting.many else str(value)
     return ipywidgets.Text(value=text, placeholder=setting.help, **at_rest)
 
@@ -194,9 +258,13 @@ class BitsView(ipywidgets.VBox):
         self._chart.draw(figures.plot_spread(rows, "Test accuracy (%)"))
 
 
+class _StaleError(Exception):
+    """The plan that is being made isn't wanted any more."""
+
+
 class BudgetView(ipywidgets.VBox):
-    """Plans a request within the budget that the slider chooses. Plans are kept in `plans`, by budget; None if no plan
-    fits.
+    """Plans a request within the budget that the slider chooses, on a thread; what another move makes stale is given
+    up. Plans are kept in `plans`, by budget; None if no plan fits.
 
     Arguments:
     - `request`, `device`: the step to plan.
@@ -212,8 +280,10 @@ class BudgetView(ipywidgets.VBox):
         self.request, self.device, self.costs = request, device, costs or LaunchTimes.of(device)
         self.plans: dict[str, Plan | None] = {}
         self._shown: dict[str, str] = {}  # the status of each budget
+        self._lock = threading.RLock()
+        self._planner: threading.Thread | None = None
         options = [(f"{size} MB", size) for size in sizes]
-        self._size = ipywidgets.SelectionSlider(options=options, description="Budget", continuous_update=False)
+        self._size = Slider(options, sizes[0], "Budget")
         self._count = ipywidgets.Dropdown(options=list(COUNTS), value=count, description="of")
         self._status, self._chart = ipywidgets.HTML(), Chart()
         super().__init__([ipywidgets.HBox([self._size, self._count]), self._status, self._chart])
@@ -230,14 +300,37 @@ class BudgetView(ipywidgets.VBox):
     def status(self) -> str:
         return self._status.value
 
+    def wait(self) -> None:
+        """Wait until nothing is being planned."""
+        while (planner := self._planner) is not None:
+            planner.join()
+
     def _moved(self, change: dict) -> None:
         budget = self.budget
-        if budget not in self.plans:
+        with self._lock:
+            if budget in self.plans:
+                self._show(budget)
+                return
             self._status.value = f"Planning within {budget} …"
+            self._chart.draw(None)  # it is that of another budget
+            if self._planner is None:
+                self._planner = threading.Thread(target=self._plan, name="edgelearn-planning", daemon=True)
+                self._planner.start()
+
+    def _plan(self) -> None:
+        """Plan within the chosen budget until that of the moment is planned."""
+        while True:
+            budget = self.budget
             try:
-                self.plans[budget] = plan = make_plan(self.request, self.device, budget, launch_times=self.costs)
+                self.plans[budget] = plan = make_plan(
+                    self.request, self.device, budget, launch_times=self.costs, progress=partial(self._check, budget)
+                )
+            except _StaleError:
+                continue
             except (PlanError, DeviceError) as error:
                 self.plans[budget], self._shown[budget] = None, error_line(str(error).splitlines()[0])
+            except Exception as error:  # a view has no other place for it
+                self.plans[budget], self._shown[budget] = None, error_line(error)
             else:
                 found = account(plan)
                 self._shown[budget] = (
@@ -245,17 +338,29 @@ class BudgetView(ipywidgets.VBox):
                     f"{plan.peak_bytes / 1e6:.2f} MB of device memory in all; a step is predicted to take "
                     f"<b>{self.costs.step(plan) * 1e3:.1f} ms</b> ({escape(self.costs.origin)})"
                 )
+            with self._lock:
+                if self.budget in self.plans:
+                    self._show(self.budget)
+                    self._planner = None
+                    return
+
+    def _check(self, budget: str, _progress: str) -> None:
+        """Called by the planner for each plan that it tries."""
+        if budget != self.budget:
+            raise _StaleError
+
+    def _show(self, budget: str) -> None:
         self._status.value, plan = self._shown[budget], self.plans[budget]
         self._chart.draw(plan and plot_timeline(plan, f"Budget: {budget}"))
 
 
-class ThresholdSlider(ipywidgets.IntSlider):
-    """A slider between the lowest and the highest score. It holds a step, an integer, and not the threshold: browsers
-    round what a slider shows and send it back, which would move the threshold."""
+class ThresholdSlider(Slider):
+    """A slider between the lowest and the highest score. Its value is a step, an integer, and not the threshold, which
+    may lie between two steps."""
 
     def __init__(self) -> None:
         self.range, self.shown = (0.0, 0.0), 0
-        super().__init__(description="Threshold", max=_STEPS, readout=False, layout={"width": "40em"})
+        super().__init__([("", step) for step in range(_STEPS + 1)], 0, "Threshold")
 
     @property
     def threshold(self) -> float:
@@ -266,7 +371,9 @@ class ThresholdSlider(ipywidgets.IntSlider):
     def put(self, low: float, high: float, threshold: float) -> None:
         """Move the slider to a threshold between two scores; `shown` is then its value."""
         self.range = low, high
-        self.shown = round(_STEPS * (threshold - low) / (high - low)) if high > low else 0
+        step = round(_STEPS * (threshold - low) / (high - low)) if high > low else 0
+        self.shown = min(_STEPS, max(0, step))
+        self.texts = [f"{low + (high - low) * step / _STEPS:.3f}" for step in range(_STEPS + 1)]
         self.value = self.shown
 
 

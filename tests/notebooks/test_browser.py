@@ -68,6 +68,12 @@ from edgelearn.widgets import TrainingView
 view = TrainingView(lambda: FlowersExperiment.load(FlowersConfig(sample=True)), RunStore())
 view
 """,
+    "form": """
+from edgelearn.widgets import Form
+
+form = Form(FlowersConfig(sample=True, epochs=3, batch_size=50), ("epochs", "batch_size", "sample"))
+form
+""",
     "stopped": "view.summary()",
     "model": "el.Model(mobilenet_v2_cifar(alpha=0.25)).plan(8)",
     "after": """
@@ -101,6 +107,7 @@ fitted = el.Model(network).compile(el.SGD(0.1))
 print("fits")
 fitted.fit(np.ones((8, 4), np.float32), np.zeros(8, int), 8, epochs=10**9, verbose=0)
 """,
+    "entered": "print(form.config.epochs, form.config.batch_size)",
     "last": "print('the last cell ran')",
 }
 
@@ -202,7 +209,42 @@ def test_no_image_is_broken(page):
         ".filter((i) => i.offsetParent !== null && !i.naturalWidth).length"
     )
     assert broken == 0
-    assert "over the budget" in output(page, "budgets").first.inner_text()
+    assert page.locator(".jp-OutputArea img").count() == page.locator(".jp-OutputArea img[alt^=Chart]").count() > 0
+
+
+def test_a_slider_has_a_name_and_announces_its_value(page):
+    view = output(page, "budgets").first
+    view.get_by_text("over the budget").wait_for()
+    slider = view.get_by_role("slider", name="Budget")
+    assert slider.get_attribute("aria-valuetext") == "0 MB"
+    slider.press("ArrowRight")
+    view.get_by_text("MB stored, ").wait_for()
+    assert slider.get_attribute("aria-valuetext") == "6 MB"
+
+
+def test_a_bad_field_is_marked_and_the_others_count(page):
+    view = output(page, "form").first
+    epochs, batch = view.get_by_label("Epochs"), view.get_by_label("Batch size")
+    epochs.fill("many")
+    epochs.press("Enter")
+    view.get_by_text("expected a number (int), got 'many'").wait_for()
+    batch.fill("7")
+    batch.press("Enter")
+    assert view.get_by_text("expected a number (int), got 'many'").is_visible()
+    epochs.fill("5")
+    epochs.press("Enter")
+    view.get_by_text("expected a number").wait_for(state="hidden")
+    page.evaluate(RUN, place("entered"))
+    assert "5 7" in output(page, "entered").inner_text()
+
+
+def test_views_are_accessible(page):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe.Axe().run(page, context={"include": [[".jp-OutputArea"]]}).response["violations"]
+    serious = [
+        (each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
 
 
 def test_no_view_has_a_scrollbar(page):

@@ -105,7 +105,7 @@ def test_a_new_word_in_a_few_clicks(enrolment, clips):
     assert len(box.clips) == 3 and abs(len(box.clips[2]) - 16_000) < 5 and box.upload.value == ()
     box.enrol.click()
     assert enrolment.vocabulary.count(KNOWN[0]) == 3 and not box.clips and box.enrol.disabled
-    assert "<td" in view._words.value and view._map.value[:4] == view.threshold.curves.value[:4] == b"\x89PNG"
+    assert "<td" in view._words.value and view._map.png[:4] == view.threshold.curves.png[:4] == b"\x89PNG"
     box.word.value = KNOWN[0]
     box.forget.click()
     assert enrolment.listener is None and view._map.layout.display == "none"
@@ -135,14 +135,14 @@ def test_the_slider_moves_the_rates(enrolment, clips):
     before = view.curves.value
     chosen = enrolment.threshold
     assert not view.slider.disabled and f"{chosen:.3f}" in view.rates.value
-    view.slider.set_state({"value": view.slider.value})  # what a browser does when it shows the slider
+    view.slider.set_state({"index": view.slider.index})  # what a browser does when it shows the slider
     assert enrolment.threshold == chosen
     view.slider.value = 0
     assert enrolment.threshold == enrolment.listener.threshold == enrolment.score_range[0]
     assert enrolment.rates() == (1.0, 0.0)
     assert "False accepts: 100.0%" in view.rates.value and view.curves.value != before
     enrolment.threshold = 2.0
-    assert view.slider.value == view.slider.max and enrolment.rates() == (0.0, 1.0)
+    assert view.slider.index == len(view.slider.texts) - 1 and enrolment.rates() == (0.0, 1.0)
 
 
 def test_the_microphone_stops_where_nothing_can_be_heard(enrolment, clips, monkeypatch):

@@ -56,14 +56,14 @@ def shown(monkeypatch):
 def test_start(store, make, capsys):
     view = TrainingView(make(), store)
     assert enabled(view) == {"Start"}
-    assert not view._curves.value and not store.list()
+    assert not view._curves.png and not store.list()
     click(view, "Start")
     assert ended(view) is WorkerState.FINISHED and enabled(view) == set()
     (summary,) = store.list()
     assert (summary.status, summary.kind, summary.epochs) == ("finished", "toys", 4)
     assert [row["epoch"] for row in view.training.rows] == [0, 1, 2, 3, 4]
     assert "val_accuracy" in view.training.rows[0] and "loss" not in view.training.rows[0]
-    assert bytes(view._curves.value).startswith(b"\x89PNG") and view._curves.layout.display is None
+    assert view._curves.png.startswith(b"\x89PNG") and view._curves.layout.display is None
     assert summary.id in view._status.value and summary.id in repr(view)
     assert view._bar.value == 1 and view._bar.bar_style == "success"
     assert all(name in view._memory.value for name in ("planned", "allocated", "process"))

@@ -1,5 +1,6 @@
 """The views with controls: a form, precision, budgets, thresholds."""
 
+import threading
 from dataclasses import dataclass, fields, make_dataclass, replace
 from types import SimpleNamespace
 
@@ -9,8 +10,8 @@ import pytest
 
 import edgelearn as el
 from edgelearn.compile import LaunchTimes, Request, account
-from edgelearn.errors import DataError
-from edgelearn.experiments.config import Config, setting
+from edgelearn.errors import DataError, PlanError
+from edgelearn.experiments.config import Config, ConfigError, setting
 from edgelearn.experiments.flowers import FlowersConfig
 from edgelearn.experiments.keywords.embedding import KeywordsConfig
 from edgelearn.experiments.memory import MemoryConfig
@@ -19,7 +20,7 @@ from edgelearn.lab.runs import RunStore
 from edgelearn.models import mobilenet_v2_cifar
 from edgelearn.runtime import choose_device
 from edgelearn.widgets import BitsView, BudgetView, Form, RocView, views
-from edgelearn.widgets.views import rates
+from edgelearn.widgets.views import Slider, rates
 from tests.experiments import precision_tiny
 
 
@@ -27,12 +28,23 @@ from tests.experiments import precision_tiny
 class Everything(Config):
     name: str = setting("x", "a name")
     flag: bool = setting(False, "a flag")
-    count: int | None = setting(None, "a number", minimum=1)
+    count: int | None = setting(None, "a number", minimum=1, maximum=10**6)
     hour: int = setting(3, "an hour", minimum=0, maximum=23)
     rate: float = setting(0.003, "a rate", above=0)
     color: str | None = setting("red", "a color", choices=("red", "blue"))
     bits: str = setting("8", "bits", choices=("4", "8"), ordered=True)
     layers: tuple[str, ...] = setting(("a", "b"), "layers")
+
+
+@dataclass(frozen=True)
+class TogetherConfig(Config):
+    first: int = setting(1, "a number", minimum=0)
+    second: int = setting(2, "a larger one")
+
+    def check(self) -> None:
+        super().check()
+        if self.second <= self.first:
+            raise ConfigError("second", f"{self.second} is not above {self.first}.")
 
 
 @pytest.mark.parametrize("config", [FlowersConfig, PrecisionConfig, MemoryConfig, KeywordsConfig, Everything])
@@ -58,31 +70,47 @@ def test_a_new_field_is_a_new_control():
         ("name", ipywidgets.Text, "y", "y"),
         ("flag", ipywidgets.Checkbox, True, True),
         ("count", ipywidgets.Text, "5", 5),
-        ("hour", ipywidgets.IntSlider, 5, 5),
+        ("hour", Slider, 5, 5),
         ("rate", ipywidgets.Text, "1e-3", 0.001),
         ("color", ipywidgets.Dropdown, None, None),
-        ("bits", ipywidgets.SelectionSlider, "4", "4"),
+        ("bits", Slider, "4", "4"),
         ("layers", ipywidgets.Text, "c d", ("c", "d")),
     ],
 )
 def test_controls(name, kind, shown, value):
     form, seen = Form(Everything()), []
     form.observe(lambda change: seen.append(change["new"]), "config")
-    assert type(form.controls[name]) is kind and form.controls[name].tooltip
+    assert isinstance(form.controls[name], kind) and form.controls[name].tooltip
     form.controls[name].value = shown
     assert seen == [form.config] == [replace(Everything(), **{name: value})]
 
 
-def test_errors_and_choices():
+def test_choices_that_the_class_does_not_know():
     form = Form(MemoryConfig(), choices={"task": ("sample", "cifar10")})
     assert [value for _, value in form.controls["task"].options] == ["sample", "cifar10"]
-    for text in ("0", "many"):
-        form.controls["epochs"].value = text
-        assert "epochs" in form.error and text in form.error and form.config == MemoryConfig()
-    form.controls["epochs"].value = ""
-    assert not form.error
-    form.controls["epochs"].value = "2"
-    assert form.config == MemoryConfig(epochs=2)
+
+
+@pytest.mark.parametrize("text", ["0", "many", "200000000000"])
+def test_a_form_with_a_bad_field_hands_out_nothing_and_keeps_the_others(text):
+    form, seen = Form(Everything()), []
+    form.observe(lambda change: seen.append(change["new"]), "config")
+    form.controls["count"].value, form.controls["rate"].value = text, "0.5"
+    assert text in form.error and form.error.startswith("count: ") and seen == []
+    assert text in form._errors["count"].value and form.controls["count"].layout.border_left
+    assert not form._errors["rate"].value and not form.controls["rate"].layout.border_left
+    with pytest.raises(ConfigError, match="count: "):
+        _ = form.config
+    form.controls["count"].value = "2"
+    assert not form.error and not form.controls["count"].layout.border_left
+    assert [form.config] == seen == [Everything(count=2, rate=0.5)]
+
+
+def test_fields_that_do_not_fit_together_are_named():
+    form = Form(TogetherConfig(), ["first"])
+    form.controls["first"].value = "3"
+    assert "second: " in form.error and "second" in form._error.value
+    with pytest.raises(ConfigError, match="second"):
+        _ = form.config
 
 
 # -- precision, budgets, thresholds ------------------------------------------------------------------------------------
@@ -102,7 +130,7 @@ def test_a_moved_slider_trains_once(bits):
         bits._form.controls[name].value = value
         bits.wait()
         assert getattr(bits.config, name) == value and bits.config in bits.accuracies
-        assert f"8/8/4 {bits.config.observer}" in bits._status.value and bits._chart.value[:4] == b"\x89PNG"
+        assert f"8/8/4 {bits.config.observer}" in bits._status.value and bits._chart.png[:4] == b"\x89PNG"
         assert bits._bar.value == 1.0
     assert len(bits.accuracies) == len(bits.store.list()) == 2, "what was trained is shown at once"
 
@@ -127,14 +155,17 @@ def test_the_slider_plans_again():
     costs = LaunchTimes("a test", 1e11, 1e10)
     request = Request(mobilenet_v2_cifar(alpha=0.25), 8, 8, el.SGD(0.1), "batch")
     view = BudgetView(request, device, (64, 6, 0), costs=costs)
+    view.wait()
     assert view.budget == "64 MB stored" and not view.plans["64 MB stored"].request.activation_memory
-    before = bytes(view._chart.value)
+    before = view._chart.png
     view._size.value = 6
+    view.wait()
     plan = view.plans["6 MB stored"]
     assert account(plan).stored <= 6e6 and plan.request.activation_memory
     assert f"{costs.step(plan) * 1e3:.1f} ms" in view.status and "a test" in view.status
-    assert before.startswith(b"\x89PNG") and bytes(view._chart.value) not in (b"", before)
+    assert before.startswith(b"\x89PNG") and view._chart.png not in (b"", before)
     view._size.value = 0
+    view.wait()
     assert view._chart.layout.display == "none"
     assert view.plans["0 MB stored"] is None and "over the budget of 0 MB" in view.status
     refused = view.status
@@ -145,6 +176,7 @@ def test_the_slider_plans_again():
     assert view.status == refused
     view.request, view._size.value = request, 64
     view._count.value = "device"
+    view.wait()
     assert view.plans["64 MB device"].peak_bytes <= 64e6
 
 
@@ -153,7 +185,29 @@ def test_the_slider_moves_the_threshold():
     own, others = np.linspace(0.4, 1, 50), np.linspace(-1, 0.6, 100)
     view = RocView(own, {"others": others})
     assert abs((own >= view.threshold).mean() - 0.9) < 0.03
-    before = bytes(view.curves.value)
-    view.slider.value = view.slider.max
+    before = view.curves.png
+    view.slider.index = len(view.slider.texts) - 1
     assert view.threshold == 1.0 and "2.0%" in view.rates.value and "0.0% of others" in view.rates.value
-    assert before.startswith(b"\x89PNG") and bytes(view.curves.value) != before
+    assert before.startswith(b"\x89PNG") and view.curves.png != before
+    assert "alt='Chart. own accepted over others accepted: others" in view.curves.value
+
+
+def test_a_budget_that_is_left_is_not_planned_to_its_end(monkeypatch):
+    began, go_on, planned = threading.Event(), threading.Event(), []
+
+    def slow(request, device, budget, launch_times, progress):
+        began.set()
+        assert go_on.wait(30)
+        progress(budget)
+        planned.append(budget)
+        raise PlanError(f"Nothing fits {budget}.")
+
+    monkeypatch.setattr(views, "make_plan", slow)
+    view = BudgetView(Request(mobilenet_v2_cifar()), choose_device(None).device, (64, 6, 4))
+    assert began.wait(30) and "Planning within 64 MB stored" in view.status
+    view._size.value = 6
+    view._size.value = 4
+    assert "Planning within 4 MB stored" in view.status and view._chart.layout.display == "none"
+    go_on.set()
+    view.wait()
+    assert planned == ["4 MB stored"] and "Nothing fits 4 MB" in view.status

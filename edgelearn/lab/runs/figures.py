@@ -33,6 +33,22 @@ _DPI = 110
 _TITLE, _LABEL, _TICK = 13, 11, 10
 
 
+def describe(figure: Figure) -> str:
+    """What a figure shows, in words, for readers who can't see it: "Loss over Epoch: train, test"."""
+
+    def words(text: str) -> str:
+        return " ".join(text.split())
+
+    panels = []
+    for axes in figure.axes:
+        sides = [words(label) for label in (axes.get_ylabel(), axes.get_xlabel()) if label]
+        names = [words(name) for name in axes.get_legend_handles_labels()[1]]
+        parts = [words(axes.get_title()), " over ".join(sides), ", ".join(names)]
+        panels.append(": ".join(part for part in parts if part))
+    title = words(figure.get_suptitle())
+    return f"Chart. {'; '.join(filter(None, [title, *panels]))}"
+
+
 def plot_confusion(matrix: np.ndarray, class_names: Sequence[str], path: str | Path | None = None) -> Figure:
     """Draw counts [n, n]; a cell's color is its share of the true class, so that class sizes don't matter.
 
