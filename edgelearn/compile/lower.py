@@ -150,6 +150,8 @@ class Lowering:
         self.integer: set[str] = set()
         self.gradients: dict[str, Stored] = {}
         self.unmasked: set[str] = set()
+        self.shares: dict[Tensor, dict[str, Tensor]] = {}  # of a gradient, by the layers that share its weight
+        self._shared = {node.shares for node in nodes.values()} - {""}
         self._stages = {stage.output.name: stage for stage in self.stages}
         self._places = {node.name: place for place, stage in enumerate(self.stages) for node in stage.nodes}
         logits = [self.logits[name] for name in self.losses.by_output]
@@ -236,8 +238,15 @@ class Lowering:
         """True if the stage's BatchNorm uses batch statistics. As in Keras, a frozen one uses the stored ones."""
         if stage.norm is None or not self.trains or self.request.batchnorm != "batch":
             return False
-        norm = stage.norm.name
-        return not self.network.trainable.isdisjoint({f"{norm}/gamma", f"{norm}/beta"})
+        norm = stage.norm.owner
+        if self.network.trainable.isdisjoint({f"{norm}/gamma", f"{norm}/beta"}):
+            return False
+        if norm in self._shared:
+            raise PlanError(
+                f"The BatchNormalization '{norm}' is shared by several layers, whose batches have statistics of their "
+                f"own: train it with the stored ones, compile(batchnorm='moving'), or freeze it."
+            )
+        return True
 
     def multiplies_integers(self, stage: Stage) -> bool:
         """True if integer kernels compute the stage once its input is integers."""
@@ -262,21 +271,30 @@ class Lowering:
 
     def master_kernel(self, stage: Stage) -> Tensor:
         """The kernel that is updated."""
-        return self.storage.parameter(f"{stage.name}/kernel")
+        return self.storage.parameter(f"{stage.nodes[0].owner}/kernel")
 
     def bias(self, stage: Stage) -> Tensor | None:
         """The bias of the stage's linear op."""
-        name = f"{stage.name}/bias"
+        name = f"{stage.nodes[0].owner}/bias"
         return self.storage.parameter(name) if name in self.network.parameters else None
 
     def weights(self, node: Node) -> dict[str, Tensor]:
         """All weights of a layer, by role."""
         roles = node.op.weights(*self.network.input_shapes(node.inputs))
-        return {role: self.storage.parameter(f"{node.name}/{role}") for role in roles}
+        return {role: self.storage.parameter(f"{node.owner}/{role}") for role in roles}
 
     def gradient(self, layer: str, role: str) -> Tensor | None:
-        """The gradient of a weight; None if it isn't trained."""
-        return self.storage.gradients.get(f"{layer}/{role}")
+        """The gradient of a weight; None if it isn't trained. Of layers that share one, all but the first to ask write
+        shares of their own, which `_update` adds to it."""
+        owner = self.network.nodes[layer].owner
+        total = self.storage.gradients.get(f"{owner}/{role}")
+        if total is None or owner not in self._shared:
+            return total
+        shares = self.shares.setdefault(total, {})
+        if layer not in shares:
+            tensor = self.storage.tensor(f"{layer}/{role} share", total.shape, Role.GRADIENT) if shares else total
+            shares[layer] = tensor
+        return shares[layer]
 
     def _tensors(self) -> dict[str, Stored]:
         """The forward pass's values by layer. Layers of one stage share the value of the last."""
@@ -482,13 +500,14 @@ class Lowering:
 
     def _folded(self, stage: Stage) -> tuple[Tensor, Tensor]:
         """A frozen linear op and the frozen BatchNorm after it as one kernel and one bias."""
-        (node, op), shape = norm(stage), self.network.parameters[f"{stage.name}/kernel"].weight.packed_shape
+        (node, op), shape = norm(stage), self.network.parameters[f"{stage.nodes[0].owner}/kernel"].weight.packed_shape
 
         def fold(weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-            w = {role: weights[f"{node.name}/{role}"].astype(np.float64) for role in op.weights(node.shape)}
+            w = {role: weights[f"{node.owner}/{role}"].astype(np.float64) for role in op.weights(node.shape)}
             scale = w["gamma"] / np.sqrt(w["moving_variance"] + op.epsilon)
-            kernel = weights[f"{stage.name}/kernel"].astype(np.float64).reshape(shape)
-            bias = weights.get(f"{stage.name}/bias", np.float64(0.0))
+            owner = stage.nodes[0].owner
+            kernel = weights[f"{owner}/kernel"].astype(np.float64).reshape(shape)
+            bias = weights.get(f"{owner}/bias", np.float64(0.0))
             return kernel * scale, w["beta"] + (bias - w["moving_mean"]) * scale
 
         constant = self.storage.constant
@@ -787,6 +806,9 @@ class Lowering:
         self.held.check(finish)
         self.at("optimizer")
         finish.emit_jobs()
+        for gradient, shares in self.shares.items():
+            for share in list(shares.values())[1:]:
+                emit_copy(finish, share, Target(gradient, accumulate=True))
         total = storage.sizes[Role.PARAMETER]
         whole = storage.stretch(Role.GRADIENT, 0, total)
         if self.request.compute.scales_loss:

@@ -153,6 +153,12 @@ class Request(Displayed):
                 f"compute='{self.compute.type}' stores halves, and the precision {self.precision} rounds tensors too: "
                 f"leave one of them off."
             )
+        shared = [node.name for node in network.nodes.values() if node.shares]
+        if shared and self.precision != Precision():
+            raise PlanError(
+                f"Layer '{shared[0]}' shares its weights, and shared weights are not quantized: leave the precision "
+                f"off, or give the layer weights of its own."
+            )
         self.precision.check(network)
         check_activation_memory(network, self.strategies, self.precision)
         if unknown := self.losses.by_output.keys() - set(self.outputs):

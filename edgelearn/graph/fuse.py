@@ -90,7 +90,7 @@ def trained_stages(network: Network, stages: list[Stage]) -> set[str]:
     trained: set[str] = set()
     alive: set[str] = set()  # names of nodes whose gradient is needed
     for stage in stages:
-        if any(node.name in layers for node in stage.nodes) or any(i in alive for i in stage.inputs):
+        if any(node.owner in layers for node in stage.nodes) or any(i in alive for i in stage.inputs):
             trained.add(stage.name)
             alive |= {node.name for node in stage.nodes}
     return trained
@@ -137,7 +137,9 @@ def _is_gate(network: Network, name: str, below: set[str]) -> bool:
     """True if layers above read only `name` from `below`, and all outputs are above."""
     outside = [node for node in network.nodes.values() if node.name not in below]
     others = {*below, *network.inputs} - {name}
-    return others.isdisjoint(i for node in outside for i in node.inputs) and below.isdisjoint(network.outputs)
+    shared = not below.isdisjoint(node.shares for node in outside)
+    reads_others = not others.isdisjoint(i for node in outside for i in node.inputs)
+    return not (shared or reads_others) and below.isdisjoint(network.outputs)
 
 
 def _part(
@@ -145,6 +147,6 @@ def _part(
 ) -> Network:
     part = Network(f"{network.name} {suffix}", inputs)
     for node in nodes:
-        part.add(node.name, node.op, *(renamed.get(i, i) for i in node.inputs))
+        part.add_like(node, *(renamed.get(i, i) for i in node.inputs))
     part.trainable = network.trainable & set(part.parameters)
     return part

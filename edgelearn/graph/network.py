@@ -20,7 +20,7 @@ from edgelearn.ops.initializers import INITIALIZERS
 from edgelearn.ops.tensor import Shape
 
 INPUT = "input"
-VERSION = 1  # of the graph model
+VERSION = 2  # of the graph model, for networks with shared layers; others are of version 1
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,19 @@ class Node:
     - `op`: its operation.
     - `inputs`: names of the nodes or of the network's inputs that it reads.
     - `shape`: of its output, without the batch.
+    - `shares`: name of the layer whose weights it uses, too (default "": it has its own, if any).
     """
 
     name: str
     op: Op
     inputs: tuple[str, ...]
     shape: Shape
+    shares: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Name of the layer that its weights are called by."""
+        return self.shares or self.name
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,13 @@ class Parameter:
         return f"{self.layer}/{self.role}"
 
 
-class LayerRecord(TypedDict):
+class SharedRecord(TypedDict, total=False):
+    """Optional entry of a layer."""
+
+    shares: str
+
+
+class LayerRecord(SharedRecord):
     """A layer in the graph model."""
 
     name: str
@@ -173,8 +186,8 @@ class Network(Displayed):
             raise PlanError(f"The network '{self.name}' has no layers.")
         return next(reversed(self.nodes.values()))
 
-    def add(self, name: str, op: Op | None = None, *inputs: str) -> str:
-        """Add a layer that reads `inputs` (default: the previous layer) and return its name.
+    def add(self, name: str, op: Op | None = None, *inputs: str, shares: str = "") -> str:
+        """Add a layer that reads `inputs` (default: the previous layer) and return its name. `shares`: see `share`.
 
         Raises ShapeError if the name is taken, an input is unknown, or the op does not accept the shapes.
         """
@@ -200,13 +213,76 @@ class Network(Displayed):
             shape = op.output_shape(*shapes)
         except ShapeError as error:
             raise ShapeError(f"Layer '{name}' ({type(op).__name__}): {error}") from None
-        self.nodes[name] = Node(name, op, tuple(inputs), shape)
-        for role, weight in op.weights(*shapes).items():
+        if shares:
+            self._check_shared(name, shares, op.weights(*shapes))
+        self.nodes[name] = Node(name, op, tuple(inputs), shape, shares)
+        for role, weight in op.weights(*shapes).items() if not shares else ():
             parameter = Parameter(name, role, weight)
             self.parameters[parameter.name] = parameter
             if weight.trainable:
                 self.trainable.add(parameter.name)
         return name
+
+    def _check_shared(self, name: str, owner: str, weights: Mapping[str, Weight]) -> None:
+        """Raises ShapeError unless the layer `owner` has just these weights of its own."""
+        own = {p.role: p.weight.shape for p in self.parameters.values() if p.layer == owner}
+        wanted = {role: weight.shape for role, weight in weights.items()}
+        if own != wanted or not own:
+            raise ShapeError(
+                f"Layer '{name}' shares the weights of '{owner}', which {own or 'has none of its own'}, but for its "
+                f"input it has {wanted or 'none'}."
+            )
+
+    def share(self, name: str, layer: str, *inputs: str) -> str:
+        """Add a layer that computes what `layer` does, by the same weights, from other inputs (default: the previous
+        layer), and return its name. There is one set of weights, called by `layer`; the gradients of all its uses add
+        up.
+
+        Raises ShapeError as `add`, and if there is no such layer or its weights don't fit the inputs.
+        """
+        if layer not in self.nodes:
+            raise ShapeError(
+                f"'{layer}' is no layer whose weights could be shared. There are: {', '.join(self.nodes)}."
+            )
+        node = self.nodes[layer]
+        return self.add(name, node.op, *inputs, shares=node.owner if self._has_weights(node) else "")
+
+    def repeat(self, output: str, prefix: str, inputs: Mapping[str, str]) -> str:
+        """Add again, with the same weights, all layers that lead from `inputs` to the layer `output`, as the second
+        tower of a Siamese network, and return the name of the last.
+
+        >>> net.repeat("embedding", "right_", {"left": "right"})
+
+        Arguments:
+        - `output`: the layer that the tower ends in.
+        - `prefix`: begins the names of the new layers.
+        - `inputs`: for each layer or input that the tower reads, the one to read instead.
+
+        Raises ShapeError as `share`.
+        """
+        renamed, needed = dict(inputs), set[str]()
+        waiting = [output]
+        while waiting:
+            name = waiting.pop()
+            if name in self.nodes and name not in needed and name not in inputs:
+                needed.add(name)
+                waiting += self.nodes[name].inputs
+        for node in [node for node in self.nodes.values() if node.name in needed]:
+            reads = (renamed.get(name, name) for name in node.inputs)
+            renamed[node.name] = self.share(f"{prefix}{node.name}", node.name, *reads)
+        return renamed[output]
+
+    def add_like(self, node: Node, *inputs: str) -> str:
+        """Add a layer of another network, of the same name, and with shared weights if it has those there and their
+        layer is here, too."""
+        return self.add(node.name, node.op, *inputs, shares=node.shares if node.shares in self.nodes else "")
+
+    def weights_of(self, node: Node) -> list[str]:
+        """Names of the parameters that a layer uses."""
+        return [name for name, parameter in self.parameters.items() if parameter.layer == node.owner]
+
+    def _has_weights(self, node: Node) -> bool:
+        return bool(node.op.weights(*self.input_shapes(node.inputs)))
 
     def shape_of(self, name: str) -> Shape:
         return self.inputs[name] if name in self.inputs else self.nodes[name].shape
@@ -285,28 +361,30 @@ class Network(Displayed):
         """Return the graph model, the network's text form: see docs/guides/graph-model.md."""
         layers = [
             {"name": n.name, "op": type(n.op).__name__, "config": n.op.config, "inputs": list(n.inputs)}
+            | ({"shares": n.shares} if n.shares else {})
             for n in self.nodes.values()
         ]
         plain = list(self.inputs) == [INPUT]
         inputs = {"input_shape": self.input_shape} if plain else {"inputs": self.inputs}
         outputs = {"outputs": self._outputs} if self._outputs else {}
         ends = {**outputs, "trainable": sorted(self.trainable)}
-        return json.dumps({"version": VERSION, "name": self.name, **inputs, "layers": layers, **ends}, indent=1)
+        version = VERSION if any(n.shares for n in self.nodes.values()) else 1
+        return json.dumps({"version": version, "name": self.name, **inputs, "layers": layers, **ends}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Network:
         """Read what `to_json` wrote. Raises FormatError for other text, and for a newer version."""
         try:
             record = records.parse(text, NetworkRecord)
-            if (version := record.get("version", VERSION)) != VERSION:
-                raise ValueError(f"version {version}, and this edgelearn reads version {VERSION}: update edgelearn")
+            if (version := record.get("version", 1)) not in range(1, VERSION + 1):
+                raise ValueError(f"version {version}, and this edgelearn reads up to {VERSION}: update edgelearn")
             inputs = record.get("inputs") or {INPUT: record.get("input_shape", [])}
             network = cls(record["name"], {name: tuple(shape) for name, shape in inputs.items()})
             for layer in record["layers"]:
                 kind, settings = Op.registry[layer["op"]], layer["config"]
                 records.convert(settings, kind)  # checks types; it would make floats of ints
                 op = kind(**{name: _tuples(value) for name, value in settings.items()})
-                network.add(layer["name"], op, *layer["inputs"])
+                network.add(layer["name"], op, *layer["inputs"], shares=layer.get("shares", ""))
             network.trainable = {n for n in record["trainable"] if network.parameters[n].weight.trainable}
             if "outputs" in record:
                 network.outputs = tuple(record["outputs"])

@@ -104,7 +104,7 @@ def replace_head(network: Network, classes: int, name: str = "head") -> Network:
         body = [node for node in network.nodes.values() if node.name in needed]
     result = Network(network.name, network.inputs)
     for node in body:
-        result.add(node.name, node.op, *node.inputs)
+        result.add_like(node, *node.inputs)
     result.trainable = network.trainable & set(result.parameters)
 
     def free(wanted: str) -> str:
@@ -148,7 +148,7 @@ def without_softmax_and_dropout(network: Network) -> Network:
         if isinstance(node.op, Dropout | SpatialDropout2D) or (ends and isinstance(node.op, LogSoftmax | Softmax)):
             instead[node.name] = inputs[0]
         else:
-            result.add(node.name, node.op, *inputs)
+            result.add_like(node, *inputs)
     result.trainable = network.trainable & set(result.parameters)
     result.take_outputs(network, instead)
     return result
@@ -173,8 +173,8 @@ def reversible(network: Network, *marks: str, step: float = STEP) -> Network:
     renamed: dict[str, str] = {}  # tensor of the original network → tensor to read instead
     others: dict[str, str] = {}  # sum → the other stream, to which the next block adds
 
-    def added(name: str, op: Op, *inputs: str) -> None:
-        result.add(name, op, *(renamed.get(i, i) for i in inputs))
+    def added(name: str, op: Op, *inputs: str, shares: str = "") -> None:
+        result.add(name, op, *(renamed.get(i, i) for i in inputs), shares=shares)
         if name in begins:
             renamed[name] = result.add(f"{name}_stream", Stream(step))
 
@@ -182,7 +182,7 @@ def reversible(network: Network, *marks: str, step: float = STEP) -> Network:
         renamed[name] = result.add(f"{name}_stream", Stream(step), name)
     for node in network.nodes.values():
         if node.name not in shortcuts:
-            added(node.name, node.op, *node.inputs)
+            added(node.name, node.op, *node.inputs, shares=node.shares)
             continue
         x = shortcuts[node.name]
         added(node.name, Coupling(step), others.get(x, x), _share(node, x))

@@ -35,6 +35,7 @@ def network_schema() -> dict[str, Any]:
                 "type": "array", "items": NAME, "minItems": 1,
                 "description": "Names of earlier layers or of the network's inputs.",
             },
+            "shares": {**NAME, "description": "Name of the layer whose weights it uses, since version 2."},
         },
         "additionalProperties": False,
         "allOf": [
@@ -50,7 +51,7 @@ def network_schema() -> dict[str, Any]:
         "required": ["version", "name", "layers", "trainable"],
         "oneOf": [{"required": ["input_shape"]}, {"required": ["inputs"]}],
         "properties": {
-            "version": {"const": VERSION},
+            "version": {"enum": list(range(1, VERSION + 1))},
             "name": {"type": "string"},
             "input_shape": {**SHAPE, "description": "Of an example, channels last; of the only input, 'input'."},
             "inputs": {"type": "object", "additionalProperties": SHAPE, "propertyNames": NAME, "minProperties": 1},

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf, isnan, prod
+from typing import Any
 
 import numpy as np
 
@@ -250,6 +251,8 @@ class Layer:
     - `weights`: arrays by role.
     - `frozen`: roles of weights that the file doesn't have, and that aren't trained.
     - `operator`: name of the operator of the file that it comes from.
+    - `sources`: the file's arrays that its weights are views of.
+    - `again`: the file says that the layer is called a second time.
     """
 
     op: Op
@@ -258,6 +261,19 @@ class Layer:
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     frozen: tuple[str, ...] = ()
     operator: str = ""
+    sources: tuple[np.ndarray, ...] = ()
+    again: bool = False
+
+    @property
+    def says_shared(self) -> bool:
+        """True if weights in the same memory are shared ones. Exporters merge equal arrays, such as the statistics of
+        BatchNorms that were never trained: without a kernel the same memory says nothing."""
+        return self.again or any(array.ndim > 1 and array.min() != array.max() for array in self.sources)
+
+    @property
+    def identity(self) -> Any:
+        """Equal for layers whose weights are the same memory."""
+        return self.op, self.frozen, *((a.ctypes.data, a.shape, a.strides) for a in self.sources)
 
 
 class Builder:
@@ -333,8 +349,9 @@ class Builder:
                     f"{weight.shape}. The file is damaged: restore it."
                 )
             found[role] = np.ascontiguousarray(array, np.float32)
+        sources, again = tuple(weights[role] for role in found), bool(self.operator.attributes.get("called again"))
         name = self._unique(name or self.operator.name + self._suffix)
-        self.layers[name] = Layer(op, inputs, shape, found, frozen, self.operator.name)
+        self.layers[name] = Layer(op, inputs, shape, found, frozen, self.operator.name, sources, again)
         self.ranges[name] = reach(op, [self.ranges[layer] for layer in inputs])
         return name
 
@@ -493,9 +510,13 @@ class Builder:
         if not all(name in self.layers for name in outputs):
             raise FormatError("An output is an input or a constant: there is nothing to compute.")
         network, weights, frozen = Network(self.name, self.inputs), {}, set()
+        owners: dict[Any, str] = {}
         for name, layer in self.layers.items():
             if name in needed:
-                network.add(name, layer.op, *layer.inputs)
+                if layer.says_shared and (owner := owners.get(layer.identity)):
+                    network.share(name, owner, *layer.inputs)
+                    continue
+                owners[layer.identity] = network.add(name, layer.op, *layer.inputs)
                 arrays = {f"{name}/{role}": array for role, array in layer.weights.items()}
                 weights |= arrays
                 frozen |= {f"{name}/{role}" for role in layer.frozen}

@@ -286,6 +286,7 @@ class Layer:
     - `name`, `op`, `shape`: its name, its op and its output's shape.
     - `shapes`: shapes of its inputs, without the batch.
     - `weights`: its arrays by role, float64.
+    - `owner`: the layer whose weights it uses: itself, or one that it shares them with.
     """
 
     name: str
@@ -293,11 +294,12 @@ class Layer:
     shape: Shape
     shapes: list[Shape]
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+    owner: str = ""
 
     @staticmethod
     def of(network: Network, node: Node) -> Layer:
         """The layer without its weights."""
-        return Layer(node.name, node.op, node.shape, network.input_shapes(node.inputs))
+        return Layer(node.name, node.op, node.shape, network.input_shapes(node.inputs), owner=node.owner)
 
     @property
     def window(self) -> Window:
@@ -799,6 +801,7 @@ class _Writer:
 
     def __init__(self, network: Network, weights: Mapping[str, np.ndarray], has: Callable[[Op], bool]) -> None:
         self.network, self.weights, self.graph = network, weights, InferenceGraph(network.name, has)
+        self.constants: dict[tuple[str, str], list[Value]] = {}  # by layer and name
 
     def graph_of_all(self) -> InferenceGraph:
         graph = self.graph
@@ -829,11 +832,18 @@ class _Writer:
         self, layer: str, kernel: np.ndarray, factors: np.ndarray | None, bias: np.ndarray | None, x: Value
     ) -> Value:
         """The constant of a kernel; the arguments are those of `Ranges.kernel`."""
-        return self.graph.constant((kernel if factors is None else kernel * factors).astype(np.float32), "kernel")
+        return self.once(layer, (kernel if factors is None else kernel * factors).astype(np.float32), "kernel")
+
+    def once(self, owner: str, array: Any, name: str) -> Value:
+        """A constant of a layer, the same one for all layers that share it."""
+        for value in self.constants.setdefault((owner, name), []):
+            if np.array_equal(value.array, array):  # type: ignore[arg-type]  a constant has one
+                return value
+        self.constants[owner, name].append(self.graph.constant(array, name))
+        return self.constants[owner, name][-1]
 
     def _layer(self, node: Node) -> Layer:
-        prefix = f"{node.name}/"
-        names = [name for name in self.network.parameters if name.startswith(prefix)]
+        prefix, names = f"{node.owner}/", self.network.weights_of(node)
         own = {name.removeprefix(prefix): self.weights[name].astype(np.float64) for name in names}
         return replace(Layer.of(self.network, node), weights=own)
 
@@ -849,8 +859,8 @@ class _Writer:
                 bias = shift if bias is None else bias * scale + shift
         if isinstance(op, DepthwiseConv2D):
             kernel = kernel.reshape(*kernel.shape[:2], 1, -1)
-        w = self.kernel(layer.name, kernel, scale, bias, x)
-        b = None if bias is None else self.graph.constant(np.float32(bias), "bias")
+        w = self.kernel(layer.owner, kernel, scale, bias, x)
+        b = None if bias is None else self.once(layer.owner, np.float32(bias), "bias")
         if isinstance(op, Dense):
             return self.graph.add("dense", [x, w, b], (*x.shape[:-1], kernel.shape[-1]), activation=activation)
         kind, groups = ("conv", op.groups) if isinstance(op, Conv2D) else ("depthwise", x.shape[-1])

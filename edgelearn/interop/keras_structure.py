@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from edgelearn.errors import FormatError
 
 MODELS = {"Functional", "Model", "Sequential"}
 DEPTH = 16  # models in models
+CALLS = 100_000  # of models: those that are called twice in models that are called twice multiply
 SEVERAL, RESULTS = {"ops.Split", "ops.Unstack"}, 64  # functions with several results, and how many at most
 OPERATION = ("keras.src.ops", "keras.ops")  # modules of functions, which have no weights
 
@@ -90,6 +92,9 @@ class _Parser:
         self.path = path
         self.calls: list[Call] = []
         self.found: dict[str, str] = {}  # a tensor of a nested model by its name in the model around it
+        self.paths: set[tuple[str, ...]] = set()  # of layers that are called
+        self.made: set[str] = set()  # names of their results
+        self.models = 0  # calls of models
         self.inputs: list[tuple[str, tuple[int | None, ...], str]] = []
 
     def model(self, record: Mapping[str, Any]) -> Structure:
@@ -116,15 +121,13 @@ class _Parser:
         for layer in layers:
             if layer["class_name"] == "InputLayer":
                 self._input(layer, path, next(sources, None) if given is not None else None)
-        weighted: dict[str, int] = {}
         # Keras lists layers in an order that nodes of shared layers may break: go on with what is ready.
         while waiting:
             rest = []
             for layer, number, node in waiting:
                 name = _name(layer)
                 if all(self._key(path, ref) in self.found for ref in _references(node)):
-                    weighted[name] = weighted.get(name, 0) + 1
-                    self._call(layer, (*path, name), number, node, weighted[name] > 1)
+                    self._call(layer, (*path, name), number, node)
                 else:
                     rest.append((layer, number, node))
             if len(rest) == len(waiting):
@@ -172,24 +175,27 @@ class _Parser:
         self.inputs.append((name, tuple(shape), dtype if isinstance(dtype, str) else "float32"))
         return name
 
-    def _call(self, layer: Any, path: tuple[str, ...], number: int, node: Any, again: bool) -> None:
+    def _call(self, layer: Any, path: tuple[str, ...], number: int, node: Any) -> None:
         inputs = [self._resolve(path[:-1], ref) for ref in _references(node)]
-        outputs = self._apply(layer, path, inputs, number, node, again)
+        outputs = self._apply(layer, path, inputs, number, node)
         for index, output in enumerate(outputs):
             self.found[self._key(path[:-1], (path[-1], number, index))] = output
 
     def _apply(
-        self, layer: Mapping[str, Any], path: tuple[str, ...], inputs: list[str], number: int, node: Any = None,
-        again: bool = False,
-    ) -> list[str]:  # fmt: skip
-        """Add a call, or those of a nested model; return the names of its results."""
+        self, layer: Mapping[str, Any], path: tuple[str, ...], inputs: list[str], number: int, node: Any = None
+    ) -> list[str]:
+        """Add a call, or those of a nested model; return the names of its results. What is called again has the same
+        path."""
         kind: str = layer["class_name"]
         config: Any = layer["config"]
         if kind in MODELS:
-            if len(path) > DEPTH or again:
-                reason = "called more than once" if again else f"more than {DEPTH} models deep"
+            self.models += 1
+            if len(path) > DEPTH or self.models > CALLS:
+                reason = f"more than {DEPTH} models deep" if len(path) > DEPTH else f"one of more than {CALLS:,} calls"
                 raise FormatError(f"{self.path}: the model '{'/'.join(path):.200}' is {reason}. Take it apart first.")
-            layers = _layers(config)
+            layers, inside = _layers(config), "/".join(path)
+            before = (f"{inside}|", f"{inside}/")  # of an earlier call
+            self.found = {key: name for key, name in self.found.items() if not key.startswith(before)}
             if kind == "Sequential":
                 return self._sequential(layers, config, path, inputs[0])
             self._layers(layers, path, inputs)
@@ -199,7 +205,10 @@ class _Parser:
             kind = f"ops.{kind}"
         elif kind == "TFOpLambda":
             kind = f"tf.{config['function']}"
-        output = "/".join(path) + (f":{number}" if number else "")
+        again = path in self.paths
+        self.paths.add(path)
+        output = next(name for n in count(number) if (name := _numbered_call(path, n)) not in self.made)
+        self.made.add(output)
         parts = RESULTS if kind in SEVERAL else 1
         outputs = (output, *(f"{output}#{n}" for n in range(1, parts)))
         arguments, keywords = _arguments(node)
@@ -236,6 +245,10 @@ def _name(layer: Mapping[str, Any]) -> str:
     if not isinstance(name, str) or not name:
         raise ValueError(f"a layer's name is {name!r:.60}")
     return name
+
+
+def _numbered_call(path: tuple[str, ...], number: int) -> str:
+    return "/".join(path) + (f":{number}" if number else "")
 
 
 def _nodes(layer: Mapping[str, Any]) -> list[Any]:

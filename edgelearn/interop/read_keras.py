@@ -74,8 +74,6 @@ class _Layer(Form):
 
     def operands(self, b: Builder, inputs: Sequence[Operand | None]) -> dict[str, Any]:
         a, weighted = b.operator.attributes, len(self.inputs) > 1 and self.inputs[1][0] != "*"
-        if weighted and a.get("called again"):
-            raise UnsupportedError("It is called more than once, and its weights are shared.", "A layer for each call.")
         if weighted and not a["arrays"]:
             raise FormatError(
                 f"{b.operator.kind} '{b.operator.name}' has no weights in the file. Give a file with all weights."

@@ -94,11 +94,14 @@ def to_keras(
     several = len(network.inputs) > 1
     inputs = {name: keras.Input(shape, name=name if several else None) for name, shape in network.inputs.items()}
     values: dict[str, Any] = dict(inputs)
+    made: dict[str, Any] = {}  # Keras's layers, by name
     norm = MovingBatchNormalization if batchnorm == "moving" else layers.BatchNormalization
     for node in nodes:
         builder = _Builder(Layer.of(network, node), norm)
         write = handler(node.op, HANDLERS, _formula, "Keras")
-        values[node.name] = write(builder, *(values[name] for name in node.inputs))
+        y = write(builder, *(values[name] for name in node.inputs))
+        values[node.name] = made[node.owner](*_inputs_of(y)) if node.shares else y
+        made[node.name] = y._keras_history.operation
     outputs = {name: values[end] for name, end in zip(network.outputs, ends, strict=True)}
     model = keras.Model(inputs if several else values[next(iter(inputs))], only_or_all(outputs))
     weights = network.initialize(0) if weights is None else weights
@@ -107,6 +110,12 @@ def to_keras(
         if network.parameters[name].weight.trainable:
             variable.trainable = name in network.trainable
     return model
+
+
+def _inputs_of(y: Any) -> list[Any]:
+    """The tensors that the layer which made `y` reads."""
+    read = y._keras_history.operation.input
+    return read if isinstance(read, list) else [read]
 
 
 def keras_variables(model: keras.Model, network: Network) -> dict[str, keras.Variable]:

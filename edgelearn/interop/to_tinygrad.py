@@ -91,7 +91,7 @@ class TinygradNetwork:
 
     def role(self, layer: Layer, role: str) -> Any:
         """A weight of a layer, None where the layer has none of this role."""
-        return self.tensors.get(f"{layer.name}/{role}")
+        return self.tensors.get(f"{layer.owner}/{role}")
 
 
 def encode(x: np.ndarray) -> Tensor:
@@ -125,9 +125,9 @@ def _convolution(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
 
 def _batchnorm(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
     gamma, beta, mean, variance = (
-        net.tensors[f"{layer.name}/{role}"] for role in ("gamma", "beta", "moving_mean", "moving_variance")
+        net.tensors[f"{layer.owner}/{role}"] for role in ("gamma", "beta", "moving_mean", "moving_variance")
     )
-    if net.batchnorm == "batch" and f"{layer.name}/gamma" in net.network.trainable:
+    if net.batchnorm == "batch" and f"{layer.owner}/gamma" in net.network.trainable:
         axes, shape = tuple(a for a in range(x.ndim) if a != 1), (1, -1, *(1,) * (x.ndim - 2))
         moving, momentum = (mean, variance), layer.op.momentum
         mean = x.mean(axes)

@@ -165,7 +165,7 @@ class TorchNetwork(nn.Module):
 
     def role(self, layer: Layer, role: str) -> Any:
         """A weight of a layer, None where the layer has none of this role."""
-        name = f"{layer.name}/{role}"
+        name = f"{layer.owner}/{role}"
         return self.tensor(name) if name in self._attributes else None
 
     def overwrites(self, layer: Layer) -> bool:
@@ -346,7 +346,7 @@ def _batchnorm(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor
     gamma, beta, mean, variance = (
         net.role(layer, role).view(-1) for role in ("gamma", "beta", "moving_mean", "moving_variance")
     )
-    trained = any(f"{layer.name}/{role}" in net.network.trainable for role in ("gamma", "beta"))
+    trained = any(f"{layer.owner}/{role}" in net.network.trainable for role in ("gamma", "beta"))
     batch = net.batchnorm == "batch" and net.training and trained
     return F.batch_norm(x, mean, variance, gamma, beta, batch, 1 - op.momentum, op.epsilon).reshape(shape)
 

@@ -155,7 +155,11 @@ def _is_swapped(network: Network, name: str) -> bool:
 def fold_batchnorm(network: Network, weights: Mapping[str, np.ndarray]) -> tuple[Network, dict[str, np.ndarray]]:
     """The network without the BatchNormalization layers whose input a convolution or Dense alone gives, and weights
     with which it infers the same: kernels times the scale, and the shift as a bias."""
-    norms = {node.inputs[0]: node for node in network.nodes.values() if _folds(network, node)}
+    shared = {name for node in network.nodes.values() if node.shares for name in (node.name, node.shares)}
+    norms = {
+        node.inputs[0]: node for node in network.nodes.values()
+        if _folds(network, node) and shared.isdisjoint((node.name, node.inputs[0]))
+    }  # fmt: skip
     folded, found = Network(network.name, network.inputs), dict(weights)
     renamed: dict[str, str] = {}
     for node in network.nodes.values():
@@ -165,7 +169,7 @@ def fold_batchnorm(network: Network, weights: Mapping[str, np.ndarray]) -> tuple
             _fold(found, node, norms[node.name])
         elif node.name in renamed:
             continue
-        folded.add(node.name, op, *(renamed.get(name, name) for name in node.inputs))
+        folded.add(node.name, op, *(renamed.get(name, name) for name in node.inputs), shares=node.shares)
         if node.name in norms:
             renamed[norms[node.name].name] = node.name
     folded.take_outputs(network, renamed)

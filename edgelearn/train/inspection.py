@@ -356,10 +356,10 @@ def _inspect(network: Network, source: str, remarks: tuple[str, ...] = ()) -> In
 
 
 def _layer(network: Network, node: Node, saved: Counter[str] | None) -> LayerReport:
-    names = [name for name, parameter in network.parameters.items() if parameter.layer == node.name]
+    names = network.weights_of(node)
     trainable = [name for name in names if network.parameters[name].weight.trainable]
     return LayerReport(
-        node.name, type(node.op).__name__, node.inputs, node.shape, network.count(names),
+        node.name, type(node.op).__name__, node.inputs, node.shape, 0 if node.shares else network.count(names),
         node.op.flops(*network.input_shapes(node.inputs)) // 2, None if saved is None else saved[node.name], True,
         has_backward(node.op), bool(trainable), any(name in network.trainable for name in names),
     )  # fmt: skip

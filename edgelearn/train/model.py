@@ -183,7 +183,7 @@ def summary(network: Network) -> str:
     """Layer, op, output shape, number of parameters and whether they are trained; then the totals."""
     rows = []
     for node in network.nodes.values():
-        names = [name for name in network.parameters if name.startswith(f"{node.name}/")]
+        names = [] if node.shares else network.weights_of(node)
         trained = sum(name in network.trainable for name in names)
         mark = "" if not names else "frozen" if not trained else "trained"
         rows.append((node.name, type(node.op).__name__, str((None, *node.shape)), f"{network.count(names):,}", mark))

@@ -111,8 +111,8 @@ class TestBuilding:
             tiny().add("new", ReLU(), "conv", "nowhere")
 
     def test_errors_name_the_layer(self):
-        with pytest.raises(ShapeError, match=r"Layer 'late' \(Dense\).*Flatten"):
-            tiny().add("late", Dense(3), "conv")
+        with pytest.raises(ShapeError, match=r"Layer 'late' \(Dense\).*1 unit or more"):
+            tiny().add("late", Dense(0), "conv")
         with pytest.raises(ShapeError, match="'wide'"):
             tiny().add("wide", Conv2D(3, 20), "conv")
 

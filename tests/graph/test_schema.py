@@ -65,7 +65,7 @@ def test_a_text_without_a_version_is_of_the_first_one():
 
 
 BREAKS = {
-    "version": lambda r: r.update(version=2),
+    "version": lambda r: r.update(version=3),
     "no layers": lambda r: r.pop("layers"),
     "name": lambda r: r.update(name=3),
     "shape": lambda r: r["inputs"].update(picture=[8, 0, 3]),

@@ -724,6 +724,6 @@ def _embedder(network: Network, weights: dict[str, np.ndarray], device: str | No
     *nodes, last = network.nodes.values()
     body = Network(f"{network.name}_embedding", network.inputs)
     for node in nodes:
-        body.add(node.name, node.op, *node.inputs)
+        body.add_like(node, *node.inputs)
     head = Head(weights[f"{last.name}/kernel"], weights[f"{last.name}/bias"])
     return Embedder(body, {name: weights[name] for name in body.parameters}, DS_CNN_MLPERF, head=head, device=device)
