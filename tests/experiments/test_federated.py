@@ -64,6 +64,26 @@ def whole(store, _tiny):
     return store.open(store.list()[0].id)
 
 
+@pytest.fixture
+def killed(tmp_path):
+    """killed(moment, settings): the store of a run of these settings that was killed at this moment."""
+
+    def killed(moment, settings):
+        words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        command = [sys.executable, SCRIPT, moment, "federated", "run", "tiny", *words, "--runs", tmp_path]
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        assert subprocess.run(list(map(str, command)), env=environment, timeout=100).returncode == -signal.SIGKILL
+        return RunStore(tmp_path)
+
+    return killed
+
+
+def resumed(store):
+    """The newest run, after `federated run --resume`."""
+    assert main(["federated", "run", "--resume", "--runs", str(store.root)]) == 0
+    return store.open(store.list()[0].id)
+
+
 def checkpoint(run):
     return {name: array.tobytes() for name, array in run.load_checkpoint()[0].items()}
 
@@ -113,15 +133,10 @@ def test_averaged_weights_are_tested_and_kept(store, whole):
 
 
 @pytest.mark.parametrize("moment", ["client:1", "row"])
-def test_killed_and_resumed_gives_the_same_bits(tmp_path, whole, moment):
-    store = RunStore(tmp_path)
-    settings = [word for name, value in SETTINGS.items() for word in (f"--{name}", str(value))]
-    command = [sys.executable, SCRIPT, moment, "federated", "run", "tiny", *settings, "--runs", tmp_path]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    assert subprocess.run(list(map(str, command)), env=environment, timeout=100).returncode == -signal.SIGKILL
+def test_killed_and_resumed_gives_the_same_bits(killed, whole, moment):
+    store = killed(moment, SETTINGS)
     assert store.list()[0].epochs == (1 if moment == "client:1" else 2)
-    assert main(["federated", "run", "--resume", "--runs", str(tmp_path)]) == 0
-    run = store.open(store.list()[0].id)
+    run = resumed(store)
     assert checkpoint(run) == checkpoint(whole)
     assert run.record["results"]["accuracy"] == whole.record["results"]["accuracy"]
     assert len(read_rounds(run)) == ROUNDS
@@ -259,30 +274,48 @@ def test_messages_of_a_deployment_are_for_its_owner(monkeypatch, tmp_path):
     assert stat.S_IMODE((tmp_path / "flower").stat().st_mode) == 0o700
 
 
+@pytest.fixture
+def run_elsewhere(store, monkeypatch):
+    """start(engine, act, said): how its processes ended, a run on them that does `act`, and the call that starts it."""
+
+    def start(engine, act, said=None):
+        ended = []
+
+        class Deployment:
+            def __init__(self, *arguments):
+                pass
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, kind, error, trace):
+                ended.append(kind)
+
+            def run(self, *arguments):
+                act()
+
+            def watch(self, ended):
+                if said is None:
+                    raise RunError("superlink ended with status -9: its log.")
+
+            def said(self):
+                return said
+
+        monkeypatch.setattr(experiment, "Deployment", Deployment)
+        config = FederatedExperiment.resolve(FederatedConfig("tiny", engine=engine))
+        run = store.create("federated", config.to_dict())
+        return ended, run, lambda: experiment.run_elsewhere(FederatedExperiment, run, config, lambda line: None)
+
+    return start
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_processes_of_an_engine(store, number, monkeypatch):
+def test_a_signal_ends_the_processes_of_an_engine(run_elsewhere, number):
     """Without Flower: a deployment that gets the signal while it is watched."""
-    ended = []
-
-    class Deployment:
-        def __init__(self, *arguments):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, kind, error, trace):
-            ended.append(kind)
-
-        def run(self, *arguments):
-            os.kill(os.getpid(), number)
-
-    monkeypatch.setattr(experiment, "Deployment", Deployment)
-    config = FederatedExperiment.resolve(FederatedConfig("tiny", engine="deployed"))
-    run = store.create("federated", config.to_dict())
+    ended, _, start = run_elsewhere("deployed", lambda: os.kill(os.getpid(), number))
     before = signal.signal(number, lambda *arguments: pytest.fail("the signal wasn't heard"))
     try:
-        assert experiment.run_elsewhere(FederatedExperiment, run, config, lambda line: None) is None
+        assert start() is None
     finally:
         signal.signal(number, before)
     assert ended == [KeyboardInterrupt]
@@ -291,32 +324,10 @@ def test_a_signal_ends_the_processes_of_an_engine(store, number, monkeypatch):
 @pytest.mark.parametrize(
     ("said", "cause"), (("RuntimeError: Simulation Runtime crashed.", "busy"), (None, "status -9"))
 )
-def test_whatever_dies_the_error_says_how_to_continue(store, said, cause, monkeypatch):
-    class Deployment:
-        def __init__(self, *arguments):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def run(self, *arguments):
-            pass
-
-        def watch(self, ended):
-            if said is None:
-                raise RunError("superlink ended with status -9: its log.")
-
-        def said(self):
-            return said
-
-    monkeypatch.setattr(experiment, "Deployment", Deployment)
-    config = FederatedExperiment.resolve(FederatedConfig("tiny", engine="ray"))
-    run = store.create("federated", config.to_dict())
+def test_whatever_dies_the_error_says_how_to_continue(run_elsewhere, said, cause):
+    _, run, start = run_elsewhere("ray", lambda: None, said)
     with pytest.raises(RunError, match=f"{cause}.*--resume {run.id}"):
-        experiment.run_elsewhere(FederatedExperiment, run, config, lambda line: None)
+        start()
 
 
 def test_the_sample_loads():
@@ -345,17 +356,11 @@ def test_differential_privacy(store):
     assert float(cells["ε"]) == pytest.approx(results["epsilon"], abs=0.005)
 
 
-def test_compression_both_ways_survives_a_kill(store, tmp_path):
+def test_compression_both_ways_survives_a_kill(store, killed):
     """The server's and the clients' copies of the weights, and what updates left out, fit together after a resume."""
     settings = {"compress": "topk:0.3+int8+warmup:1", "compress_down": "int8", "fraction": 0.75, "seed": 2}
     FederatedExperiment.start(FederatedConfig("tiny", **settings), store, [], log=lambda line: None)
     whole = store.open(store.list()[0].id)
-    words = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    command = [sys.executable, SCRIPT, "client:1", "federated", "run", "tiny", *words, "--runs", tmp_path]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    assert subprocess.run(list(map(str, command)), env=environment, timeout=100).returncode == -signal.SIGKILL
-    assert main(["federated", "run", "--resume", "--runs", str(tmp_path)]) == 0
-    resumed = RunStore(tmp_path)
-    assert checkpoint(resumed.open(resumed.list()[0].id)) == checkpoint(whole)
+    assert checkpoint(resumed(killed("client:1", settings))) == checkpoint(whole)
     first, *_, last = (each["down"]["payload"] for each in read_rounds(whole))
     assert last < first  # those who were drawn in the round before get a change in 8 bits

@@ -20,6 +20,15 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(5)
 
 
+def sent(compressor, arrays: list[np.ndarray], rng: np.random.Generator | None = None) -> list[np.ndarray]:
+    """The arrays as their receiver has them."""
+    return compressor.decode(compressor.encode(arrays, rng or generator(), {}), [array.shape for array in arrays])
+
+
+def flat(arrays: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([array.ravel() for array in arrays])
+
+
 def generator(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng([seed, 3, 14])
 
@@ -40,43 +49,33 @@ def test_there_and_back(name):
     [("float32", 1), ("int8", 0.26), ("topk:0.01", 0.0131), ("topk:0.01+int8", 0.0055), ("topk:0.15+sign", 0.026)],
 )
 def test_bytes(name, most):
-    size, values = (
-        len(compression.make_compressor(name).encode(update(1), generator(), {})),
-        sum(a.size for a in update(1)),
-    )
-    assert size <= most * 4 * values
+    data = compression.make_compressor(name).encode(update(1), generator(), {})
+    assert len(data) <= most * 4 * flat(update(1)).size
 
 
 def test_warm_up():
     """Each stage of three rounds sends a quarter of the entries of the one before; both sides know it by the round."""
-    compressor, state, sizes, sent = compression.make_compressor("topk:0.01+warmup:3"), {}, [], 0
-    values = sum(array.size for array in update(1))
+    compressor, state, sizes, total = compression.make_compressor("topk:0.01+warmup:3"), {}, [], 0
+    whole = flat(update(1))
     for number in range(1, 14):
         each = compression.at_round(compressor, number)
-        decoded = each.decode(each.encode(update(1), generator(), state), SHAPES)
-        flat = np.concatenate([array.ravel() for array in decoded])
-        sizes.append(np.count_nonzero(flat))
-        sent = sent + flat
-    assert sizes == [ceil(values / share) for share in (4, 4, 4, 16, 16, 16, 64, 64, 64, 100, 100, 100, 100)]
-    late = np.concatenate([state[f"left out/{number}"].ravel() for number in range(len(SHAPES))])
-    whole = 13 * np.concatenate([array.ravel() for array in update(1)])
-    np.testing.assert_allclose(sent + late, whole, rtol=1e-4, atol=1e-4)  # nothing is lost, only late
+        received = flat(each.decode(each.encode(update(1), generator(), state), SHAPES))
+        sizes.append(np.count_nonzero(received))
+        total = total + received
+    shares = (4, 4, 4, 16, 16, 16, 64, 64, 64, 100, 100, 100, 100)
+    assert sizes == [ceil(whole.size / share) for share in shares]
+    late = flat([state[f"left out/{number}"] for number in range(len(SHAPES))])
+    np.testing.assert_allclose(total + late, 13 * whole, rtol=1e-4, atol=1e-4)  # nothing is lost, only late
     assert compression.at_round(compression.make_compressor("int8"), 5) == compression.make_compressor("int8")
 
 
 def test_a_client_may_start_ahead_with_what_it_left_out():
-    shapes, plain, ahead = (
-        SHAPES,
-        compression.make_compressor("topk:0.01"),
-        compression.make_compressor("topk:0.01+warmup:3+ahead"),
-    )
-    state, received = {}, update(2)
-    assert all(
-        a is b
-        for a, b in zip(compression.start_of(compression.NoCompression(), received, state), received, strict=True)
-    )
-    plain.encode(update(1), generator(), state)
-    assert all(a is b for a, b in zip(compression.start_of(plain, received, state), received, strict=True))
+    plain, ahead = (compression.make_compressor(f"topk:0.01{more}") for more in ("", "+warmup:3+ahead"))
+    shapes, state, received = SHAPES, {}, update(2)
+    for compressor in (compression.NoCompression(), plain):
+        begun = compression.start_of(compressor, received, state)
+        assert all(a is b for a, b in zip(begun, received, strict=True))
+        plain.encode(update(1), generator(), state)
     exact = compression.Partly(compression.at_round(ahead, 20), (False,) * (len(shapes) - 1) + (True,))
     for number, (begun, array) in enumerate(zip(compression.start_of(exact, received, state), received, strict=True)):
         late = state[f"left out/{number}"] if number < len(shapes) - 1 else 0
@@ -86,40 +85,23 @@ def test_a_client_may_start_ahead_with_what_it_left_out():
 def test_int8_is_right_on_average():
     arrays, draws = [np.float32([0.3, -0.011, 1.27, 0, -1.27])], 4000
     rng = generator()
-    mean = (
-        sum(compression.Int8().decode(compression.Int8().encode(arrays, rng, {}), [(5,)])[0] for _ in range(draws))
-        / draws
-    )
+    mean = sum(sent(compression.Int8(), arrays, rng)[0] for _ in range(draws)) / draws
     np.testing.assert_allclose(mean, arrays[0], atol=4 * 0.005 / np.sqrt(draws))  # a deviation is at most 0.005
 
 
 def test_int8_is_off_by_less_than_a_step():
     arrays = update(2)
-    decoded = compression.Int8().decode(compression.Int8().encode(arrays, generator(), {}), SHAPES)
-    for a, b in zip(arrays, decoded, strict=True):
+    for a, b in zip(arrays, sent(compression.Int8(), arrays), strict=True):
         assert np.abs(a - b).max(initial=0) <= np.abs(a).max(initial=0) / 127 * (1 + 1e-5)
 
 
-def test_top_k_sends_the_largest():
-    arrays = update(3)
-    flat = np.concatenate([a.ravel() for a in arrays])
-    k = int(np.ceil(0.01 * len(flat)))
-    decoded = np.concatenate(
-        [
-            a.ravel()
-            for a in compression.TopK(0.01).decode(compression.TopK(0.01).encode(arrays, generator(), {}), SHAPES)
-        ]
-    )
-    largest = np.argsort(-np.abs(flat), kind="stable")[:k]
-    expected = np.zeros_like(flat)
-    expected[largest] = flat[largest]
-    assert np.array_equal(decoded, expected)
-
-
-def test_of_equal_entries_the_first_are_sent():
-    (decoded,) = compression.TopK(0.5).decode(
-        compression.TopK(0.5).encode([np.float32([1, 2, 1, 1])], generator(), {}), [(4,)]
-    )
+def test_top_k_sends_the_largest_and_of_equal_ones_the_first():
+    values = flat(update(3))
+    largest = np.argsort(-np.abs(values), kind="stable")[: ceil(0.01 * len(values))]
+    expected = np.zeros_like(values)
+    expected[largest] = values[largest]
+    assert np.array_equal(flat(sent(compression.TopK(0.01), update(3))), expected)
+    (decoded,) = sent(compression.TopK(0.5), [np.float32([1, 2, 1, 1])])
     assert decoded.tolist() == [1, 2, 0, 0]
 
 
@@ -170,12 +152,10 @@ def test_damaged_indices_are_refused(rng):
 def test_signs_with_a_mean_for_each_array():
     """Sparse ternary compression: of each array, what is sent has its sign and the mean size of what is sent."""
     arrays = update(4)
-    flat = np.concatenate([np.float64(a).ravel() for a in arrays])
-    chosen = np.zeros(len(flat), bool)
-    chosen[np.argsort(-np.abs(flat), kind="stable")[: ceil(0.15 * len(flat))]] = True
-    decoded = compression.TopK(0.15, compression.Signs()).decode(
-        compression.TopK(0.15, compression.Signs()).encode(arrays, generator(), {}), SHAPES
-    )
+    values = flat(arrays)
+    chosen = np.zeros(len(values), bool)
+    chosen[np.argsort(-np.abs(values), kind="stable")[: ceil(0.15 * len(values))]] = True
+    decoded = sent(compression.TopK(0.15, compression.Signs()), arrays)
     ends = np.cumsum([a.size for a in arrays])
     for array, found, end in zip(arrays, decoded, ends, strict=True):
         mine = chosen[end - array.size : end].reshape(array.shape)
@@ -183,63 +163,16 @@ def test_signs_with_a_mean_for_each_array():
         np.testing.assert_allclose(found, np.where(mine, np.sign(array) * mean, 0), rtol=1e-6)
 
 
-@pytest.mark.parametrize("damage", (np.nan, np.inf, -1.0))
-def test_bad_means_are_refused(damage):
-    with pytest.raises(FormatError):
-        compression.Signs().decode(np.float32([damage]).tobytes() + b"\x80", [(2,)])
-    with pytest.raises(FormatError):
-        compression.Signs().decode(np.float32([1]).tobytes() + b"\x81", [(2,)])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_wrong_sizes_are_refused(name):
-    compressor = compression.make_compressor(name)
-    data = compressor.encode(update(1), generator(), {})
-    for damaged in (b"", data[:-1], data + b"\0", data * 2):
-        with pytest.raises(FormatError):
-            compressor.decode(damaged, SHAPES)
-
-
-@pytest.mark.parametrize("scale", (np.nan, np.inf, -1.0, 3e38))
-def test_bad_scales_are_refused(scale):
-    with pytest.raises(FormatError):
-        compression.Int8().decode(np.float32([scale]).tobytes() + b"\x7f\x7f", [(2,)])
-
-
-@pytest.mark.parametrize(
-    "compressor", (compression.Int8(), compression.TopK(0.5), compression.TopK(0.5, compression.Signs()))
-)
-def test_nan_is_not_compressed(compressor):
-    with pytest.raises(NonFiniteError):
-        compressor.encode([np.float32([1, np.nan])], generator(), {})
-
-
 @pytest.mark.parametrize("name", ("topk:0.1", "topk:0.1+int8", "topk:0.2+sign"))
 def test_error_feedback_loses_nothing(name):
     """The entries sent and the entries kept add up to all updates."""
-    compressor, state, sent = compression.make_compressor(name), {}, [np.zeros(shape) for shape in SHAPES]
+    compressor, state, totals = compression.make_compressor(name), {}, [np.zeros(shape) for shape in SHAPES]
     for seed in range(30):
         data = compressor.encode(update(1), generator(seed), state)
-        sent = [total + a for total, a in zip(sent, compressor.decode(data, SHAPES), strict=True)]
+        totals = [total + a for total, a in zip(totals, compressor.decode(data, SHAPES), strict=True)]
     kept = [state[f"left out/{number}"] for number in range(len(SHAPES))]
-    for total, rest, a in zip(sent, kept, update(1), strict=True):
+    for total, rest, a in zip(totals, kept, update(1), strict=True):
         np.testing.assert_allclose(total + rest, 30 * a, atol=1e-4 * np.abs(a).max(initial=0) + 1e-6)
-
-
-def test_state_of_another_network_is_refused():
-    with pytest.raises(FormatError):
-        compression.ErrorFeedback(compression.Int8()).encode(
-            [np.ones(3, np.float32)], generator(), {"left out/0": np.zeros(4, np.float32)}
-        )
-
-
-@pytest.mark.parametrize("name", (
-    "int4", "topk", "topk:2", "topk:0", "topk:x", "topk:nan", "topk:0.1+", "topk:0.1+int4", "sign",
-    "topk:0.1+int8+sign",
-))  # fmt: skip
-def test_unknown_names(name):
-    with pytest.raises((UsageError, PlanError)):
-        compression.make_compressor(name)
 
 
 def test_names():
@@ -307,7 +240,43 @@ def test_a_change_of_unknown_weights_is_refused():
     assert len(compression.receive(compression.Int8(), server.message(0), WEIGHTS, {})) == len(WEIGHTS)
 
 
-@pytest.mark.parametrize("data", (b"", b"\x00", b"\x02\x01\x00\x00\x00", b"\x00\x01\x00\x00\x00abc"))
-def test_other_bytes_are_refused(data):
-    with pytest.raises(FormatError):
-        compression.receive(compression.Int8(), data, WEIGHTS, {})
+def signs(mean: float, bits: bytes):
+    return lambda: compression.Signs().decode(np.float32([mean]).tobytes() + bits, [(2,)])
+
+
+def resized(name: str, change):
+    compressor = compression.make_compressor(name)
+    return lambda: compressor.decode(change(compressor.encode(update(1), generator(), {})), SHAPES)
+
+
+def scaled(scale: float):
+    return lambda: compression.Int8().decode(np.float32([scale]).tobytes() + b"\x7f\x7f", [(2,)])
+
+
+LEFT_OUT = {"left out/0": np.zeros(4, np.float32)}
+UNKNOWN = ("int4", "topk", "topk:2", "topk:0", "topk:x", "topk:nan", "topk:0.1+", "topk:0.1+int4", "sign",
+           "topk:0.1+int8+sign")  # fmt: skip
+REFUSED = {
+    **{f"a mean of {mean}": (signs(mean, b"\x80"), FormatError) for mean in (np.nan, np.inf, -1.0)},
+    "bits that stand for nothing": (signs(1, b"\x81"), FormatError),
+    **{f"a scale of {scale}": (scaled(scale), FormatError) for scale in (np.nan, np.inf, -1.0, 3e38)},
+    **{f"{name}, {what}": (resized(name, change), FormatError) for name in NAMES for what, change in {
+        "nothing": lambda data: b"", "cut": lambda data: data[:-1], "longer": lambda data: data + b"\0",
+        "twice": lambda data: data * 2}.items()},
+    **{f"NaN by {compressor}": (lambda c=compressor: sent(c, [np.float32([1, np.nan])]), NonFiniteError)
+       for compressor in (compression.Int8(), compression.TopK(0.5), compression.TopK(0.5, compression.Signs()))},
+    "what another network left out": (
+        lambda: compression.ErrorFeedback(compression.Int8()).encode([np.ones(3, np.float32)], generator(), LEFT_OUT),
+        FormatError),
+    **{f"the name {name}": (lambda n=name: compression.make_compressor(n), (UsageError, PlanError))
+       for name in UNKNOWN},
+    **{f"the message {data}": (lambda d=data: compression.receive(compression.Int8(), d, WEIGHTS, {}), FormatError)
+       for data in (b"", b"\x00", b"\x02\x01\x00\x00\x00", b"\x00\x01\x00\x00\x00abc")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(what):
+    call, error = REFUSED[what]
+    with pytest.raises(error):
+        call()

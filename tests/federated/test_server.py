@@ -37,14 +37,14 @@ def federation():
     trainer.close()
 
 
-def rounds_of(federation, strategy=None, grid=None, records=None, **settings):
+def rounds_of(federation, strategy=None, grid=None, records=None, parts=(), **settings):
+    """A server of the federation from its first weights; `parts`: other arguments of it, such as `down`."""
     model, clients = federation
     model.weights = clients.weights
     settings = fl.ServerSettings(CLIENTS, **({"rounds": 3} | settings))
-    record = (lambda happened: None) if records is None else records.append
-    return fl.Server(
-        model, model.changing, settings, strategy or fl.FedAvg(), grid or fl.LocalGrid(clients), (X, Y), record=record
-    )
+    record, grid = (lambda happened: None) if records is None else records.append, grid or fl.LocalGrid(clients)
+    strategy = strategy or fl.FedAvg()
+    return fl.Server(model, model.changing, settings, strategy, grid, (X, Y), record=record, **dict(parts))
 
 
 def gradient(w, x, y):
@@ -308,10 +308,7 @@ def test_a_checkpoint_is_restored_whole_or_not_at_all(federation):
     """Whatever is damaged, lacks or is another strategy's; a client's compressed weights are restored last."""
 
     def server():
-        model, clients = federation
-        model.weights, settings = clients.weights, fl.ServerSettings(CLIENTS, 3, average=0.5)
-        grid, down = fl.LocalGrid(clients), make_compressor("int8")
-        return fl.Server(model, model.changing, settings, fl.FedAdam(), grid, (X, Y), down=down)
+        return rounds_of(federation, fl.FedAdam(), parts={"down": make_compressor("int8")}, average=0.5)
 
     tensors, position = server().state()
     tensors |= {f"average/{name}": federation[1].weights[name] for name in federation[0].changing}
@@ -527,15 +524,11 @@ class Full(fl.ClientMemory):
 
 
 def test_a_full_disk_ends_the_round_and_leaves_nobody_out(federation, tmp_path):
-    model, whole = federation
     down = make_compressor("int8")
 
     def rounds(memory):
-        clients = replace(whole, memory=memory, down=down)
-        model.weights = clients.weights
-        return fl.Server(
-            model, model.changing, fl.ServerSettings(CLIENTS, 3), fl.FedAvg(), fl.LocalGrid(clients), (X, Y), down=down
-        )
+        grid = fl.LocalGrid(replace(federation[1], memory=memory, down=down))
+        return rounds_of(federation, grid=grid, parts={"down": down})
 
     full, saved = rounds(Full(tmp_path / "clients")), []
 
@@ -573,23 +566,10 @@ def test_counted_bytes_are_those_that_were_sent(federation):
 
 def test_counted_bytes_of_compressed_messages(federation, tmp_path):
     """Both ways: a change in 8 bits to clients that have the weights before it, all weights to the others."""
-    model, whole = federation
     up, down = make_compressor("topk:0.3+int8"), make_compressor("int8")
-    clients = replace(whole, compressor=up, memory=fl.ClientMemory(tmp_path), down=down)
+    clients = replace(federation[1], compressor=up, memory=fl.ClientMemory(tmp_path), down=down)
     records, grid = [], Tampering(clients, {})
-    model.weights = whole.weights
-    rounds = fl.Server(
-        model,
-        model.changing,
-        fl.ServerSettings(CLIENTS, 3, 0.5),
-        fl.FedAvg(),
-        grid,
-        (X, Y),
-        up,
-        records.append,
-        down=down,
-    )
-    rounds.fit()
+    rounds_of(federation, grid=grid, records=records, parts={"compressor": up, "down": down}, fraction=0.5).fit()
     assert [sum(getattr(each, way)["total"] for each in records) for way in ("down", "up")] == [grid.down, grid.up]
     values, arrays = FEATURES * CLASSES + CLASSES, 2
     changed, all_weights = 5 + values + 4 * arrays, 5 + 4 * values
