@@ -10,7 +10,7 @@ import numpy as np
 from edgelearn.compile import Precision, Request
 from edgelearn.graph import INPUT, Network
 from edgelearn.graph.fuse import Stage, fuse
-from edgelearn.ops import Float16, ReLU, Softmax
+from edgelearn.ops import Format, ReLU, Softmax
 from edgelearn.ops.random import rounding_numbers
 
 Arrays = dict[str, np.ndarray]
@@ -21,6 +21,12 @@ def fitting(precision: Precision, network: Network) -> Precision:
     names = INPUT, *network.nodes
     exceptions = {p: bits for p, bits in precision.exceptions.items() if fnmatch.filter(names, p)}
     return replace(precision, exceptions=exceptions)
+
+
+def distance(gradients: Arrays, others: Arrays) -> float:
+    """Norm of the difference, relative to that of `others`."""
+    difference = sum(np.linalg.norm(g - others[name]) ** 2 for name, g in gradients.items())
+    return np.sqrt(difference / sum(np.linalg.norm(g) ** 2 for g in others.values()))
 
 
 @dataclass
@@ -55,7 +61,7 @@ class Twin:
         fmt = precision.format(kind, layer)
         if fmt is None:
             return v
-        if isinstance(fmt, Float16):
+        if not isinstance(fmt, Format):
             return fmt.round(v)
         observer = precision.observer_of(kind)
         axes = tuple(range(v.ndim - 1)) if fmt.per_channel else None

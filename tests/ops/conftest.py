@@ -5,7 +5,7 @@ import pytest
 
 from edgelearn.runtime import Context, Kernels, list_devices
 
-from .harness import Workbench
+from .harness import GPU, Workbench
 
 
 @pytest.fixture(scope="session", params=list_devices(), ids=lambda device: device.id.replace(" ", "-"))
@@ -14,8 +14,13 @@ def kernels(request) -> Kernels:
 
 
 @pytest.fixture
-def bench(kernels) -> Workbench:
-    return Workbench(kernels.context, kernels)
+def bench(request, kernels) -> Workbench:
+    """Launches as the device gets them; with AS_GPUS_TOO also as GPUs do: four channels a work-item, sums shared by a
+    group."""
+    bench = Workbench(kernels.context, kernels)
+    if getattr(request, "param", ""):
+        bench.traits = GPU
+    return bench
 
 
 @pytest.fixture

@@ -7,14 +7,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from edgelearn.device import KernelConfig
 from edgelearn.launch import Buffer, Role, words_of
-from edgelearn.ops import Emitter, Tensor, Traits, pack, unpack
-from edgelearn.ops.tensor import blocked_bytes
+from edgelearn.ops import Emitter, Op, Target, Tensor, Traits, finish, pack, unpack
+from edgelearn.ops.constants import Counter, Scalar
+from edgelearn.ops.emit import Control
+from edgelearn.ops.tensor import RELU6, blocked_bytes
 from edgelearn.runtime import Context, Kernels, Runner
 
 SIZES = (1, 3, 31, 33, 64)  # of channels, below a block, 2, 3 and 4 blocks; of rows, odd and even
+GPU = Traits(gpu=True, compute_units=8)
+AS_GPUS_TOO = pytest.mark.parametrize("bench", ("", "as GPUs do"), indirect=True)
 
 
 class Workbench(Emitter):
@@ -54,6 +59,24 @@ class Workbench(Emitter):
     def empty(self, shape: tuple[int, ...], block: int = 16, dtype: str = "float32") -> Tensor:
         nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block, dtype)
         return Tensor(self._allocate(Buffer("tensor", nbytes, Role.TEMPORARY, dtype=dtype)), shape, block)
+
+    def control(self, targets: Tensor | None = None, weights: Tensor | None = None, **values: float) -> Control:
+        """The numbers of an update as a session writes them: `values` of Scalar and Counter, by their names."""
+        scalars, counters = np.zeros((2, 1, 16), np.float32)
+        words = scalars.view(np.uint32)
+        for name, value in values.items():
+            if name == "seed":
+                words[0, [Scalar.SEED, Scalar.SEED_HIGH]] = value & 0xFFFFFFFF, value >> 32
+            elif name == "step":
+                words[0, Scalar.STEP] = value
+            elif name.upper() in Scalar.__members__:
+                scalars[0, Scalar[name.upper()]] = value
+            else:
+                counters[0, Counter[name.upper()]] = value
+        return Control(self.put(scalars), self.put(counters), targets, weights)
+
+    def count(self, control: Control, counter: Counter) -> float:
+        return self.get(control.counters)[0, counter]
 
     def job(self, *arguments, **keywords) -> None:
         """Every job a launch of its own: here every buffer has its own memory."""
@@ -122,8 +145,56 @@ def _next_turn(bench: Workbench, done: set[int]) -> int:
 
 
 def close(actual: np.ndarray, expected: np.ndarray, tolerance: float = 2e-5) -> None:
-    """Within `tolerance` of the largest expected value."""
-    scale = np.abs(expected).max() + 1e-6
+    """Within `tolerance` of the largest expected value; NaN where NaN is expected."""
     assert actual.shape == expected.shape
-    error = np.abs(actual - expected).max() / scale
+    there = ~np.isnan(expected)
+    assert np.array_equal(~np.isnan(actual), there)
+    error = np.abs(actual - expected)[there].max(initial=0) / (np.abs(expected[there]).max(initial=0) + 1e-6)
     assert error <= tolerance, f"off by {error:.1e} of the largest value"
+
+
+def check_op(
+    op: Op, bench: Workbench, rng: np.random.Generator, *shapes, n: int = 2, whole: bool = False, low: float = -3,
+    last: np.ndarray | None = None,
+) -> None:  # fmt: skip
+    """Forward, and backward to every input and weight: as it is; masked and added to another share of an input, added
+    to the share of an earlier micro-batch of a weight; only of the last input; only of the weights.
+
+    Values go from `low` to 9, so that ReLU6's mask matters; `whole` numbers have many ties. `last`: the last input.
+    """
+    xs = [np.float32(rng.integers(low, 9, (n, *s)) if whole else rng.uniform(low, 9, (n, *s))) for s in shapes]
+    xs = [np.float64(x) for x in xs] if last is None else [*map(np.float64, xs), last]
+    shapes = [x.shape[1:] for x in xs]
+    weights = {role: rng.standard_normal(weight.shape) for role, weight in op.weights(*shapes).items()}
+    y = op.reference_forward(xs, weights)
+    assert y.shape == (len(y), *op.output_shape(*shapes))
+    dy = rng.standard_normal(y.shape)
+    dxs, dweights = op.reference_backward(xs, weights, dy)
+    txs, tws = [bench.put(x) for x in xs], [bench.put(w) for w in weights.values()]
+    tdxs, tdws = [bench.empty(x.shape) for x in xs], [bench.empty(w.shape) for w in weights.values()]
+    ty, tdy = bench.empty(y.shape), bench.put(dy)
+
+    def backward(*targets: Target | None) -> None:
+        for total in op.emit_backward(bench, [*txs, *tws], ty, tdy, list(targets)) or ():
+            finish.emit_sum(bench, total)
+        bench.run()
+
+    op.emit_forward(bench, [*txs, *tws], ty)
+    bench.run()
+    close(bench.get(ty), y)
+    backward(*map(Target, tdxs), *map(Target, tdws))
+    for t, g in zip([*tdxs, *tdws], [*dxs, *(dweights[role] for role in weights)], strict=True):
+        close(bench.get(t), g)
+    masked = (Target(t, tx, RELU6, accumulate=True) for t, tx in zip(tdxs, txs, strict=True))
+    backward(*masked, *(Target(t, accumulate=True) for t in tdws))
+    for t, g, x in zip(tdxs, dxs, xs, strict=True):
+        close(bench.get(t), g * (1.0 + ((x > 0) & (x < 6))))
+    for t, role in zip(tdws, weights, strict=True):
+        close(bench.get(t), 2 * dweights[role])
+    if xs:
+        backward(*(None for _ in xs[1:]), Target(tdxs[-1]), *(None for _ in tws))
+        close(bench.get(tdxs[-1]), dxs[-1])
+    if tws:
+        backward(*(None for _ in xs), *map(Target, tdws))
+        for t, role in zip(tdws, weights, strict=True):
+            close(bench.get(t), dweights[role])

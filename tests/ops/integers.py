@@ -7,14 +7,13 @@ from math import prod
 import numpy as np
 
 from edgelearn.ops import Epilogue, Format, LinearOp, Target, Tensor, finish
-from edgelearn.ops.constants import Scalar
-from edgelearn.ops.emit import Control, layer_code
+from edgelearn.ops.emit import layer_code
 from edgelearn.ops.formats import QuantizedTensor, RangeStatistics
 from edgelearn.ops.random import philox
 from edgelearn.ops.tensor import RELU, RELU6, ceil_div
 from edgelearn.runtime import Kernels
 
-from .harness import Workbench, every_choice
+from .harness import Workbench
 from .linear import draw_op
 
 PLAIN, WEIGHTS = Format(), Format(symmetric=True)
@@ -163,11 +162,6 @@ def check_backward_weights(op, bench: Workbench, x: Drawn, dy: Drawn, sums: np.n
         exactly(bench.get(total), F(dy.centred.sum(tuple(range(dy.q.ndim - 1))) * turn))
 
 
-def check_every_choice(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape) -> dict:
-    """`check_integers` with each candidate of each decision. Returns what was tried, by kernel."""
-    return every_choice(bench, lambda: check_integers(op, bench, rng, shape))
-
-
 def check_geometry(make, kernels: Kernels, shape, data) -> None:
     """An op with a window that `data` draws."""
     op = draw_op(make, shape, data)
@@ -177,15 +171,13 @@ def check_geometry(make, kernels: Kernels, shape, data) -> None:
 def check_stochastic(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape) -> None:
     """Numbers are drawn by seed, tensor, step, example and place: the same in micro-batches of any size."""
     fmt, seed, step, n = Format(rounding="stochastic"), (7 << 32) + 5, 3, 3
-    words = np.zeros(16, np.uint32)
-    words[[Scalar.SEED, Scalar.SEED_HIGH, Scalar.STEP]] = 5, 7, step
     weight = op.weights(shape)["kernel"]
     x, kernel = Drawn(bench, rng, (n, *shape), PLAIN), Drawn(bench, rng, weight.packed_shape, WEIGHTS)
     y = op.reference_forward([x.centred], {"kernel": kernel.q.reshape(weight.shape)})
     y = F(y) * (kernel.scale * x.scale)
     uniform = draw(y.shape, "y", seed, step)
     for first, count in ((0, 3), (0, 1), (1, 2)):
-        bench.training = Control(bench.put(words.view(F)[None]), bench.put(F([[0, 0, first, *[0] * 13]])), None)
+        bench.training = bench.control(seed=seed, step=step, seen=first)
         part = x.q[first : first + count]
         tx = QuantizedTensor(bench.put(part, 16, "int8", int(x.zero)), x.ranged.record, PLAIN)
         record, scale, zero = record_of(bench, fmt, y.min(), y.max())

@@ -1,103 +1,158 @@
-"""The checks that all linear ops share."""
+"""The check that all linear ops share, in each precision."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
 from edgelearn.errors import ShapeError
-from edgelearn.ops import Conv2D, Epilogue, LinearOp, Target, finish
+from edgelearn.ops import BFloat16, Compute, Conv2D, Epilogue, Float16, LinearOp, Target, Tensor, finish
 from edgelearn.ops.formats import emit_prepared
+from edgelearn.ops.target import emit_copy
 from edgelearn.ops.tensor import RELU, RELU6
 from edgelearn.runtime import Kernels
 
 from .harness import KernelConfig, Workbench, close, every_choice
 
+FORMATS = {"bf16": (BFloat16(), 2.0**-8), "fp16": (Float16(), 2.0**-11)}  # with the rounding of a value
 
-def check_linear(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16) -> None:
-    """Forward with epilogue, backward to data (masked, and added to another share) and to weights, against float64."""
-    x = rng.standard_normal((n, *shape))
-    kernel_weight = op.weights(shape)["kernel"]
-    kernel = rng.standard_normal(kernel_weight.shape)
-    out_shape = op.output_shape(shape)
-    channels = out_shape[-1:]
-    scale, shift = rng.uniform(0.5, 2.0, channels), rng.standard_normal(channels)
-    bias_free = type(op)(**{**op.__dict__, "use_bias": False})
-    y = bias_free.reference_forward([x], {"kernel": kernel})
 
-    tx, tk = bench.put(x, block), bench.put(kernel.reshape(kernel_weight.packed_shape))
-    ts, tt, ty = bench.put(scale), bench.put(shift), bench.empty((n, *out_shape))
-    op.emit_linear(bench, tx, tk, ty, Epilogue(ts, tt, RELU6))
-    bench.run()
-    close(bench.get(ty), np.clip(y * scale + shift, 0, 6))
-    op.emit_linear(bench, tx, tk, ty, Epilogue(None, tt, RELU))
-    bench.run()
-    close(bench.get(ty), np.maximum(y + shift, 0))
-    op.emit_linear(bench, tx, tk, ty, Epilogue())
-    bench.run()
-    close(bench.get(ty), y)
+class Floats:
+    """Arrays on a bench in float32."""
 
-    dy = rng.standard_normal((n, *out_shape))
-    (dx,), gradients = bias_free.reference_backward([x], {"kernel": kernel}, dy * scale)
-    tdy = bench.put(dy)
-    if block == 16:
-        tdx = bench.empty(x.shape)
-        prepared = emit_prepared(bench, op.backward_view(bench, tx, tk, ts))
-        op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx))
+    tolerance = 2e-5  # of what is written as it is stored
+    scales = True  # epilogues may multiply
+
+    def __init__(self, bench: Workbench) -> None:
+        self.bench, self.put, self.empty, self.get = bench, bench.put, bench.empty, bench.get
+
+    def draw(self, rng: np.random.Generator, *shape: int) -> np.ndarray:
+        return rng.standard_normal(shape)
+
+    def kernel(self, op: LinearOp, x: Tensor, kernel: np.ndarray) -> Tensor:
+        """The kernel as the forward pass reads it."""
+        return emit_prepared(self.bench, op.forward_view(self.bench, x, self.bench.put(kernel)))
+
+    def prepared(self, op: LinearOp, x: Tensor, kernel: np.ndarray, scale: Tensor | None) -> Tensor:
+        """The kernel as the backward pass to data reads it."""
+        return emit_prepared(self.bench, op.backward_view(self.bench, x, self.bench.put(kernel), scale))
+
+
+class TF32(Floats):
+    """Values that TF32 has: their products are as exact as those of floats."""
+
+    scales = False  # a scaled kernel has other values
+
+    def draw(self, rng: np.random.Generator, *shape: int) -> np.ndarray:
+        return rounded_to_tf32(rng.standard_normal(shape).astype(np.float32))
+
+
+class Halves(Floats):
+    """Arrays in a half-precision format."""
+
+    scales = False
+
+    def __init__(self, bench: Workbench, name: str) -> None:
+        self.bench, (self.format, self.tolerance) = bench, FORMATS[name]
+        bench.compute = Compute(name, plain=True)
+
+    def put(self, array: np.ndarray, block: int = 16) -> Tensor:
+        tensor = self.empty(array.shape)
+        emit_copy(self.bench, self.bench.put(array), Target(tensor))
+        return tensor
+
+    def empty(self, shape: tuple[int, ...]) -> Tensor:
+        return self.bench.empty(shape, dtype=self.format.storage)
+
+    def get(self, tensor: Tensor) -> np.ndarray:
+        floats = self.bench.empty(tensor.shape)
+        emit_copy(self.bench, tensor, Target(floats))
+        self.bench.run()
+        return self.bench.get(floats)
+
+    def draw(self, rng: np.random.Generator, *shape: int) -> np.ndarray:
+        return self.format.round(rng.standard_normal(shape).astype(np.float32)).astype(np.float64)
+
+    def kernel(self, op: LinearOp, x: Tensor, kernel: np.ndarray) -> Tensor:
+        return self.put(kernel)
+
+    def prepared(self, op: LinearOp, x: Tensor, kernel: np.ndarray, scale: Tensor | None) -> Tensor:
+        view = op.view(x, self.bench.put(kernel), None)
+        prepared = self.empty(view.shape)
+        self.format.emit_encode_weights(self.bench, view, prepared)
+        return prepared
+
+
+def rounded_to_tf32(v: np.ndarray) -> np.ndarray:
+    """In float64."""
+    return ((v.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32).astype(np.float64)
+
+
+def check_linear(
+    op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16,
+    numbers: Floats | None = None, choices: str = "",
+) -> dict[str, list[KernelConfig]]:  # fmt: skip
+    """Forward with epilogue, backward to data (masked, and added to another share) and to weights, against float64.
+
+    With `choices`, all that a launch can be asked is tried with each candidate of each decision ("pairs"), or with each
+    value of each size ("sizes"). Returns what was tried, by kernel.
+    """
+    numbers = numbers or Floats(bench)
+    op = type(op)(**{**op.__dict__, "use_bias": False})
+    weight = op.weights(shape)["kernel"]
+    x, kernel = numbers.draw(rng, n, *shape), numbers.draw(rng, *weight.shape)
+    y = op.reference_forward([x], {"kernel": kernel})
+    assert y.shape == (n, *op.output_shape(shape))
+    dy, share = numbers.draw(rng, *y.shape), numbers.draw(rng, *x.shape)
+    scale = rng.uniform(0.5, 2.0, y.shape[-1]) if numbers.scales else np.ones(y.shape[-1])
+    shift, kernel_matrix = rng.standard_normal(y.shape[-1]), kernel.reshape(weight.packed_shape)
+    (dx,), _ = op.reference_backward([x], {"kernel": kernel}, dy * scale)
+    _, gradients = op.reference_backward([x], {"kernel": kernel}, dy)
+    tx, tdy, ts, tt = numbers.put(x, block), numbers.put(dy), bench.put(scale), bench.put(shift)
+    if not numbers.scales:
+        ts = None
+
+    def forward(epilogue: Epilogue, expected: np.ndarray) -> None:
+        ty = numbers.empty(y.shape)
+        op.emit_linear(bench, tx, numbers.kernel(op, tx, kernel_matrix), ty, epilogue)
         bench.run()
-        close(bench.get(tdx), dx)
-        op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx, tx, RELU6, accumulate=True))
-        bench.run()
-        close(bench.get(tdx), dx + dx * ((x > 0) & (x < 6)))
+        close(numbers.get(ty), expected, numbers.tolerance)
 
-    (_,), gradients = bias_free.reference_backward([x], {"kernel": kernel}, dy)
-    packed = gradients["kernel"].reshape(kernel_weight.packed_shape)
-    tg = bench.empty(kernel_weight.packed_shape)
-    tsums = bench.empty(channels)
-    for add in (False, True):
+    def backward_data(tdx: Tensor, expected: np.ndarray, **target) -> None:
+        if block == 16:
+            op.emit_backward_data(bench, tx, numbers.prepared(op, tx, kernel_matrix, ts), tdy, Target(tdx, **target))
+            bench.run()
+            close(numbers.get(tdx), expected, numbers.tolerance)
+
+    def backward_weights(tg: Tensor, tsums: Tensor, add: bool) -> None:
         for found in op.emit_backward_weights(bench, tx, tdy, tg, tsums, add):
             finish.emit_sum(bench, found)
         bench.run()
-        close(bench.get(tg), packed * (1 + add))
+        close(bench.get(tg), gradients["kernel"].reshape(weight.packed_shape) * (1 + add))
         close(bench.get(tsums), dy.sum(tuple(range(dy.ndim - 1))) * (1 + add))
 
-
-def check_every_choice(
-    op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16, pairs: bool = True
-) -> dict[str, list[KernelConfig]]:
-    """The most that a launch can be asked (scale, shift and activation; a mask and another share) against float64,
-    with each candidate of each decision, or without `pairs` each value of each size. Returns what was tried."""
-    op = type(op)(**{**op.__dict__, "use_bias": False})
-    x = rng.standard_normal((n, *shape))
-    weight = op.weights(shape)["kernel"]
-    kernel = rng.standard_normal(weight.shape)
-    y = op.reference_forward([x], {"kernel": kernel})
-    scale, shift = rng.uniform(0.5, 2.0, y.shape[-1:]), rng.standard_normal(y.shape[-1:])
-    dy, share = rng.standard_normal(y.shape), rng.standard_normal(x.shape)
-    (dx,), _ = op.reference_backward([x], {"kernel": kernel}, dy * scale)
-    _, gradients = op.reference_backward([x], {"kernel": kernel}, dy)
-    packed = gradients["kernel"].reshape(weight.packed_shape)
-    tx, tk, tdy = bench.put(x, block), bench.put(kernel.reshape(weight.packed_shape)), bench.put(dy)
-    ts, tt = bench.put(scale), bench.put(shift)
-
     def check() -> None:
-        ty, tg, tsums = bench.empty(y.shape), bench.empty(weight.packed_shape), bench.empty(y.shape[-1:])
-        op.emit_linear(bench, tx, tk, ty, Epilogue(ts, tt, RELU6))
-        for found in op.emit_backward_weights(bench, tx, tdy, tg, tsums, add=False):
-            finish.emit_sum(bench, found)
-        if block == 16:
-            tdx = bench.put(share)
-            prepared = emit_prepared(bench, op.backward_view(bench, tx, tk, ts))
-            op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx, tx, RELU6, accumulate=True))
-        bench.run()
-        close(bench.get(ty), np.clip(y * scale + shift, 0, 6))
-        close(bench.get(tg), packed)
-        close(bench.get(tsums), dy.sum(tuple(range(dy.ndim - 1))))
-        if block == 16:
-            close(bench.get(tdx), share + dx * ((x > 0) & (x < 6)))
+        forward(Epilogue(ts, tt, RELU6), np.clip(y * scale + shift, 0, 6))
+        masked = {"mask": tx, "activation": RELU6, "accumulate": True}
+        backward_data(numbers.put(share), share + dx * ((x > 0) & (x < 6)), **masked)
+        tg, tsums = bench.empty(weight.packed_shape), bench.empty(y.shape[-1:])
+        for add in (False, True):
+            backward_weights(tg, tsums, add)
 
-    return every_choice(bench, check, pairs)
+    if choices:
+        return every_choice(bench, check, choices == "pairs")
+    check()
+    if numbers.scales:
+        forward(Epilogue(None, tt, RELU), np.maximum(y + shift, 0))
+        forward(Epilogue(), y)
+        backward_data(numbers.empty(x.shape), dx)
+    return bench.tried
+
+
+check_every_choice = partial(check_linear, choices="pairs")
 
 
 def draw_op(make, shape, data) -> LinearOp:
@@ -122,26 +177,8 @@ def draw_op(make, shape, data) -> LinearOp:
 
 def check_geometry(make, kernels: Kernels, shape, data) -> None:
     """An op with a window that `data` draws."""
-    op = draw_op(make, shape, data)
-    bench, rng = Workbench(kernels.context, kernels), np.random.default_rng(0)
-    x = rng.standard_normal((data.draw(st.integers(1, 3)), *shape))
-    weight = op.weights(shape)["kernel"]
-    kernel = rng.standard_normal(weight.shape)
-    y = op.reference_forward([x], {"kernel": kernel})
-    assert y.shape == (len(x), *op.output_shape(shape))
-    dy = rng.standard_normal(y.shape)
-    (dx,), gradients = op.reference_backward([x], {"kernel": kernel}, dy)
-
-    tx, tk, tdy = bench.put(x), bench.put(kernel.reshape(weight.packed_shape)), bench.put(dy)
-    ty, tdx, tg = bench.empty(y.shape), bench.empty(x.shape), bench.empty(weight.packed_shape)
-    op.emit_linear(bench, tx, tk, ty, Epilogue())
-    op.emit_backward_data(bench, tx, emit_prepared(bench, op.backward_view(bench, tx, tk, None)), tdy, Target(tdx))
-    kernel_sum, _ = op.emit_backward_weights(bench, tx, tdy, tg, None, add=False)
-    finish.emit_sum(bench, kernel_sum)
-    bench.run()
-    close(bench.get(ty), y)
-    close(bench.get(tdx), dx)
-    close(bench.get(tg), gradients["kernel"].reshape(weight.packed_shape))
+    op, n = draw_op(make, shape, data), data.draw(st.integers(1, 3))
+    check_linear(op, Workbench(kernels.context, kernels), np.random.default_rng(0), shape, n)
 
 
 def check_long_sums(bench, rng, filters: int, images: int) -> None:

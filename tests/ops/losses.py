@@ -5,53 +5,44 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgelearn.launch import Buffer, Role
-from edgelearn.ops import Loss, Tensor
-from edgelearn.ops.constants import Counter, Scalar
+from edgelearn.ops import Loss
+from edgelearn.ops.constants import Counter
 from edgelearn.ops.emit import Control
 from edgelearn.ops.loss import emit_count
 
-from .harness import close
+from .harness import Workbench, close
 
 
-def make_control(bench, targets: np.ndarray, inverse_batch: float, weights: np.ndarray | None = None) -> Control:
-    scalars, counters = np.zeros((1, 16)), np.zeros((1, 16))
-    scalars[0, Scalar.INVERSE_BATCH] = inverse_batch
-    if targets.dtype.kind == "i":
-        tensor = Tensor(bench._allocate(Buffer("labels", 4 * targets.size, Role.INPUT)), (1, targets.size))
-        bench.context.write(bench.memory[tensor.buffer].handle, targets.astype(np.int32))
-    else:
-        tensor = bench.put(targets)
+def make_control(bench: Workbench, targets: np.ndarray, inverse_batch: float, weights=None) -> Control:
+    """The numbers of an update, with targets (class numbers, if they are integers) and weights of rows."""
+    classes = targets.dtype.kind == "i"
+    on_device = bench.put(targets.reshape(1, -1), targets.size, "int32") if classes else bench.put(targets)
     of_rows = None if weights is None else bench.put(weights.reshape(1, -1))
-    return Control(bench.put(scalars), bench.put(counters), tensor, of_rows)
+    return bench.control(on_device, of_rows, inverse_batch=inverse_batch)
 
 
 def check_loss(
-    bench, loss: Loss, outputs: np.ndarray, targets: np.ndarray, right: float, share: int = 1,
+    bench: Workbench, loss: Loss, outputs: np.ndarray, targets: np.ndarray, right: float, share: int = 1,
     weights: np.ndarray | None = None,
 ) -> None:  # fmt: skip
     """The loss, `right` answers and the gradient of a micro-batch that is one of `share` of its mini-batch."""
     n, outputs = len(targets), np.float32(outputs).astype(np.float64)
-    if targets.dtype.kind == "f":
-        targets = np.float32(targets).astype(np.float64)
+    classes = targets.dtype.kind == "i"
+    targets = targets if classes else np.float32(targets).astype(np.float64)
     rows = outputs.reshape(-1, outputs.shape[-1])
-    inverse = 1 / (share * len(rows))
-    control, gradient = make_control(bench, targets, inverse, weights), bench.empty(outputs.shape)
-    emit_count(bench, [loss.emit(bench, bench.put(outputs), control, gradient)], control, n)
-    bench.run()
-    flat = targets.reshape(-1) if targets.dtype.kind == "i" else targets.reshape(rows.shape)
-    losses, expected = loss.reference(rows, flat)
+    losses, expected = loss.reference(rows, targets.reshape(-1) if classes else targets.reshape(rows.shape))
     if weights is not None:
         losses, expected = losses * weights.reshape(-1), expected * weights.reshape(-1, 1)
     total = losses.sum() * n / len(rows)
-    counters = bench.get(control.counters)[0]
-    assert counters[Counter.LOSS] == pytest.approx(total, rel=1e-5, abs=1e-5 * n)
-    assert counters[Counter.CORRECT] == pytest.approx(right, rel=1e-5)
-    assert counters[Counter.SEEN] == n
+
+    control, gradient = make_control(bench, targets, 1 / (share * len(rows)), weights), bench.empty(outputs.shape)
+    for times, target in enumerate((gradient, None), 1):  # the second adds to what the first has counted
+        emit_count(bench, [loss.emit(bench, bench.put(outputs), control, target)], control, n)
+        bench.run()
+        assert bench.count(control, Counter.LOSS) == pytest.approx(times * total, rel=1e-5, abs=1e-5 * n)
+        assert bench.count(control, Counter.CORRECT) == pytest.approx(times * right, rel=1e-5)
+        assert bench.count(control, Counter.SEEN) == times * n
     close(bench.get(gradient), expected.reshape(outputs.shape) / share, 1e-5)
-    emit_count(bench, [loss.emit(bench, bench.put(outputs), control, None)], control, n)
-    bench.run()
-    assert bench.get(control.counters)[0, Counter.LOSS] == pytest.approx(2 * total, rel=1e-5, abs=1e-5 * n)
 
 
 def check_reference(loss: Loss, outputs: np.ndarray, targets: np.ndarray) -> None:

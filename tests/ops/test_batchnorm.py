@@ -1,19 +1,22 @@
+"""BatchNormalization and SubSpectralNormalization: kept and batch statistics, forward and backward."""
+
 import numpy as np
 import pytest
 
-from edgelearn.errors import ShapeError
 from edgelearn.launch import Role
-from edgelearn.ops import BatchNormalization, Format, Target, Tensor, Traits, batchnorm
+from edgelearn.ops import BatchNormalization, Format, SubSpectralNormalization, Target, Tensor, Traits, batchnorm
 from edgelearn.ops.formats import QuantizedTensor, RangeStatistics
 from edgelearn.ops.observers import InHindsightMinMax
 from edgelearn.ops.quantize import emit_next_range, emit_quantize, record_parts
 from edgelearn.ops.tensor import LINEAR, RELU, RELU6
 
-from .harness import SIZES, close, every_choice
+from .harness import AS_GPUS_TOO, SIZES, close, every_choice
 from .integers import Drawn
-from .test_quantize import control_of, quantizer
+from .test_quantize import SEED, STEP, quantizer
 
 OP = BatchNormalization(momentum=0.9, epsilon=1e-3)
+SUB_BANDS = SubSpectralNormalization(momentum=0.9, sub_bands=5)
+IMAGES = [(1, 5, 7, 1), (2, 5, 1, 33), (3, 10, 13, 16), (2, 20, 101, 17)]  # images, frequency, time, channels
 
 
 def draw_weights(rng, parts):
@@ -35,6 +38,7 @@ def read_row(bench, tensor):
     return bench.get(padded)[..., : tensor.channels]
 
 
+@AS_GPUS_TOO
 @pytest.mark.parametrize("channels", SIZES)
 @pytest.mark.parametrize("with_bias", (False, True))
 def test_kept_statistics_fold_to_scale_and_shift(bench, rng, channels, with_bias):
@@ -73,26 +77,34 @@ def check_forward(bench, rng, *shape, op=OP):
     return every_choice(bench, check)
 
 
-@pytest.mark.parametrize("channels", (1, 16, 33))
-@pytest.mark.parametrize("rows", (1, 2, 129, 1000, 1537))
-def test_batch_statistics(bench, rng, rows, channels):
+@pytest.mark.parametrize(
+    ("op", "shape"),
+    [*((OP, (rows, c)) for rows in (1, 2, 129, 1000, 1537) for c in (1, 16, 33)), *((SUB_BANDS, s) for s in IMAGES)],
+    ids=str,
+)
+def test_batch_statistics(bench, rng, op, shape):
     """Rows that fall into groups unevenly."""
     bench.traits = Traits(compute_units=2, vector_width=bench.traits.vector_width)
-    assert len(check_forward(bench, rng, rows, channels)["batchnorm_forward"]) == 2
+    assert len(check_forward(bench, rng, *shape, op=op)["batchnorm_forward"]) == 2
 
 
-def test_statistics_of_many_rows_are_as_exact(bench, rng):
-    """One float32 sum over all would be off by 1e-5: enough to flip derivatives of ReLU6 in the layers above."""
-    y = rng.standard_normal((1 << 17, 3)).astype(np.float32).astype(np.float64)
-    w = draw_weights(rng, 3)
-    inverse = 1 / np.sqrt(y.var(0) + OP.epsilon)
+def check_statistics(bench, y: np.ndarray, tolerance: float) -> None:
+    """The mean and deviation of rows, with each candidate of each decision."""
+    w = {"gamma": np.ones(y.shape[1]), "beta": np.zeros(y.shape[1])}
+    w |= {"moving_mean": w["beta"], "moving_variance": w["gamma"]}
 
     def check():
         s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), Target(bench.empty(y.shape)), LINEAR)
         bench.run()
-        close(read_row(bench, s.inverse), inverse, 5e-7)
+        close(bench.get(s.mean), y.mean(0), max(tolerance, 1e-6))
+        close(read_row(bench, s.inverse), 1 / np.sqrt(y.var(0) + OP.epsilon), tolerance)
 
     every_choice(bench, check)
+
+
+def test_statistics_of_many_rows_are_as_exact(bench, rng):
+    """One float32 sum over all would be off by 1e-5: enough to flip derivatives of ReLU6 in the layers above."""
+    check_statistics(bench, rng.standard_normal((1 << 17, 3)).astype(np.float32).astype(np.float64) + 1, 5e-7)
 
 
 def test_uneven_parts_are_weighed_by_their_rows(bench):
@@ -102,15 +114,7 @@ def test_uneven_parts_are_weighed_by_their_rows(bench):
     assert groups > 1 and groups * count != rows
     y = np.zeros((rows, 1))
     y[-(rows - (groups - 1) * count) :] = 10.0  # the last, short group alone
-    w = {"gamma": np.ones(1), "beta": np.zeros(1), "moving_mean": np.zeros(1), "moving_variance": np.ones(1)}
-
-    def check():
-        s = batchnorm.emit_batch(bench, OP, bench.put(y), put_all(bench, w), Target(bench.empty(y.shape)), LINEAR)
-        bench.run()
-        assert bench.get(s.mean)[0] == pytest.approx(y.mean(), rel=1e-6)
-        assert read_row(bench, s.inverse)[0] == pytest.approx(1 / np.sqrt(y.var() + OP.epsilon), rel=1e-6)
-
-    every_choice(bench, check)
+    check_statistics(bench, y, 1e-6)
 
 
 def check_backward(bench, rng, *shape, kept, op=OP):
@@ -142,9 +146,13 @@ def check_backward(bench, rng, *shape, kept, op=OP):
 
 
 @pytest.mark.parametrize("kept", (True, False), ids=("kept", "batch"))
-@pytest.mark.parametrize(("rows", "channels"), [(1, 1), (3, 33), (1000, 16), (1537, 31)])
-def test_backward(bench, rng, rows, channels, kept):
-    assert len(check_backward(bench, rng, rows, channels, kept=kept)["batchnorm_backward"]) == 4
+@pytest.mark.parametrize(
+    ("op", "shape"),
+    [*((OP, shape) for shape in ((1, 1), (3, 33), (1000, 16), (1537, 31))), *((SUB_BANDS, shape) for shape in IMAGES)],
+    ids=str,
+)
+def test_backward(bench, rng, op, shape, kept):
+    assert len(check_backward(bench, rng, *shape, kept=kept, op=op)["batchnorm_backward"]) == 4
 
 
 @pytest.mark.parametrize("kind", ("halves", "integers"))
@@ -176,7 +184,7 @@ def check_quantized(bench, rng, *shape, dtype, rounding, op=OP):
     weight = op.weights(shape[1:])["gamma"].shape
     w = draw_weights(rng, weight)
     ty, tw, dgamma, dbeta = bench.put(y), put_all(bench, w), bench.empty(weight), bench.empty(weight)
-    bench.training = control_of(bench, seen=7)
+    bench.training = bench.control(seed=SEED, step=STEP, seen=7)
     s = batchnorm.emit_batch(bench, op, ty, tw, Target(bench.empty(shape)), LINEAR)
 
     def forward(target):
@@ -217,13 +225,21 @@ def test_quantized_as_it_is_written(bench, rng, channels, dtype, rounding):
     check_quantized(bench, rng, 6, 5, 31, channels, dtype=dtype, rounding=rounding)
 
 
+def test_sub_bands_quantized_as_they_are_written(bench, rng):
+    check_quantized(bench, rng, 4, 10, 13, 17, dtype="float32", rounding="stochastic", op=SUB_BANDS)
+
+
 def test_as_gpus_do(bench, rng, monkeypatch):
     """Several work-groups normalize a set, each of which combines what groups of rows have left."""
     bench.traits, seen, launch = Traits(gpu=True, compute_units=2), set(), bench.launch
     monkeypatch.setattr(bench, "launch", lambda *a, **kw: (seen.add(a[1]), launch(*a, **kw)))
     check_forward(bench, rng, 600, 33)
-    check_backward(bench, rng, 600, 31, kept=False)
-    check_quantized(bench, rng, 6, 5, 31, 33, dtype="int8", rounding="stochastic")
+    for channels in (1, 31):
+        check_backward(bench, rng, 600, channels, kept=False)
+    check_backward(bench, rng, 2, 20, 101, 33, kept=False, op=SUB_BANDS)
+    for dtype, channels in (("int8", 33), ("float32", 1)):
+        check_quantized(bench, rng, 6, 5, 31, channels, dtype=dtype, rounding="stochastic")
+    check_quantized(bench, rng, 4, 10, 13, 17, dtype="float32", rounding="stochastic", op=SUB_BANDS)
     assert seen >= {f"finish_{way}{kind}" for way in ("forward", "backward") for kind in ("", "_result")}
 
 
@@ -237,13 +253,21 @@ def test_gradients_without_a_target(bench, rng):
     close(bench.get(dgamma), OP.reference_backward([y], w, dz)[1]["gamma"])
 
 
-@pytest.mark.parametrize("epsilon", (0.0, -1e-3))
-def test_epsilon_keeps_the_padding_finite(epsilon):
-    with pytest.raises(ShapeError, match="epsilon"):
-        BatchNormalization(epsilon=epsilon)
+@pytest.mark.parametrize("channels", SIZES)
+@pytest.mark.parametrize("sub_bands", (1, 2))
+def test_kept_statistics_of_sub_bands(bench, rng, sub_bands, channels):
+    op, x = SubSpectralNormalization(sub_bands=sub_bands), rng.standard_normal((3, 6, 4, channels))
+    w, tz = draw_weights(rng, (sub_bands, channels)), bench.empty(x.shape)
+    s = batchnorm.emit_kept_statistics(bench, op, put_all(bench, w), None)
+    batchnorm.emit_normalize(bench, bench.put(x), s, Target(tz), RELU)
+    bench.run()
+    close(bench.get(tz), np.maximum(op.reference_forward([x], w), 0))
 
 
-@pytest.mark.parametrize("momentum", (-0.1, 1.5, float("nan")))
-def test_a_momentum_that_cannot_be(momentum):
-    with pytest.raises(ShapeError, match="momentum"):
-        BatchNormalization(momentum=momentum)
+def test_sub_bands_do_not_meet(rng):
+    """Moving one sub-band by any amount changes nothing."""
+    op, x, w = SubSpectralNormalization(sub_bands=3), rng.standard_normal((2, 6, 5, 3)), draw_weights(rng, (3, 3))
+    moved = x.copy()
+    moved[:, 2:4] += 7.0
+    before, after = (op.reference_forward([v], w, batch=True) for v in (x, moved))
+    assert np.abs(after - before).max() < 1e-12

@@ -3,19 +3,13 @@
 import numpy as np
 import pytest
 
-from edgelearn.ops import Traits, elementwise
+from edgelearn.ops import elementwise
 from edgelearn.ops.tensor import RELU, RELU6
 
-from .harness import SIZES
+from .harness import AS_GPUS_TOO, SIZES
 
 
-@pytest.fixture(params=(False, True), ids=("", "as GPUs do"))
-def bench(request, bench):
-    if request.param:
-        bench.traits = Traits(gpu=True, compute_units=1)
-    return bench
-
-
+@AS_GPUS_TOO
 @pytest.mark.parametrize("activation", (RELU, RELU6))
 @pytest.mark.parametrize("channels", SIZES)
 def test_bits_say_what_passes(bench, rng, channels, activation):

@@ -1,77 +1,46 @@
-"""Linear layers and what stands between them in halves, by plain code: against float64 from the same rounded values."""
+"""Layers in each compute type, by plain code and by matrix units: against float64 from the same rounded values."""
 
 import numpy as np
 import pytest
 
+from edgelearn import ops
 from edgelearn.ops import (
-    Add,
-    AveragePooling2D,
+    BatchNormalization,
     BFloat16,
     Compute,
     Conv2D,
     Dense,
     DepthwiseConv2D,
     Epilogue,
-    Flatten,
-    Float16,
-    GlobalAveragePooling2D,
-    MaxPooling2D,
-    ReLU,
     Target,
-    ZeroPadding2D,
     finish,
 )
-from edgelearn.ops.batchnorm import BatchNormalization, emit_backward, emit_batch
+from edgelearn.ops.batchnorm import emit_backward, emit_batch
 from edgelearn.ops.emit import emit_channel_sums
 from edgelearn.ops.formats import emit_prepared
-from edgelearn.ops.target import emit_copy, emit_padded
-from edgelearn.ops.tensor import LINEAR, RELU6, pack
+from edgelearn.ops.target import emit_padded
+from edgelearn.ops.tensor import LINEAR, pack
 from edgelearn.tuned import Traits
 
-from .harness import Workbench, close
+from .harness import AS_GPUS_TOO, Workbench, close
+from .linear import FORMATS, TF32, Floats, Halves, check_linear, rounded_to_tf32
 
-FORMATS = {"bf16": (BFloat16(), 2.0**-8), "fp16": (Float16(), 2.0**-11)}  # with the rounding of a value
 LINEAR_OPS = {
-    "convolution": (Conv2D(33, 3, 2, "same", use_bias=False), (5, 6, 17)),
-    "pointwise": (Conv2D(20, 1, use_bias=False), (3, 5, 33)),
-    "grouped": (Conv2D(6, 3, groups=2, use_bias=False), (4, 3, 8)),
-    "depthwise": (DepthwiseConv2D(3, use_bias=False, padding="same"), (4, 5, 20)),
-    "dense": (Dense(33, use_bias=False), (40,)),
+    "convolution": (Conv2D(33, 3, 2, "same"), (5, 6, 17)),
+    "pointwise": (Conv2D(20, 1), (3, 5, 33)),
+    "grouped": (Conv2D(6, 3, groups=2), (4, 3, 8)),
+    "depthwise": (DepthwiseConv2D(3, padding="same"), (4, 5, 20)),
+    "dense": (Dense(33), (40,)),
 }
 PLAIN_OPS = {
-    "activation": (ReLU(6), (3, 5, 20)),
-    "maximum": (MaxPooling2D(3, 2, "same"), (5, 6, 20)),
-    "average": (AveragePooling2D(2), (4, 6, 20)),
-    "global average": (GlobalAveragePooling2D(), (3, 4, 20)),
-    "padding": (ZeroPadding2D(1), (3, 4, 20)),
-    "flatten": (Flatten(), (2, 3, 20)),
-    "add": (Add(), (3, 4, 20), (3, 4, 20), (3, 4, 20)),
+    "activation": (ops.ReLU(6), (3, 5, 20)),
+    "maximum": (ops.MaxPooling2D(3, 2, "same"), (5, 6, 20)),
+    "average": (ops.AveragePooling2D(2), (4, 6, 20)),
+    "global average": (ops.GlobalAveragePooling2D(), (3, 4, 20)),
+    "padding": (ops.ZeroPadding2D(1), (3, 4, 20)),
+    "flatten": (ops.Flatten(), (2, 3, 20)),
+    "add": (ops.Add(), (3, 4, 20), (3, 4, 20), (3, 4, 20)),
 }
-
-
-class Halves:
-    """Arrays in a format on a bench, and what a bench has in that format."""
-
-    def __init__(self, bench: Workbench, name: str) -> None:
-        self.bench, (self.format, self.unit) = bench, FORMATS[name]
-        bench.compute = Compute(name, plain=True)
-
-    def put(self, array: np.ndarray):
-        tensor = self.empty(array.shape)
-        emit_copy(self.bench, self.bench.put(array), Target(tensor))
-        return tensor
-
-    def empty(self, shape: tuple[int, ...]):
-        return self.bench.empty(shape, dtype=self.format.storage)
-
-    def get(self, tensor) -> np.ndarray:
-        floats = self.bench.empty(tensor.shape)
-        emit_copy(self.bench, tensor, Target(floats))
-        self.bench.run()
-        return self.bench.get(floats)
-
-    def draw(self, rng: np.random.Generator, *shape: int) -> np.ndarray:
-        return self.format.round(rng.standard_normal(shape).astype(np.float32)).astype(np.float64)
 
 
 @pytest.fixture(params=FORMATS)
@@ -79,39 +48,15 @@ def halves(bench, request) -> Halves:
     return Halves(bench, request.param)
 
 
+@AS_GPUS_TOO
 @pytest.mark.parametrize("name", LINEAR_OPS)
-def test_linear(halves, rng, name):
+def test_linear_ops_of_halves(halves, rng, name):
     op, shape = LINEAR_OPS[name]
-    check_linear_halves(halves, rng, op, shape)
-
-
-def check_linear_halves(halves: Halves, rng: np.random.Generator, op, shape, n: int = 2) -> None:
-    """Forward with epilogue; backward to data, masked and added to another share; weights and sums."""
-    bench, weight = halves.bench, op.weights(shape)["kernel"]
-    x, kernel = halves.draw(rng, n, *shape), halves.draw(rng, *weight.shape)
-    y = op.reference_forward([x], {"kernel": kernel})
-    shift = rng.standard_normal(y.shape[-1])
-    dy, share = halves.draw(rng, *y.shape), halves.draw(rng, *x.shape)
-    (dx,), gradients = op.reference_backward([x], {"kernel": kernel}, dy)
-    tx, tk, ty = halves.put(x), halves.put(kernel.reshape(weight.packed_shape)), halves.empty(y.shape)
-    op.emit_linear(bench, tx, tk, ty, Epilogue(None, bench.put(shift), RELU6))
-    close(halves.get(ty), np.clip(y + shift, 0, 6), halves.unit)
-    view = op.view(tx, bench.put(kernel.reshape(weight.packed_shape)), None)
-    prepared, tdx, tdy = halves.empty(view.shape), halves.put(share), halves.put(dy)
-    halves.format.emit_encode_weights(bench, view, prepared)
-    op.emit_backward_data(bench, tx, prepared, tdy, Target(tdx, tx, RELU6, accumulate=True))
-    close(halves.get(tdx), dx * ((x > 0) & (x < 6)) + share, halves.unit)
-    tg, sums = bench.empty(weight.packed_shape), bench.empty(y.shape[-1:])
-    for add in (False, True):
-        for found in op.emit_backward_weights(bench, tx, tdy, tg, sums, add):
-            finish.emit_sum(bench, found)
-        bench.run()
-        close(bench.get(tg), gradients["kernel"].reshape(weight.packed_shape) * (1 + add))
-        close(bench.get(sums), dy.sum(tuple(range(dy.ndim - 1))) * (1 + add))
+    check_linear(op, halves.bench, rng, shape, numbers=halves)
 
 
 @pytest.mark.parametrize("name", PLAIN_OPS)
-def test_plain(halves, rng, name):
+def test_plain_ops_of_halves(halves, rng, name):
     op, *shapes = PLAIN_OPS[name]
     bench, xs = halves.bench, [halves.draw(rng, 2, *shape) for shape in shapes]
     assert op.takes_halves(*shapes)
@@ -120,30 +65,30 @@ def test_plain(halves, rng, name):
     dxs, _ = op.reference_backward(xs, {}, dy)
     inputs, ty = [halves.put(x) for x in xs], halves.empty(y.shape)
     op.emit_forward(bench, inputs, ty)
-    close(halves.get(ty), y, 2 * halves.unit)
-    targets = [Target(halves.empty(x.shape)) for x in xs]
-    op.emit_backward(bench, inputs, ty, halves.put(dy), targets)
+    close(halves.get(ty), y, 2 * halves.tolerance)
+    targets = [halves.empty(x.shape) for x in xs]
+    op.emit_backward(bench, inputs, ty, halves.put(dy), [Target(t) for t in targets])
     for target, dx in zip(targets, dxs, strict=True):
-        close(halves.get(target.tensor), dx, 2 * halves.unit)
+        close(halves.get(target), dx, 2 * halves.tolerance)
 
 
-def test_batchnorm(halves, rng):
+def test_batchnorm_of_halves(halves, rng):
     op, bench, y = BatchNormalization(), halves.bench, halves.draw(rng, 4, 3, 5, 20)
     weights = {role: rng.uniform(0.5, 1.5, 20) for role in op.weights((20,))}
     ty, tz = halves.put(y), halves.empty(y.shape)
     tensors = {role: bench.put(w) for role, w in weights.items()}
     statistics = emit_batch(bench, op, ty, tensors, Target(tz), LINEAR)
-    close(halves.get(tz), op.reference_forward([y], weights, batch=True), halves.unit)
+    close(halves.get(tz), op.reference_forward([y], weights, batch=True), halves.tolerance)
     dz = halves.draw(rng, *y.shape)
     (dy,), gradients = op.reference_backward([y], weights, dz, batch=True)
     tdy, dgamma, dbeta = halves.empty(y.shape), bench.empty((20,)), bench.empty((20,))
     emit_backward(bench, ty, halves.put(dz), statistics, dgamma, dbeta, Target(tdy), False, False)
-    close(halves.get(tdy), dy, halves.unit)
+    close(halves.get(tdy), dy, halves.tolerance)
     close(bench.get(dgamma), gradients["gamma"])
     close(bench.get(dbeta), gradients["beta"])
 
 
-def test_sums_and_narrow_inputs(halves, rng):
+def test_sums_and_narrow_inputs_of_halves(halves, rng):
     x = halves.draw(rng, 2, 4, 5, 3)
     tensor, sums = halves.empty(x.shape), halves.bench.empty((3,))
     emit_padded(halves.bench, halves.bench.put(x, 3), tensor)
@@ -153,31 +98,25 @@ def test_sums_and_narrow_inputs(halves, rng):
 
 
 @pytest.mark.parametrize("name", ("convolution", "pointwise", "dense"))
-def test_tf32(bench, rng, name):
-    """Products of values that TF32 has are as exact as those of floats; others are rounded to these, ties away from
-    0."""
+def test_floats_are_rounded_to_tf32(bench, rng, name):
+    """Ties away from 0."""
     op, shape = LINEAR_OPS[name]
     weight = op.weights(shape)["kernel"]
     x, kernel = (rng.standard_normal(s).astype(np.float32) for s in ((2, *shape), weight.shape))
-    y = op.reference_forward([rounded(x)], {"kernel": rounded(kernel)})
+    rx, own = rounded_to_tf32(x), {"kernel": rounded_to_tf32(kernel), "bias": 0.0}
+    y = op.reference_forward([rx], own)
     dy = rng.standard_normal(y.shape).astype(np.float32)
+    (dx,), gradients = op.reference_backward([rx], own, rounded_to_tf32(dy))
     tx, tk = bench.put(x), bench.put(kernel.reshape(weight.packed_shape))
     ty, tdx, tdy, tg = bench.empty(y.shape), bench.empty(x.shape), bench.put(dy), bench.empty(weight.packed_shape)
     bench.compute = Compute("tf32", plain=True)
     op.emit_linear(bench, tx, tk, ty, Epilogue())
     op.emit_backward_data(bench, tx, emit_prepared(bench, op.backward_view(bench, tx, tk, None)), tdy, Target(tdx))
-    kernel_sum, _ = op.emit_backward_weights(bench, tx, tdy, tg, None, False)
-    finish.emit_sum(bench, kernel_sum)
+    finish.emit_sum(bench, op.emit_backward_weights(bench, tx, tdy, tg, None, False)[0])
     bench.run()
-    (dx,), gradients = op.reference_backward([rounded(x)], {"kernel": rounded(kernel)}, rounded(dy))
     close(bench.get(ty), y)
     close(bench.get(tdx), dx)
     close(bench.get(tg), gradients["kernel"].reshape(weight.packed_shape))
-
-
-def rounded(v: np.ndarray) -> np.ndarray:
-    """To TF32, in float64."""
-    return ((v.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32).astype(np.float64)
 
 
 def test_every_bfloat(bench):
@@ -193,8 +132,40 @@ def test_every_bfloat(bench):
     assert np.array_equal(np.isnan(bits.view(np.float32)), np.isnan(BFloat16().decode(expected)))
 
 
-@pytest.mark.parametrize("name", LINEAR_OPS)
-def test_linear_as_gpus_do(halves, rng, name):
-    halves.bench.traits = Traits(gpu=True, compute_units=8)
-    op, shape = LINEAR_OPS[name]
-    check_linear_halves(halves, rng, op, shape)
+UNIT_SHAPES = {
+    "3 x 3": (Conv2D(33, 3, padding="same"), (7, 6, 17)),
+    "of stride 2": (Conv2D(20, 3, 2, "same"), (7, 6, 35)),
+    "larger stride than kernel": (Conv2D(16, 1, 2), (5, 6, 16)),
+    "dilated": (Conv2D(16, (3, 2), 1, ((2, 1), (0, 3)), (2, 3)), (6, 7, 20)),
+    "few channels": (Conv2D(20, (3, 5), (2, 1), "same"), (5, 7, 3)),
+    "pointwise": (Conv2D(150, 1), (9, 8, 40)),
+    "dense": (Dense(10), (100,)),
+}
+EMULATED = ("of stride 2", "few channels")  # by plain code, on devices without units: it takes long
+
+
+def numbers_of(bench: Workbench, kind: str) -> Floats:
+    return TF32(bench) if kind == "tf32" else Halves(bench, kind)
+
+
+@pytest.mark.parametrize("name", UNIT_SHAPES)
+@pytest.mark.parametrize("kind", ("bf16", "fp16", "tf32"))
+def test_matrix_units(bench, rng, name, kind):
+    numbers = numbers_of(bench, kind)
+    bench.traits, bench.compute = Traits(gpu=True, compute_units=2, find_units=bench.traits.find_units), Compute(kind)
+    has_unit = bool(bench.traits.unit(kind))
+    if not has_unit and (kind == "fp16" or name not in EMULATED):
+        pytest.skip("no matrix units")
+    op, shape = UNIT_SHAPES[name]
+    check_linear(op, bench, rng, shape, numbers=numbers, choices="pairs" if has_unit else "")
+
+
+@pytest.mark.parametrize("kind", ("bf16", "tf32"))
+@pytest.mark.parametrize("name", EMULATED)
+def test_warpgroups_share_rows(bench, rng, name, kind):
+    """By plain code, with tiles of several warpgroups."""
+    numbers = numbers_of(bench, kind)
+    bench.traits = Traits(gpu=True, compute_units=2, find_units=lambda: ("PLAIN_WGMMA",))
+    bench.compute, bench.turn = Compute(kind), 1
+    op, shape = UNIT_SHAPES[name]
+    check_linear(op, bench, rng, shape, numbers=numbers)

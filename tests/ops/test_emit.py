@@ -14,7 +14,7 @@ from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, Emitter, Tensor, Trait
 from edgelearn.ops.emit import Job, job_batches, job_rows
 from edgelearn.ops.initializers import CUT_DEVIATION
 
-from .harness import SIZES, close
+from .harness import AS_GPUS_TOO, SIZES, close
 
 
 def tensor(*shape: int, nbytes: int = 0) -> Tensor:
@@ -57,30 +57,22 @@ def job(*accesses, kernel="k", items=1, **more):
     return Job("file.cl", kernel, items, accesses, **more)
 
 
-def test_independent_jobs_share_a_launch():
-    first, second = job(In(A), Out(B)), job(In(A), Out(C))
-    assert job_batches([first, second]) == [[first, second]]
-
-
-def test_a_reader_waits_for_its_writer_and_what_is_beyond_does_not():
-    write, read, free = job(Out(A)), job(In(A), Out(B), kernel="read"), job(Out(C))
-    assert job_batches([write, read, free]) == [[write, free], [read]]
-
-
-def test_a_writer_waits_for_an_earlier_reader():
-    """Though its kernel is one that comes first."""
-    early, read, write = job(Out(C)), job(In(A), Out(B), kernel="read"), job(Out(A))
-    assert job_batches([early, read, write]) == [[early], [read], [write]]
-
-
-def test_updates_of_one_buffer_stay_in_order():
-    jobs = [job(InOut(A)), job(InOut(B)), job(InOut(A))]
-    assert job_batches(jobs) == [[jobs[0], jobs[1]], [jobs[2]]]
-
-
-def test_other_memory_settings_or_kernels_need_another_launch():
-    jobs = [job(Out(A)), job(Out(OTHER)), job(Out(B), settings=(0.5,)), job(Out(C), kernel="other"), job(Out(D))]
-    assert [len(batch) for batch in job_batches(jobs)] == [2, 1, 1, 1]
+@pytest.mark.parametrize(
+    ("jobs", "batches"),
+    [
+        ([job(In(A), Out(B)), job(In(A), Out(C))], [[0, 1]]),  # independent
+        # A reader waits for its writer, and what is beyond does not.
+        ([job(Out(A)), job(In(A), Out(B), kernel="read"), job(Out(C))], [[0, 2], [1]]),
+        # A writer waits for an earlier reader, though its kernel is one that comes first.
+        ([job(Out(C)), job(In(A), Out(B), kernel="read"), job(Out(A))], [[0], [1], [2]]),
+        ([job(InOut(A)), job(InOut(B)), job(InOut(A))], [[0, 1], [2]]),  # updates of one buffer stay in order
+        # Other memory, settings or kernels need another launch.
+        ([job(Out(A)), job(Out(OTHER)), job(Out(B), settings=(0.5,)), job(Out(C), kernel="other"), job(Out(D))],
+         [[0, 4], [1], [2], [3]]),
+    ],
+)  # fmt: skip
+def test_jobs_that_share_launches(jobs, batches):
+    assert job_batches(jobs) == [[jobs[place] for place in batch] for batch in batches]
 
 
 def test_rows_begin_with_the_first_item():
@@ -107,25 +99,16 @@ def test_every_order_of_random_jobs_is_kept():
                     assert order.index(early) < order.index(late)
 
 
-@pytest.mark.parametrize("channels", SIZES)
-def test_channel_sums(bench, rng, channels):
-    x = rng.standard_normal((37, channels))
-    total = bench.empty((channels,))
-    finish.emit_sum(bench, emit.emit_channel_sums(bench, bench.put(x), total, add=False))
-    bench.run()
-    close(bench.get(total), x.sum(0))
-    finish.emit_sum(bench, emit.emit_channel_sums(bench, bench.put(x), total, add=True))
-    bench.run()
-    close(bench.get(total), 2 * x.sum(0))
-
-
-@pytest.mark.parametrize("rows", (1, 63, 64, 65, 128, 129, 5000))
-def test_channel_sums_over_rows(bench, rng, rows):
-    x = rng.standard_normal((1, rows, 2, 3)) + 1
-    total = bench.empty((3,))
-    finish.emit_sum(bench, emit.emit_channel_sums(bench, bench.put(x), total, add=False))
-    bench.run()
-    close(bench.get(total), x.sum((0, 1, 2)))
+@AS_GPUS_TOO
+@pytest.mark.parametrize(
+    "shape", [*((37, channels) for channels in SIZES), *((1, rows, 2, 3) for rows in (1, 63, 64, 65, 128, 129, 2500))]
+)
+def test_channel_sums(bench, rng, shape):
+    x, total = rng.standard_normal(shape) + 1, bench.empty(shape[-1:])
+    for add in (False, True):
+        finish.emit_sum(bench, emit.emit_channel_sums(bench, bench.put(x), total, add))
+        bench.run()
+        close(bench.get(total), (1 + add) * x.sum(tuple(range(x.ndim - 1))))
 
 
 CASES = {  # op, input shape, what makes one output

@@ -2,32 +2,40 @@ import numpy as np
 import pytest
 
 from edgelearn.launch import Role
-from edgelearn.ops import Conv2D, Format, Traits, batchnorm, finish, pack
-from edgelearn.ops.constants import Counter, Scalar
-from edgelearn.ops.emit import Control, Sum, start_sum
+from edgelearn.ops import Conv2D, Format, batchnorm, finish, pack
+from edgelearn.ops.constants import Counter
+from edgelearn.ops.emit import Sum, start_sum
 from edgelearn.ops.optimizers import emit_commit
 
-from .harness import close
+from .harness import AS_GPUS_TOO, GPU, close
 from .integers import Drawn, F
 from .test_batchnorm import OP, draw_weights, put_all
 
 
-@pytest.mark.parametrize("groups", (1, 2, 7))
+def put_parts(bench, parts: np.ndarray, rows: int) -> Sum:
+    """A sum of parts (groups, rows, channels) that kernels have written."""
+    found, count = start_sum(bench, bench.empty(parts.shape[1:]), rows, len(parts))
+    assert count * len(parts) >= rows and found.groups == len(parts)
+    if found.partials:
+        bench._allocate(found.partials.buffer)
+    words = np.concatenate([pack(part).ravel() for part in parts])
+    bench.context.write(bench.memory[found.target.buffer].handle, words)
+    return found
+
+
+@AS_GPUS_TOO
+@pytest.mark.parametrize("groups", (1, 2, 7, 17, 100))
 @pytest.mark.parametrize("shape", [(1,), (17,), (5, 33), (40, 70), (900, 20)])
 def test_partial_sums_are_added_up(bench, rng, groups, shape):
     parts = rng.standard_normal((groups, *shape))
-    total = bench.empty(shape)
-    found, count = start_sum(bench, total, 20, groups)
-    assert count * groups >= 20 and found.groups == groups
-    bench._allocate(found.target.buffer) if found.partials else None
-    words = np.concatenate([pack(part).ravel() for part in parts])
-    bench.context.write(bench.memory[found.target.buffer].handle, words)
+    found = put_parts(bench, parts, 20)
     finish.emit_sum(bench, found)
     bench.run()
-    close(bench.get(total), parts.sum(0))
+    close(bench.get(found.total), parts.sum(0))
 
 
-@pytest.mark.parametrize("groups", (1, 3))
+@AS_GPUS_TOO
+@pytest.mark.parametrize("groups", (1, 3, 40))
 @pytest.mark.parametrize("bad", (None, np.nan, np.inf))
 def test_a_bad_element_is_found_wherever_it_is(bench, rng, bad, groups):
     """In a kernel's gradient of several work-items, with and without scale, and in vectors."""
@@ -38,35 +46,30 @@ def test_a_bad_element_is_found_wherever_it_is(bench, rng, bad, groups):
             gradient = rng.standard_normal((groups, rows, channels))
             if bad is not None:
                 gradient[-1, place, channels - 1] = bad
-            total, kernel = bench.empty((rows, channels)), bench.put(rng.standard_normal((rows, channels)))
-            found, _ = start_sum(bench, total, rows, groups)
-            if found.partials:
-                bench._allocate(found.partials.buffer)
-            words = np.concatenate([pack(part).ravel() for part in gradient])
-            bench.context.write(bench.memory[found.target.buffer].handle, words)
+            found, kernel = put_parts(bench, gradient, rows), bench.put(rng.standard_normal((rows, channels)))
             if kind == "plain":
                 finish.emit_sum(bench, found)
             else:
                 finish.emit_kernel_sum(bench, found, s, kernel if kind == "gamma" else None)
             flags = next(b for b in bench.launches[-1].writes if b.role is Role.CHECK)
-            control = Control(bench.put(np.zeros((1, 16))), bench.put(np.zeros((1, 16))), None)
+            control = bench.control()
             finish.emit_finite_check(bench, flags, control)
             bench.run()
-            assert bench.get(control.counters)[0, Counter.NONFINITE] == (bad is not None)
+            assert bench.count(control, Counter.NONFINITE) == (bad is not None)
 
 
 @pytest.mark.parametrize("count", (1, 4096, 4097, 10_001))
 def test_flags_of_a_gpu_are_counted_in_parts(bench, rng, count):
-    bench.traits = Traits(gpu=True, compute_units=1)
-    given = F(rng.random(count) < 0.1)
-    flags, counters = bench.put(given, 1), bench.put(np.zeros((1, 16)))
-    finish.emit_finite_check(bench, flags.buffer, Control(bench.put(np.zeros((1, 16))), counters, None))
+    bench.traits, given = GPU, F(rng.random(count) < 0.1)
+    flags, control = bench.put(given, 1), bench.control()
+    finish.emit_finite_check(bench, flags.buffer, control)
     assert len(bench.launches) == (1 if count <= 4096 else 2)
     bench.run()
-    assert bench.get(counters)[0, Counter.NONFINITE] == given.sum()
+    assert bench.count(control, Counter.NONFINITE) == given.sum()
     assert not bench.get(flags).any()
 
 
+@AS_GPUS_TOO
 @pytest.mark.parametrize("with_bias", (False, True))
 @pytest.mark.parametrize("channels", (1, 16, 33))
 def test_finished_gradients(bench, rng, channels, with_bias):
@@ -122,10 +125,9 @@ def test_finished_kernel_gradient_without_gamma(bench, rng):
 
 @pytest.mark.parametrize("shape", [(1,), (5, 33)])
 def test_gradients_are_divided_by_the_scale_of_the_loss(bench, rng, shape):
-    gradients, scalars = rng.standard_normal(shape).astype(np.float32), np.zeros((1, 16))
-    scalars[0, Scalar.UNSCALE] = 1 / 1024
+    gradients = rng.standard_normal(shape).astype(np.float32)
     tensor = bench.put(gradients)
-    finish.emit_unscaled(bench, tensor.buffer, Control(bench.put(scalars), bench.put(np.zeros((1, 16))), None))
+    finish.emit_unscaled(bench, tensor.buffer, bench.control(unscale=1 / 1024))
     bench.run()
     np.testing.assert_array_equal(bench.get(tensor), gradients / 1024)
 
@@ -133,9 +135,8 @@ def test_gradients_are_divided_by_the_scale_of_the_loss(bench, rng, shape):
 @pytest.mark.parametrize("bad", (0, 2))
 @pytest.mark.parametrize("shape", [(1,), (70, 33)])
 def test_statistics_are_kept_if_the_step_is_finite(bench, rng, shape, bad):
-    new, old, counters = rng.standard_normal(shape), rng.standard_normal(shape), np.zeros((1, 16))
-    counters[0, Counter.NONFINITE] = bad
+    new, old = rng.standard_normal(shape), rng.standard_normal(shape)
     source, target = bench.put(new), bench.put(old)
-    emit_commit(bench, source.buffer, target.buffer, Control(bench.put(np.zeros((1, 16))), bench.put(counters), None))
+    emit_commit(bench, source.buffer, target.buffer, bench.control(nonfinite=bad))
     bench.run()
     close(bench.get(target), old if bad else new)

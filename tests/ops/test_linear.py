@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgelearn.errors import ShapeError
 from edgelearn.ops import Conv2D, Conv2DTranspose, Dense, DepthwiseConv2D, Traits
 
-from .harness import SIZES
+from .harness import GPU, SIZES
 from .linear import check_geometry, check_linear, check_long_sums
 
 ODD = ((0, 1), (0, 1))
@@ -51,6 +50,25 @@ CASES = [  # op, shape, images, channels of a block
 @pytest.mark.parametrize(("op", "shape", "n", "block"), CASES, ids=str)
 def test_against_float64(bench, rng, op, shape, n, block):
     check_linear(op, bench, rng, shape, n, block)
+
+
+AS_GPUS_DO = [  # op, shape, images
+    # More image rows than members of a work-group.
+    *((op, (40, 5, 20), 3) for op in (Conv2D(33, 3, strides=2, padding="same"), DepthwiseConv2D(3, padding="same"))),
+    # Some pixels meet few of the taps, or none; and an image may have fewer rows than strides.
+    *((op, *images)
+      for op in (Conv2D(18, (2, 3), (1, 2), ((3, 0), (1, 2)), dilation_rate=(2, 1)), Conv2D(18, 1, 3), Conv2D(18, 3, 3))
+      for images in (((8, 13, 33), 2), ((3, 7, 17), 1))),
+    *((op, (5, 6, 20), 2) for op in (
+        Conv2DTranspose(33, 3, 2, "same"), Conv2DTranspose(35, 3, 2, groups=5), DepthwiseConv2D(3, depth_multiplier=2),
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "shape", "n"), AS_GPUS_DO, ids=str)
+def test_against_float64_as_gpus_do(bench, rng, op, shape, n):
+    bench.traits = GPU
+    check_linear(op, bench, rng, shape, n)
 
 
 @pytest.mark.parametrize("kind", (Conv2D, DepthwiseConv2D, Conv2DTranspose))
@@ -104,21 +122,3 @@ def test_transposed_is_the_gradient_of_a_convolution(rng, padding):
 def test_transposed_sizes(kernel, strides, padding, more, size):
     """Those of keras.layers.Conv2DTranspose and, with numbers, torch.nn.ConvTranspose2d."""
     assert Conv2DTranspose(1, kernel, strides, padding, more).output_shape((5, 5, 1)) == (size, size, 1)
-
-
-@pytest.mark.parametrize(
-    "op",
-    [DepthwiseConv2D(7), Conv2DTranspose(0, 3), Conv2DTranspose(2, 3, groups=2), Conv2DTranspose(1, 3, 0),
-     Conv2DTranspose(1, 3, 2, "valid", 2), Conv2DTranspose(1, 3, 2, "odd"),
-     Conv2DTranspose(1, 3, 2, ((9, 9), (9, 9))), Conv2DTranspose(1, 4, 2, "same", 0),
-     Conv2DTranspose(1, 2, 2, "valid", -1)],
-)  # fmt: skip
-def test_what_does_not_fit(op):
-    with pytest.raises(ShapeError):
-        op.output_shape((5, 5, 1))
-
-
-@pytest.mark.parametrize(("groups", "channels", "filters"), [(2, 3, 4), (2, 4, 3), (0, 4, 4), (-1, 4, 4)])
-def test_groups_that_do_not_divide(groups, channels, filters):
-    with pytest.raises(ShapeError, match="groups="):
-        Conv2D(filters, 3, groups=groups).output_shape((8, 8, channels))

@@ -7,7 +7,7 @@ from edgelearn.ops.families import Family, Pointwise
 from edgelearn.ops.linear import CHOICES
 from edgelearn.ops.products import FORWARD
 
-from .linear import check_every_choice
+from .linear import check_linear
 
 SOURCE = """
 #include "elementwise.h"
@@ -50,5 +50,5 @@ def test_it_competes(bench, rng, tmp_path, monkeypatch, op, shape):
     (tmp_path / "rows.cl").write_text(SOURCE)
     (choice,) = (c for c in CHOICES if any(isinstance(family, Pointwise) for family in c.families))
     monkeypatch.setattr(choice, "families", [Rows(tmp_path / "rows.cl"), *choice.families])
-    tried = check_every_choice(op, bench, rng, shape, pairs=False)["pointwise_forward"]
+    tried = check_linear(op, bench, rng, shape, choices="sizes")["pointwise_forward"]
     assert tried[0] == {"row_items": 1} and len({tuple(config) for config in tried}) > 1

@@ -1,6 +1,5 @@
 """A number format and its kernels in files of one's own, outside the package, trained with like any other."""
 
-import importlib.util
 from dataclasses import replace
 
 import numpy as np
@@ -8,9 +7,11 @@ import pytest
 
 from edgelearn.compile import Compress, Precision, Request, make_plan
 from edgelearn.graph import Network
-from edgelearn.ops import SGD, Conv2D, Dense, GlobalAveragePooling2D, ReLU, SoftmaxCrossEntropy, pack
+from edgelearn.ops import SGD, Conv2D, Dense, GlobalAveragePooling2D, ReLU, pack
 from edgelearn.ops.formats import RangeStatistics, format_from
 from edgelearn.runtime import Session
+from tests.compile.quantized_reference import Twin, distance
+from tests.own_files import import_own
 
 FORMAT = '''
 from dataclasses import dataclass
@@ -124,13 +125,7 @@ EXAMPLES, MICRO = 5, 2
 @pytest.fixture(scope="module")
 def fmt(tmp_path_factory):
     """A format that was written outside the package."""
-    folder = tmp_path_factory.mktemp("own")
-    (folder / "bfloat.py").write_text(FORMAT)
-    (folder / "bfloat.cl").write_text(KERNELS)
-    spec = importlib.util.spec_from_file_location("bfloat", folder / "bfloat.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.Brain16()
+    return import_own(tmp_path_factory.mktemp("own"), "bfloat", py=FORMAT, cl=KERNELS).Brain16()
 
 
 def network() -> Network:
@@ -157,38 +152,15 @@ def step(kernels, request: Request, weights, x, labels) -> tuple[float, dict]:
     return loss, gradients
 
 
-def reference(fmt, net: Network, weights, x, labels) -> tuple[float, dict]:
-    """The same in float64: weights, what stages write and gradients of linear layers' outputs are rounded."""
-    own = {name: {} for name in net.nodes}
-    for p in net.parameters.values():
-        w = np.float64(weights[p.name])
-        own[p.layer][p.role] = fmt.round(w) if p.role == "kernel" else w
-    values = {"input": fmt.round(np.float64(x))}
-    for node in net.nodes.values():
-        y = node.op.reference_forward([values[node.inputs[0]]], own[node.name])
-        values[node.name] = y if node.name in ("conv", "dense") else fmt.round(y)  # conv is fused with its ReLU
-    losses, dy = SoftmaxCrossEntropy().reference(values["dense"], labels)
-    found = {}
-    for node in reversed(net.nodes.values()):
-        dy = fmt.round(dy) if own[node.name] else dy
-        (dy,), dws = node.op.reference_backward([values[node.inputs[0]]], own[node.name], dy)
-        found |= {f"{node.name}/{role}": dw for role, dw in dws.items()}
-    return losses.mean(), found
-
-
-def distance(gradients, others) -> float:
-    difference = sum(np.linalg.norm(g - others[name]) ** 2 for name, g in gradients.items())
-    return np.sqrt(difference / sum(np.linalg.norm(g) ** 2 for g in others.values()))
-
-
 def test_an_own_format_is_trained_with(kernels, fmt, rng):
     net, x = network(), np.float32(rng.standard_normal((EXAMPLES, 6, 5, 3)))
     weights, labels = net.initialize(0), np.int32(rng.integers(0, 4, EXAMPLES))
     simulated = Precision(weights=fmt, activations=fmt, gradients=fmt)
     request = Request(net, EXAMPLES, MICRO, SGD(0.0))
     _, unrounded = step(kernels, request, weights, x, labels)
-    expected_loss, expected = reference(fmt, net, weights, x, labels)
-    loss, gradients = step(kernels, replace(request, precision=simulated), weights, x, labels)
+    rounded = replace(request, precision=simulated)
+    expected_loss, expected = Twin(rounded, weights).train(x, labels, 1)
+    loss, gradients = step(kernels, rounded, weights, x, labels)
     assert loss == pytest.approx(expected_loss, rel=1e-4)
     assert distance(gradients, expected) < 0.3 * distance(unrounded, expected)
     stored = replace(request, precision=replace(simulated, simulated=False))

@@ -1,14 +1,14 @@
 """An op and its kernels in files of one's own, outside the package, trained like any other."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
 from edgelearn.compile import Request, make_plan
-from edgelearn.graph import INPUT, Network
-from edgelearn.ops import SGD, Add, Conv2D, Dense, GlobalAveragePooling2D, ReLU, SoftmaxCrossEntropy, pack
+from edgelearn.graph import Network
+from edgelearn.ops import SGD, Add, Conv2D, Dense, GlobalAveragePooling2D, ReLU, pack
 from edgelearn.runtime import Session
+from tests.compile.reference import train_step
+from tests.own_files import import_own
 
 from .harness import close
 
@@ -107,13 +107,7 @@ RATE, MICRO, EXAMPLES = 0.1, 2, 5
 @pytest.fixture(scope="module")
 def bend(tmp_path_factory):
     """The module of an op that was written outside the package."""
-    folder = tmp_path_factory.mktemp("own")
-    for name, text in (("bend.py", OP), ("bend.cl", KERNELS), ("bend.h", HEADER)):
-        (folder / name).write_text(text)
-    spec = importlib.util.spec_from_file_location("bend", folder / "bend.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_own(tmp_path_factory.mktemp("own"), "bend", py=OP, cl=KERNELS, h=HEADER)
 
 
 def network(bend) -> Network:
@@ -130,30 +124,6 @@ def network(bend) -> Network:
     return net
 
 
-def forward(net: Network, weights, x) -> tuple[dict, dict]:
-    """All values in float64, and each layer's weights."""
-    own = {name: {} for name in net.nodes}
-    for parameter in net.parameters.values():
-        own[parameter.layer][parameter.role] = np.float64(weights[parameter.name])
-    values = {INPUT: np.float64(x)}
-    for node in net.nodes.values():
-        values[node.name] = node.op.reference_forward([values[name] for name in node.inputs], own[node.name])
-    return values, own
-
-
-def gradients(net: Network, weights, x, labels) -> dict[str, np.ndarray]:
-    values, own = forward(net, weights, x)
-    _, dy = SoftmaxCrossEntropy().reference(values[net.output.name], labels)
-    flowing, found = {net.output.name: dy}, {}
-    for node in reversed(net.nodes.values()):
-        inputs = [values[name] for name in node.inputs]
-        dxs, dws = node.op.reference_backward(inputs, own[node.name], flowing[node.name])
-        found |= {f"{node.name}/{role}": dw for role, dw in dws.items()}
-        for name, dx in zip(node.inputs, dxs, strict=True):
-            flowing[name] = flowing.get(name, 0) + dx
-    return found
-
-
 @pytest.mark.parametrize("frozen", ("", "bend", "conv"))
 def test_an_own_op_is_trained(kernels, bend, rng, frozen):
     net = network(bend)
@@ -161,14 +131,15 @@ def test_an_own_op_is_trained(kernels, bend, rng, frozen):
         net.freeze(frozen)
     x, labels = np.float32(rng.uniform(-1, 1, (EXAMPLES, 5, 4, 3))), np.int32(rng.integers(0, 4, EXAMPLES))
     weights = net.initialize(1)
-    plan = make_plan(Request(net, EXAMPLES, MICRO, SGD(RATE)), kernels.context.device)
+    request = Request(net, EXAMPLES, MICRO, SGD(RATE))
+    plan = make_plan(request, kernels.context.device)
     session = Session(plan, kernels.context, kernels)
     session.load(weights)
     block = plan.storage.input.block
     parts = [(pack(x[i : i + MICRO], block), labels[i : i + MICRO]) for i in range(0, EXAMPLES, MICRO)]
     for step in (1, 2, 3):
         assert session.train(parts, EXAMPLES, RATE, step)[2]
-        expected = gradients(net, weights, x, labels)
+        expected = train_step(request, weights, x, labels, step).gradients
         found = session.gradients()
         assert set(found) == net.trainable
         for name in net.trainable:

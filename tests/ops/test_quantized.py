@@ -17,6 +17,7 @@ from edgelearn.ops.quantize import Quantizer, Residual
 from edgelearn.ops.quantized import adds_residuals
 from edgelearn.ops.tensor import LINEAR, RELU, RELU6, Function
 
+from .harness import every_choice
 from .integers import (
     CLIPPED,
     FORMATS,
@@ -24,7 +25,6 @@ from .integers import (
     WEIGHTS,
     Drawn,
     F,
-    check_every_choice,
     check_geometry,
     check_integers,
     check_stochastic,
@@ -33,66 +33,69 @@ from .integers import (
 )
 
 FEW = (1, 3, 32, 65)
+CASES = [  # op, shape, and what `check_integers` is told besides
+    *((Conv2D(17, 3, padding="same"), (5, 7, c), {}) for c in FEW),
+    *((Conv2D(filters, 3, strides=2, padding="same"), (6, 9, 5), {}) for filters in FEW),
+    *((Conv2D(33, 1), (1, rows, 18), {"n": 1}) for rows in (1, 2, 33, 64, 1000)),
+    *((Dense(10), (65,), {"n": n}) for n in (1, 7, 33)),
+    *((Conv2D(20, (3, 5), strides=3 - dilation, padding=((0, 1), (3, 1)), dilation_rate=dilation), (8, 11, c),
+       {"block": c}) for c in (1, 3) for dilation in (1, 2)),  # unpadded inputs
+    *((Conv2D(18, (1, 3), padding="same"), (3, 9, 20), {"formats": formats}) for formats in FORMATS.values()),
+    *((DepthwiseConv2D(3, padding="same"), (6, 9, c), {}) for c in (1, 17, 65)),
+    *((DepthwiseConv2D(3, strides=2, padding="same"), (5, width, 17), {"n": 1}) for width in (1, 17, 65)),
+    *((DepthwiseConv2D((2, 3), padding="same"), (3, 9, 20), {"formats": formats}) for formats in FORMATS.values()),
+    # Taps that reach over several quads.
+    (DepthwiseConv2D((2, 5), dilation_rate=2, padding=((1, 0), (3, 2))), (4, 8, 18), {}),
+]  # fmt: skip
+AS_GPUS_DO = [  # members of a work-group put together what they find
+    *((Conv2D(33, size, padding="same"), (9, 10, 20)) for size in (1, 3)),
+    (DepthwiseConv2D(3, strides=2, padding="same"), (9, 10, 20)),
+]
 
 
-@pytest.mark.parametrize("channels", FEW)
-def test_channels_in(bench, rng, channels):
-    check_integers(Conv2D(17, 3, padding="same"), bench, rng, (5, 7, channels))
+@pytest.mark.parametrize(("op", "shape", "options"), CASES)
+def test_integers_are_those_of_numpy(bench, rng, op, shape, options):
+    check_integers(op, bench, rng, shape, **options)
 
 
-@pytest.mark.parametrize("filters", FEW)
-def test_channels_out(bench, rng, filters):
-    check_integers(Conv2D(filters, 3, strides=2, padding="same"), bench, rng, (6, 9, 5))
+@pytest.mark.parametrize(("op", "shape"), AS_GPUS_DO, ids=str)
+def test_integers_as_gpus_make_them(bench, rng, op, shape):
+    bench.traits = Traits(gpu=True, compute_units=1)
+    check_integers(op, bench, rng, shape)
 
 
-@pytest.mark.parametrize("rows", (1, 2, 33, 64, 1000))
-def test_pointwise_rows(bench, rng, rows):
-    check_integers(Conv2D(33, 1), bench, rng, (1, rows, 18), n=1)
-
-
-@pytest.mark.parametrize("n", (1, 7, 33))
-def test_dense(bench, rng, n):
-    check_integers(Dense(10), bench, rng, (65,), n=n)
-
-
-@pytest.mark.parametrize("channels", (1, 3))
-@pytest.mark.parametrize("dilation", (1, 2))
-def test_unpadded_input(bench, rng, channels, dilation):
-    op = Conv2D(20, (3, 5), strides=3 - dilation, padding=((0, 1), (3, 1)), dilation_rate=dilation)
-    check_integers(op, bench, rng, (8, 11, channels), block=channels)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_formats(bench, rng, name):
-    check_integers(Conv2D(18, (1, 3), padding="same"), bench, rng, (3, 9, 20), formats=FORMATS[name])
-
-
+@pytest.mark.parametrize("kind", (Conv2D, DepthwiseConv2D))
 @settings(max_examples=4, deadline=None, derandomize=True)
 @given(data=st.data())
-def test_geometry(kernels, data):
+def test_any_geometry(kernels, kind, data):
     shape = (data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12)), data.draw(st.integers(1, 20)))
-    check_geometry(lambda **window: Conv2D(data.draw(st.integers(1, 40)), **window), kernels, shape, data)
+    filters = () if kind is DepthwiseConv2D else (data.draw(st.integers(1, 40)),)
+    check_geometry(lambda **window: kind(*filters, **window), kernels, shape, data)
 
 
-def test_stochastic_rounding(bench, rng):
-    check_stochastic(Conv2D(20, 3, strides=2, padding="same", use_bias=False), bench, rng, (5, 6, 17))
+@pytest.mark.parametrize(
+    ("op", "shape"),
+    [
+        (Conv2D(20, 3, strides=2, padding="same", use_bias=False), (5, 6, 17)),
+        (Conv2D(20, 1, use_bias=False), (3, 5, 17)),  # rows that are no images
+        (DepthwiseConv2D(3, strides=2, padding="same", use_bias=False), (5, 6, 17)),
+    ],
+)
+def test_stochastic_rounding(bench, rng, op, shape):
+    check_stochastic(op, bench, rng, shape)
 
 
-def test_stochastic_rounding_of_rows_that_are_no_images(bench, rng):
-    check_stochastic(Conv2D(20, 1, use_bias=False), bench, rng, (3, 5, 17))
-
-
-@pytest.mark.parametrize("size", (1, 3))
-def test_as_gpus_do(bench, rng, size):
-    """Members of a work-group put together what they find."""
-    bench.traits = Traits(gpu=True, compute_units=1)
-    check_integers(Conv2D(33, size, padding="same"), bench, rng, (9, 10, 20))
-
-
-def test_every_choice(bench, rng):
+@pytest.mark.parametrize(
+    ("op", "shape", "kernel", "least"),
+    [
+        (Conv2D(32, (1, 3), padding="same"), (2, 4, 4), "quantized_convolution_forward", 10),
+        (DepthwiseConv2D(3, padding="same"), (3, 7, 16), "quantized_depthwise_forward", 3),
+    ],
+)
+def test_every_choice(bench, rng, op, shape, kernel, least):
     bench.traits = replace(bench.traits, find_units=lambda: tuple(u for u in bench.context.device.units if u != "MMA"))
-    tried = check_every_choice(Conv2D(32, (1, 3), padding="same"), bench, rng, (2, 4, 4))
-    assert len(tried["quantized_convolution_forward"]) > 10
+    tried = every_choice(bench, lambda: check_integers(op, bench, rng, shape))
+    assert len(tried[kernel]) > least
 
 
 def test_long_sums_of_the_largest_products(bench):
@@ -148,14 +151,21 @@ def test_a_nan_is_found(bench, rng):
     assert np.isnan(bench.get(found.parts)[:, CLIPPED].sum())
 
 
-@pytest.mark.parametrize("unit", ("none", "AVX2"))
-def test_another_unit_gives_the_same_integers(bench, rng, unit):
+@pytest.mark.parametrize(
+    ("unit", "op", "shape"),
+    [
+        ("none", Conv2D(33, 3, strides=2, padding=((0, 1), (1, 1))), (5, 9, 22)),
+        ("AVX2", Conv2D(33, 3, strides=2, padding=((0, 1), (1, 1))), (5, 9, 22)),
+        ("AVX512BW", DepthwiseConv2D((2, 3), strides=3, padding=((0, 1), (2, 1))), (5, 8, 17)),
+    ],
+)
+def test_another_unit_gives_the_same_integers(bench, rng, unit, op, shape):
     """Others differ in `add_quads` alone, which tests/runtime/test_devices.py compares."""
     if unit != "none" and unit not in bench.context.device.units:
         pytest.skip("the device hasn't this unit")
     bench.traits = replace(bench.traits, find_units=lambda: (unit,))
     assert bench.traits.quads == ("" if unit == "none" else unit)
-    check_integers(Conv2D(33, 3, strides=2, padding=((0, 1), (1, 1))), bench, rng, (5, 9, 22))
+    check_integers(op, bench, rng, shape)
 
 
 def test_pointwise_gradients_take_rows_of_whole_quads(bench, rng):
@@ -189,7 +199,7 @@ def matrix_units(bench) -> bool:
 def test_matrix_units_give_the_same_integers(bench, rng, name):
     op, shape = MATRIX_SHAPES[name]
     if matrix_units(bench):
-        check_every_choice(op, bench, rng, shape)
+        every_choice(bench, lambda: check_integers(op, bench, rng, shape))
     elif name == "of stride 2":
         check_integers(op, bench, rng, shape)
     else:
@@ -203,62 +213,12 @@ def test_an_op_without_integer_kernels(bench, rng):
         Conv2D(16, 1, groups=2).emit_linear(bench, x, x, x.tensor, Epilogue())
 
 
-@pytest.mark.parametrize("channels", (1, 17, 65))
-def test_depthwise_channels(bench, rng, channels):
-    check_integers(DepthwiseConv2D(3, padding="same"), bench, rng, (6, 9, channels))
-
-
-@pytest.mark.parametrize("width", (1, 17, 65))
-def test_depthwise_widths(bench, rng, width):
-    check_integers(DepthwiseConv2D(3, strides=2, padding="same"), bench, rng, (5, width, 17), n=1)
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_depthwise_formats(bench, rng, name):
-    check_integers(DepthwiseConv2D((2, 3), padding="same"), bench, rng, (3, 9, 20), formats=FORMATS[name])
-
-
-@settings(max_examples=4, deadline=None, derandomize=True)
-@given(data=st.data())
-def test_depthwise_geometry(kernels, data):
-    shape = (data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12)), data.draw(st.integers(1, 20)))
-    check_geometry(DepthwiseConv2D, kernels, shape, data)
-
-
-def test_depthwise_stochastic_rounding(bench, rng):
-    op = DepthwiseConv2D(3, strides=2, padding="same", use_bias=False)
-    check_stochastic(op, bench, rng, (5, 6, 17))
-
-
 @pytest.mark.parametrize("exact", (quantized.EXACT, 0))
 def test_without_a_unit(bench, rng, monkeypatch, exact):
     """Sums are floats, or integers where floats don't hold them."""
     monkeypatch.setattr(quantized, "EXACT", exact)
     bench.traits = replace(bench.traits, find_units=tuple)
     check_integers(DepthwiseConv2D(3, strides=2, padding="same"), bench, rng, (5, 6, 17))
-
-
-def test_depthwise_another_unit_gives_the_same_integers(bench, rng):
-    if "AVX512BW" not in bench.context.device.units:
-        pytest.skip("the device hasn't this unit")
-    bench.traits = replace(bench.traits, find_units=lambda: ("AVX512BW",))
-    check_integers(DepthwiseConv2D((2, 3), strides=3, padding=((0, 1), (2, 1))), bench, rng, (5, 8, 17))
-
-
-def test_taps_that_reach_over_several_quads(bench, rng):
-    op = DepthwiseConv2D((2, 5), dilation_rate=2, padding=((1, 0), (3, 2)))
-    check_integers(op, bench, rng, (4, 8, 18))
-
-
-def test_depthwise_as_gpus_do(bench, rng):
-    """Members of a work-group put together what they find."""
-    bench.traits = Traits(gpu=True, compute_units=1)
-    check_integers(DepthwiseConv2D(3, strides=2, padding="same"), bench, rng, (9, 10, 20))
-
-
-def test_depthwise_every_choice(bench, rng):
-    tried = check_every_choice(DepthwiseConv2D(3, padding="same"), bench, rng, (3, 7, 16))
-    assert len(tried["quantized_depthwise_forward"]) > 3
 
 
 BOUNDS = {RELU: (0, np.inf), RELU6: (0, 6)}

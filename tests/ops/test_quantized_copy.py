@@ -3,26 +3,20 @@
 import numpy as np
 import pytest
 
-from edgelearn.ops import Format, ReLU, Target, Traits, finish
+from edgelearn.ops import Format, ReLU, Target, finish
 from edgelearn.ops import quantize as copy
-from edgelearn.ops.constants import Scalar
-from edgelearn.ops.emit import Control
 from edgelearn.ops.formats import KernelView, QuantizedTensor, RangeStatistics
 from edgelearn.ops.observers import CurrentMinMax
 from edgelearn.ops.quantize import Quantizer, emit_quantized_weights
 from edgelearn.ops.tensor import RELU
 
-from .harness import SIZES
+from .harness import AS_GPUS_TOO, SIZES
 from .integers import PLAIN, WEIGHTS, Drawn, F, check_found, draw, exactly, record_of, result_of, transposed
 
 SIGNAL, NOISE, PRODUCT, RESULT = range(9, 13)
 
 
-@pytest.fixture(params=(False, True), ids=("", "as GPUs do"))
-def bench(request, bench):
-    if request.param:
-        bench.traits = Traits(gpu=True, compute_units=1)
-    return bench
+pytestmark = AS_GPUS_TOO
 
 
 @pytest.mark.parametrize("channels", SIZES)
@@ -53,27 +47,18 @@ def test_what_is_found_is_that_of_all_micro_batches(bench, rng):
 
 @pytest.mark.parametrize("channels", (1, 3, 15))
 def test_unpadded_input(bench, rng, channels):
-    v = F(rng.standard_normal((2, 3, 5, channels)))
-    record, scale, zero = record_of(bench, PLAIN, -1, 1)
-    y = QuantizedTensor(bench.empty(v.shape, channels, "int8"), record, PLAIN)
-    found = RangeStatistics(bench.empty((2, 16)))
-    copy.emit_to_integers(bench, bench.put(v, channels), y, found)
-    bench.run()
-    exactly(bench.get(y.tensor), PLAIN.encode(v, scale, zero))
-    check_found(bench.get(found.parts), v, PLAIN, scale, zero)
-
-
-@pytest.mark.parametrize("channels", (1, 3, 15))
-def test_padded_input(bench, rng, channels):
-    """Padding holds the zero point, as matrix units need it."""
+    """Once padded, its padding holds the zero point, as matrix units need it."""
     v = F(rng.standard_normal((2, 3, 5, channels)) - 0.5)
     record, scale, zero = record_of(bench, PLAIN, -2, 1)
     assert zero
     x = QuantizedTensor(bench.empty(v.shape, channels, "int8"), record, PLAIN)
-    copy.emit_to_integers(bench, bench.put(v, channels), x)
+    found = RangeStatistics(bench.empty((2, 16)))
+    copy.emit_to_integers(bench, bench.put(v, channels), x, found)
     y = copy.emit_padded_integers(bench, x)
     bench.run()
+    exactly(bench.get(x.tensor), PLAIN.encode(v, scale, zero))
     exactly(bench.get(y.tensor, zero), PLAIN.encode(v, scale, zero))
+    check_found(bench.get(found.parts), v, PLAIN, scale, zero)
 
 
 @pytest.mark.parametrize("channels", (1, 17, 64))
@@ -88,25 +73,10 @@ def test_to_floats(bench, rng, channels):
 
 
 @pytest.mark.parametrize("per_channel", (False, True))
-@pytest.mark.parametrize("channels", (1, 17, 64))
-def test_weights(bench, rng, channels, per_channel):
-    """Of a range of their own."""
-    w, fmt = F(rng.standard_normal((9, 7, channels))), Format(5, symmetric=True, per_channel=per_channel)
-    y, q = bench.empty(w.shape, dtype="int8"), quantizer(bench, fmt, channels)
-    emit_quantized_weights(bench, q, KernelView(bench.put(w)), y, None, None)
-    bench.run()
-    fields = bench.get(q.channels or q.record)
-    scale, zero = fields[:3:2, :channels] if per_channel else fields[0, :3:2]
-    exactly(bench.get(y), fmt.encode(w, scale, zero))
-    low, high = (w.min((0, 1)), w.max((0, 1))) if per_channel else (w.min(), w.max())
-    assert scale == pytest.approx(fmt.parameters(low, high)[0])
-
-
-@pytest.mark.parametrize("per_channel", (False, True))
 @pytest.mark.parametrize("scaled", (False, True))
-@pytest.mark.parametrize("shape", ((9, 7, 33), (1, 33, 7), (4, 16, 16)))
-def test_weights_as_the_pass_to_data_wants_them(bench, rng, shape, scaled, per_channel):
-    """Transposed and scaled as they are read, of a range of what comes of that."""
+@pytest.mark.parametrize("shape", ((9, 7, 33), (1, 33, 7), (4, 16, 16), (9, 7, 1), (9, 7, 64)))
+def test_weights(bench, rng, shape, scaled, per_channel):
+    """Transposed and scaled as they are read, or as they are, of a range of what comes of that."""
     w, scale = F(rng.standard_normal(shape)), F(rng.uniform(0.5, 2, shape[-1:]))
     fmt = Format(5, symmetric=True, per_channel=per_channel)
     expected = transposed(w * scale if scaled else w)
@@ -125,9 +95,7 @@ def test_weights_as_the_pass_to_data_wants_them(bench, rng, shape, scaled, per_c
 
 def test_weights_rounded_at_random(bench, rng):
     w, fmt = F(rng.standard_normal((1, 63, 17))), Format(4, symmetric=True, rounding="stochastic")
-    words = np.zeros(16, np.uint32)
-    words[[Scalar.SEED, Scalar.STEP]] = 5, 3
-    control = Control(bench.put(words.view(F)[None]), bench.put(np.zeros((1, 16))), None)
+    control = bench.control(seed=5, step=3)
     y, q = bench.empty(w.shape, dtype="int8"), quantizer(bench, fmt)
     emit_quantized_weights(bench, q, KernelView(bench.put(w)), y, None, control)
     bench.run()

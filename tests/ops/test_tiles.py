@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from edgelearn.ops import Conv2D, Dense, DepthwiseConv2D, Emitter, Traits, products
+from edgelearn.ops.families import LOCAL
 
-from .linear import check_every_choice, check_linear
+from .linear import check_linear
 
 KINDS = [
     Traits(gpu=True, compute_units=8, vector_width=1),
@@ -47,7 +48,7 @@ def test_right_with_candidates(bench, rng, request, traits, name):
     pairs = request.config.getoption("--all-candidates")
     bench.traits = traits
     op, shape, block = WITH_EVERY_TILE[name]
-    tried = check_every_choice(op, bench, rng, shape, block=block, pairs=pairs)
+    tried = check_linear(op, bench, rng, shape, block=block, choices="pairs" if pairs else "sizes")
     assert bench.turns > 3
     assert not any(bench.untried.values())
     for (kernel, *_), candidates in bench.candidates.items():
@@ -65,3 +66,11 @@ def test_tiles_keep_the_kernels_conditions(traits):
     groups, count = np.array([Emitter(traits).split_rows(rows, 3, least=5) for rows in range(1, 500)]).T
     assert ((groups - 1) * count < np.arange(1, 500)).all(), "no group is empty"
     assert (groups * count >= np.arange(1, 500)).all(), "the groups cover all rows"
+
+
+def test_tiles_fit_small_gpus():
+    for tile in LOCAL.tiles:
+        rows, columns, item_rows, item_columns, slices = tile.values()
+        team = rows * columns // (item_rows * item_columns)
+        assert team * slices <= 256
+        assert 4 * max(16 * slices * (rows + 4 + columns), rows * columns * (slices > 1)) <= 32 << 10
