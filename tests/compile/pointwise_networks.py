@@ -1,54 +1,9 @@
 """Small networks of activations, arithmetic and products of computed values."""
 
+from edgelearn import ops
 from edgelearn.graph import Network
-from edgelearn.ops import (
-    ELU,
-    GELU,
-    Abs,
-    Add,
-    BatchNormalization,
-    Bias,
-    BroadcastTo,
-    Clip,
-    Constant,
-    Conv2D,
-    Dense,
-    Divide,
-    Exp,
-    Flatten,
-    GlobalAveragePooling2D,
-    Greater,
-    HardSigmoid,
-    HardSwish,
-    LeakyReLU,
-    Less,
-    Log,
-    LogSoftmax,
-    MatMul,
-    Maximum,
-    Mean,
-    Minimum,
-    Mish,
-    Multiply,
-    Pad,
-    PReLU,
-    Reciprocal,
-    Rescaling,
-    Reshape,
-    Rsqrt,
-    Scale,
-    Sigmoid,
-    SiLU,
-    Softmax,
-    Softplus,
-    Sqrt,
-    Square,
-    Subtract,
-    Take,
-    Tanh,
-    Transpose,
-    Where,
-)
+from edgelearn.ops import Conv2D
+from tests.networks import add
 
 CLASSES = 5
 
@@ -56,10 +11,10 @@ CLASSES = 5
 def fused() -> Network:
     """Activations in the kernels before them."""
     net = Network("fused", (5, 6, 3))
-    for number, op in enumerate((ELU(), Tanh(), LeakyReLU(), Clip(-1, 2))):
+    for number, op in enumerate((ops.ELU(), ops.Tanh(), ops.LeakyReLU(), ops.Clip(-1, 2))):
         net.add(f"conv{number}", Conv2D(20, 1))
         if number % 2:
-            net.add(f"bn{number}", BatchNormalization())
+            net.add(f"bn{number}", ops.BatchNormalization())
         net.add(f"activation{number}", op)
     return head(net)
 
@@ -67,12 +22,25 @@ def fused() -> Network:
 def unfused() -> Network:
     """Activations with launches of their own."""
     net = Network("unfused", (5, 6, 3))
-    for number, op in enumerate((SiLU(), HardSwish(), GELU(), GELU(True), Mish(), Sigmoid(), HardSigmoid())):
+    for number, op in enumerate(
+        (ops.SiLU(), ops.HardSwish(), ops.GELU(), ops.GELU(True), ops.Mish(), ops.Sigmoid(), ops.HardSigmoid())
+    ):
         net.add(f"conv{number}", Conv2D(20, 1))
         net.add(f"activation{number}", op)
     net.add("conv", Conv2D(17, 1))
-    net.add("softplus", Softplus())
-    for number, op in enumerate((Log(), Square(), Abs(), Rescaling(0.3, 1), Sqrt(), Reciprocal(), Rsqrt(), Exp())):
+    net.add("softplus", ops.Softplus())
+    for number, op in enumerate(
+        (
+            ops.Log(),
+            ops.Square(),
+            ops.Abs(),
+            ops.Rescaling(0.3, 1),
+            ops.Sqrt(),
+            ops.Reciprocal(),
+            ops.Rsqrt(),
+            ops.Exp(),
+        )
+    ):
         net.add(f"function{number}", op)
     return head(net)
 
@@ -81,23 +49,21 @@ def weighed() -> Network:
     """Squeeze-and-excitation, and operands and weights of every shape."""
     net = Network("weighed", (5, 6, 3))
     net.add("stem", Conv2D(20, 1))
-    x = net.add("tanh", Tanh())
-    net.add("squeezed", GlobalAveragePooling2D())
-    net.add("pixel", Reshape((1, 1, 20)))
+    x = net.add("tanh", ops.Tanh())
+    net.add("squeezed", ops.GlobalAveragePooling2D())
+    net.add("pixel", ops.Reshape((1, 1, 20)))
     net.add("gate_conv", Conv2D(20, 1))
-    gate = net.add("gate", HardSigmoid())
-    net.add("excited", Multiply(), x, gate)
-    net.add("map_conv", Conv2D(1, 1))
-    net.add("map", Sigmoid())
-    net.add("attended", Multiply(), "map", x)
-    net.add("features", Dense(20), "squeezed")
-    net.add("shifted", Add(), "attended", "features", "excited")
-    net.add("less", Subtract(), "shifted", "gate_conv")
-    net.add("larger", Maximum(), "less", x)
-    net.add("smaller", Minimum(), "larger", "features")
-    net.add("positive", Exp(), "gate_conv")
-    net.add("share", Divide(), "smaller", "positive")
-    for number, op in enumerate((Scale(), Bias((1,)), PReLU((1, 2)), Scale((5, 6, 1)), Bias((5, 1, 20)), PReLU())):
+    gate = net.add("gate", ops.HardSigmoid())
+    add(
+        net, ("excited", ops.Multiply(), x, gate), ("map_conv", Conv2D(1, 1)), ("map", ops.Sigmoid()),
+        ("attended", ops.Multiply(), "map", x), ("features", ops.Dense(20), "squeezed"),
+        ("shifted", ops.Add(), "attended", "features", "excited"), ("less", ops.Subtract(), "shifted", "gate_conv"),
+        ("larger", ops.Maximum(), "less", x), ("smaller", ops.Minimum(), "larger", "features"),
+        ("positive", ops.Exp(), "gate_conv"), ("share", ops.Divide(), "smaller", "positive"),
+    )  # fmt: skip
+    for number, op in enumerate(
+        (ops.Scale(), ops.Bias((1,)), ops.PReLU((1, 2)), ops.Scale((5, 6, 1)), ops.Bias((5, 1, 20)), ops.PReLU())
+    ):
         net.add(f"weight{number}", op)
     return head(net)
 
@@ -106,34 +72,28 @@ def attended() -> Network:
     """Attention over pixels, values chosen by a comparison, and rows taken by number."""
     net = Network("attended", (4, 5, 3))
     net.add("stem", Conv2D(18, 1))
-    rows = net.add("rows", Reshape((20, 18)))
-    net.add("keys", Transpose((2, 1)))
-    net.add("scores", MatMul(), rows, "keys")
-    net.add("scaled", Rescaling(18**-0.5))
-    net.add("attention", Softmax())
-    mixed = net.add("mixed", MatMul(), "attention", rows)
-    net.add("limit", Constant((1, 18)), rows)
-    net.add("above", Greater(), mixed, "limit")
-    net.add("chosen", Where(), "above", mixed, rows)
-    net.add("below", Less(), "chosen", mixed)
-    net.add("weighed", Multiply(), "chosen", "below")
-    net.add("sum", Add(), "weighed", "chosen")
-    net.add("padded", Pad(((2, 1), (0, 2)), "edge"))
-    net.add("numbers", Constant((5,)))
-    net.add("taken", Take(), "padded", "numbers")
-    net.add("mean", Mean(1))
-    net.add("repeated", BroadcastTo((5, 20)))
-    net.add("product", Multiply(), "taken", "repeated")
-    net.add("logarithms", LogSoftmax())
-    net.add("flat", Flatten())
-    net.add("dense", Dense(CLASSES))
+    rows = net.add("rows", ops.Reshape((20, 18)))
+    net.add("keys", ops.Transpose((2, 1)))
+    net.add("scores", ops.MatMul(), rows, "keys")
+    net.add("scaled", ops.Rescaling(18**-0.5))
+    net.add("attention", ops.Softmax())
+    mixed = net.add("mixed", ops.MatMul(), "attention", rows)
+    add(
+        net, ("limit", ops.Constant((1, 18)), rows), ("above", ops.Greater(), mixed, "limit"),
+        ("chosen", ops.Where(), "above", mixed, rows), ("below", ops.Less(), "chosen", mixed),
+        ("weighed", ops.Multiply(), "chosen", "below"), ("sum", ops.Add(), "weighed", "chosen"),
+        ("padded", ops.Pad(((2, 1), (0, 2)), "edge")), ("numbers", ops.Constant((5,))),
+        ("taken", ops.Take(), "padded", "numbers"), ("mean", ops.Mean(1)), ("repeated", ops.BroadcastTo((5, 20))),
+        ("product", ops.Multiply(), "taken", "repeated"), ("logarithms", ops.LogSoftmax()), ("flat", ops.Flatten()),
+        ("dense", ops.Dense(CLASSES)),
+    )  # fmt: skip
     return net.freeze("limit", "numbers")  # which have no gradient
 
 
 def head(net: Network) -> Network:
     net.add("last", Conv2D(9, 1))
-    net.add("flat", Flatten())
-    net.add("dense", Dense(CLASSES))
+    net.add("flat", ops.Flatten())
+    net.add("dense", ops.Dense(CLASSES))
     return net
 
 

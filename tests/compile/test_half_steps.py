@@ -18,28 +18,16 @@ from edgelearn.models import mobilenet_v1, resnet18
 from edgelearn.ops import SGD, Add, Compute, Conv2D, Dense, Flatten, Float16, Format, MaxPooling2D, ReLU, Traits
 from edgelearn.ops.tensor import unpack
 
-from .quantized_reference import Twin
+from .quantized_reference import Twin, distance
 from .reference import train_step
+from .steps import batches, first_step
 from .test_networks import CLASSES, EXAMPLES, drawn, inception, residual
-from .test_plan import batches, saved_bytes
+from .test_plan import saved_bytes
 from .test_quantized_steps import without_dropout
 
 HALF = Float16()
 HALVES = Precision(HALF, HALF, HALF, norm_inputs=HALF)
 STORED = replace(HALVES, simulated=False)
-
-
-def step(start, request: Request, weights, x, labels):
-    """(loss, gradients) of a first step."""
-    session = start(request, weights)
-    loss, _, finite = session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
-    assert finite and not session.records()
-    return loss, session.gradients()
-
-
-def distance(gradients, others) -> float:
-    difference = sum(np.linalg.norm(g - others[name]) ** 2 for name, g in gradients.items())
-    return np.sqrt(difference / sum(np.linalg.norm(g) ** 2 for g in others.values()))
 
 
 @pytest.mark.parametrize(
@@ -53,11 +41,11 @@ def test_steps(start, make, batchnorm, kind):
     """Halves lie so close to each other that some values are rounded otherwise in float32 than in float64. But those
     of the reference are far nearer than those without rounding."""
     network = make()
-    weights, x, labels = drawn(network, 1)
+    data = weights, x, labels = drawn(network, 1)
     request = Request(network, EXAMPLES, 2, SGD(0.0), batchnorm, precision=Precision(**{kind: HALF}))
     loss, expected = Twin(request, weights).train(x, labels, 1)
-    found, gradients = step(start, request, weights, x, labels)
-    _, unrounded = step(start, replace(request, precision=Precision()), weights, x, labels)
+    found, gradients = first_step(start, request, data)
+    _, unrounded = first_step(start, replace(request, precision=Precision()), data)
     assert found == pytest.approx(loss, rel=1e-4)
     assert distance(gradients, expected) < 0.3 * distance(unrounded, expected)
 
@@ -68,10 +56,10 @@ def test_stored_halves_are_what_simulated_ones_are(start, make, batchnorm):
     """To the bit without BatchNorm. It adds up stored values in other kernels, which may round sums otherwise; and
     behind kept statistics kernels for the pass to data are rounded with scales in them."""
     network = make()
-    weights, x, labels = drawn(network, 0)
+    data = drawn(network, 0)
     request = Request(network, EXAMPLES, 2, SGD(0.0), batchnorm, precision=HALVES)
-    loss, gradients = step(start, request, weights, x, labels)
-    other, others = step(start, replace(request, precision=STORED), weights, x, labels)
+    loss, gradients = first_step(start, request, data)
+    other, others = first_step(start, replace(request, precision=STORED), data)
     if make is inception:
         assert loss == other and all(np.array_equal(g, others[name]) for name, g in gradients.items())
     assert loss == pytest.approx(other, rel=1e-5)
@@ -139,10 +127,10 @@ def test_an_overflow_fails_the_step(start, precision):
 def test_small_gradients_vanish(start):
     """No loss is scaled: what is below 2^-25 becomes 0."""
     network = hiding()
-    weights, x, labels = drawn(network, 0)
-    weights["dense/kernel"] *= np.float32(2.0**-30)
+    data = drawn(network, 0)
+    data[0]["dense/kernel"] *= np.float32(2.0**-30)
     request = Request(network, EXAMPLES, EXAMPLES, SGD(0.0), precision=replace(HALVES, weights=None))
-    _, gradients = step(start, request, weights, x, labels)
+    _, gradients = first_step(start, request, data)
     assert not gradients["a/kernel"].any() and gradients["dense/kernel"].any()
 
 
@@ -170,13 +158,10 @@ BOUNDS = {"tf32": 0.003, "fp16": 0.005, "bf16": 0.04}  # of the gradients, where
 )
 def test_steps_in_compute_types(start, name, make, batchnorm):
     network = make()
-    weights, x, labels = drawn(network, 1)
+    data = drawn(network, 1)
     request = Request(network, EXAMPLES, 2, SGD(0.0), batchnorm, compute=Compute(name, plain=True))
-    expected = train_step(request, weights, x, labels, 1)
-    session = start(request, weights)
-    loss, _, finite = session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
-    gradients = session.gradients()
-    assert finite
+    expected = train_step(request, *data, 1)
+    loss, gradients = first_step(start, request, data)
     assert loss == pytest.approx(expected.loss, rel=BOUNDS[name])
     off = distance(gradients, {n: expected.gradients[n] for n in gradients})
     assert 1e-5 < off < BOUNDS[name]
@@ -187,14 +172,12 @@ def test_depth_rows(start, batchnorm):
     """By units, forward products read transposed kernels and those for the gradient of the input scaled ones: as
     plain code without units, whose rounding is the same."""
     network = residual()
-    weights, x, labels = drawn(network, 1)
+    data = drawn(network, 1)
     request = Request(network, EXAMPLES, 2, SGD(0.0), batchnorm, compute=Compute("tf32", plain=True))
     traits = Traits(gpu=True, compute_units=2, find_units=lambda: ("PLAIN_WGMMA",))
-    found = []
-    for session in (start(request, weights), start(replace(request, compute=Compute("tf32")), weights, traits)):
-        loss, _, _ = session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
-        found.append(session.gradients() | {"loss": loss})
-    assert distance(*found) < 1e-3
+    loss, gradients = first_step(start, request, data)
+    other, others = first_step(start, replace(request, compute=Compute("tf32")), data, traits)
+    assert distance(gradients | {"loss": loss}, others | {"loss": other}) < 1e-3
 
 
 def test_bytes_of_halves(kernels):

@@ -14,8 +14,9 @@ from edgelearn.ops.constants import RangeField
 from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax
 
 from .quantized_reference import fitting
+from .steps import batches
 from .test_networks import CLASSES, EXAMPLES, drawn, entangled, residual, separable
-from .test_plan import batches, saved_bytes
+from .test_plan import saved_bytes
 
 FORMATS = {"weights": Format(symmetric=True), "activations": Format(), "gradients": Format()}
 STATIC = Precision(**FORMATS, observer=InHindsightMinMax(0.5), simulated=False)

@@ -3,36 +3,11 @@
 import numpy as np
 import pytest
 
+from edgelearn import ops
 from edgelearn.compile import Request, make_plan
 from edgelearn.errors import PlanError
 from edgelearn.graph import INPUT, Network, split_frozen
-from edgelearn.ops import (
-    SGD,
-    Add,
-    AveragePooling2D,
-    BatchNormalization,
-    Concatenate,
-    Conv2D,
-    Dense,
-    DepthwiseConv2D,
-    Dropout,
-    Flatten,
-    GlobalAveragePooling2D,
-    LeakyReLU,
-    MaxPooling2D,
-    Mean,
-    Op,
-    ReLU,
-    Reshape,
-    SiLU,
-    Softmax,
-    SoftmaxCrossEntropy,
-    SpatialDropout2D,
-    SubSpectralNormalization,
-    Traits,
-    ZeroPadding2D,
-    pack,
-)
+from edgelearn.ops import Add, BatchNormalization, Conv2D, Dense, ReLU, pack
 from edgelearn.runtime import Session
 
 from .reference import Arrays, predict, train_step
@@ -47,9 +22,9 @@ def unit(net: Network, name: str, op, *inputs: str, relu: ReLU | None = ReLU()) 
 
 
 def head(net: Network) -> Network:
-    net.add("pool", GlobalAveragePooling2D())
+    net.add("pool", ops.GlobalAveragePooling2D())
     net.add("dense", Dense(CLASSES))
-    net.add("softmax", Softmax())
+    net.add("softmax", ops.Softmax())
     return net
 
 
@@ -98,12 +73,12 @@ def shared() -> Network:
     first layer that reads it is read by nobody."""
     net = Network("shared", (6, 7, 3))
     net.add("stem", Conv2D(20, 3, padding="same"))
-    x = net.add("stem_relu", LeakyReLU(0.3))
+    x = net.add("stem_relu", ops.LeakyReLU(0.3))
     net.add("unread", Conv2D(5, 1), x)
     one = net.add("one", Conv2D(20, 3, padding="same"), x)
     two = net.add("two", Conv2D(20, 1), x)
     net.add("both", Add(), one, two)
-    net.add("both_relu", LeakyReLU(0.3))
+    net.add("both_relu", ops.LeakyReLU(0.3))
     three = net.add("three", Conv2D(20, 1))
     net.add("sum", Add(), three, x)
     net.add("relu", ReLU())
@@ -119,11 +94,11 @@ def inception() -> Network:
     one = net.add("one_relu", ReLU())
     net.add("three", Conv2D(20, 3, padding="same"), x)
     three = net.add("three_relu", ReLU(6))
-    net.add("average", AveragePooling2D(3, 1, "same"), x)
+    net.add("average", ops.AveragePooling2D(3, 1, "same"), x)
     net.add("projection", Conv2D(5, 1))
     projection = net.add("projection_relu", ReLU())
-    most = net.add("max", MaxPooling2D(3, 1, "same"), x)
-    net.add("join", Concatenate(), one, three, projection, most)
+    most = net.add("max", ops.MaxPooling2D(3, 1, "same"), x)
+    net.add("join", ops.Concatenate(), one, three, projection, most)
     net.add("mix", Conv2D(20, 1))
     net.add("mix_relu", ReLU())
     return head(net)
@@ -150,16 +125,16 @@ def lenet() -> Network:
     net = Network("lenet", (12, 12, 1))
     net.add("conv1", Conv2D(6, 5, padding="same"))
     net.add("relu1", ReLU())
-    net.add("pool1", MaxPooling2D())
+    net.add("pool1", ops.MaxPooling2D())
     net.add("conv2", Conv2D(17, 3))
     net.add("relu2", ReLU())
-    net.add("pool2", AveragePooling2D())
-    net.add("flatten", Flatten())
+    net.add("pool2", ops.AveragePooling2D())
+    net.add("flatten", ops.Flatten())
     net.add("dense1", Dense(20))
     net.add("relu3", ReLU())
-    net.add("dropout", Dropout(0.4))
+    net.add("dropout", ops.Dropout(0.4))
     net.add("dense2", Dense(CLASSES))
-    net.add("softmax", Softmax())
+    net.add("softmax", ops.Softmax())
     return net
 
 
@@ -167,13 +142,13 @@ def separable() -> Network:
     """Dropout over an image, padding by itself, BatchNorm behind biases, and no softmax."""
     net = Network("separable", (6, 7, 3))
     unit(net, "stem", Conv2D(20, 3, padding="same"), relu=ReLU(6))
-    unit(net, "dw1", DepthwiseConv2D(3, padding="same"), relu=ReLU(6))
+    unit(net, "dw1", ops.DepthwiseConv2D(3, padding="same"), relu=ReLU(6))
     unit(net, "pw1", Conv2D(33, 1), relu=ReLU(6))
-    net.add("dropout", Dropout(0.2))
-    net.add("pad", ZeroPadding2D(((0, 1), (0, 1))))
-    unit(net, "dw2", DepthwiseConv2D(3, strides=2), relu=ReLU(6))
+    net.add("dropout", ops.Dropout(0.2))
+    net.add("pad", ops.ZeroPadding2D(((0, 1), (0, 1))))
+    unit(net, "dw2", ops.DepthwiseConv2D(3, strides=2), relu=ReLU(6))
     unit(net, "pw2", Conv2D(20, 1), relu=ReLU(6))
-    net.add("pool", GlobalAveragePooling2D())
+    net.add("pool", ops.GlobalAveragePooling2D())
     net.add("dense", Dense(CLASSES))
     return net
 
@@ -186,14 +161,14 @@ def broadcasted() -> Network:
     for block, filters, dilation in (("a", 33, 1), ("b", 33, 2)):
         if net.shape_of(x)[-1] != filters:
             unit(net, f"{block}_pointwise", Conv2D(filters, 1, use_bias=False), x)
-        net.add(f"{block}_frequency", DepthwiseConv2D((3, 1), padding="same", use_bias=False))
-        two = net.add(f"{block}_ssn", SubSpectralNormalization(sub_bands=2))
-        net.add(f"{block}_mean", Mean())
-        time = DepthwiseConv2D((1, 3), padding="same", dilation_rate=(1, dilation), use_bias=False)
+        net.add(f"{block}_frequency", ops.DepthwiseConv2D((3, 1), padding="same", use_bias=False))
+        two = net.add(f"{block}_ssn", ops.SubSpectralNormalization(sub_bands=2))
+        net.add(f"{block}_mean", ops.Mean())
+        time = ops.DepthwiseConv2D((1, 3), padding="same", dilation_rate=(1, dilation), use_bias=False)
         unit(net, f"{block}_time", time, relu=None)
-        net.add(f"{block}_silu", SiLU())
+        net.add(f"{block}_silu", ops.SiLU())
         net.add(f"{block}_mix", Conv2D(filters, 1, use_bias=False))
-        one = net.add(f"{block}_dropout", SpatialDropout2D(0.3))
+        one = net.add(f"{block}_dropout", ops.SpatialDropout2D(0.3))
         net.add(f"{block}_add", Add(), one, two, *([x] if net.shape_of(x) == net.shape_of(two) else []))
         x = net.add(f"{block}_relu", ReLU())
     return head(net)
@@ -204,17 +179,17 @@ def odd() -> Network:
     logits behind a ReLU, and a softmax after the layer that nobody reads."""
     net = Network("odd", (4, 5, 3))
     a = net.add("a", Conv2D(20, 1), INPUT)
-    pad = net.add("pad", ZeroPadding2D(((1, 1), (0, 0))), INPUT)
+    pad = net.add("pad", ops.ZeroPadding2D(((1, 1), (0, 0))), INPUT)
     b = net.add("b", Conv2D(20, 3, padding=((0, 0), (1, 1))), pad)
     net.add("sum", Add(), a, b, a)
     net.add("relu", ReLU())
-    net.add("image", Reshape((10, 2, 20)))
+    net.add("image", ops.Reshape((10, 2, 20)))
     net.add("bn", BatchNormalization())
-    net.add("flat", Reshape((-1,)))
+    net.add("flat", ops.Reshape((-1,)))
     net.add("logits", Dense(CLASSES))
     logits = net.add("logits_relu", ReLU())
     net.add("unread", Dense(7), "flat")
-    net.add("softmax", Softmax(), logits)
+    net.add("softmax", ops.Softmax(), logits)
     return net
 
 
@@ -245,7 +220,9 @@ def close(actual: np.ndarray, expected: np.ndarray, scale: float, what: str) -> 
 def check_step(kernels, network: Network, micro: int, batchnorm: str = "moving", seed: int = 0, traits=None) -> None:
     """Loss, right answers, every gradient, and the weights and statistics after one update."""
     weights, x, labels = drawn(network, seed)
-    request = Request(network, EXAMPLES, micro, SGD(RATE), batchnorm, SoftmaxCrossEntropy(0.1), seed=2**40 + seed)
+    request = Request(
+        network, EXAMPLES, micro, ops.SGD(RATE), batchnorm, ops.SoftmaxCrossEntropy(0.1), seed=2**40 + seed
+    )
     expected = train_step(request, weights, x, labels, STEP)
     plan = make_plan(request, kernels.context.device, traits=traits)
     session = Session(plan, kernels.context, kernels)
@@ -274,8 +251,8 @@ def test_step_with_winograd_tiles(kernels, batchnorm):
     for name in "ab":
         net.add(name, Conv2D(32, 3, padding="same"))
         net.add(f"{name}_bn", BatchNormalization())
-        net.add(f"{name}_silu", SiLU())
-    check_step(kernels, head(net), 2, batchnorm, traits=Traits(compute_units=2, vector_width=16))
+        net.add(f"{name}_silu", ops.SiLU())
+    check_step(kernels, head(net), 2, batchnorm, traits=ops.Traits(compute_units=2, vector_width=16))
 
 
 @pytest.mark.parametrize("micro", [1, 2, 3])
@@ -285,7 +262,7 @@ def test_step_with_kept_statistics(kernels, name, micro):
 
 
 def test_an_op_derived_from_a_sum_has_its_own_gradient(monkeypatch):
-    monkeypatch.setattr(Op, "registry", {})
+    monkeypatch.setattr(ops.Op, "registry", {})
 
     class Weighted(Add):
         def emit_backward(self, *arguments):
@@ -301,7 +278,7 @@ def test_gradients_of_sums_are_not_copied(kernels):
     """A copy is left where a tensor's gradient is a sum of its own."""
     copies = {}
     for make in (residual, entangled, shared):
-        plan = make_plan(Request(make(), optimizer=SGD(RATE), batchnorm="batch"), kernels.context.device)
+        plan = make_plan(Request(make(), optimizer=ops.SGD(RATE), batchnorm="batch"), kernels.context.device)
         copies[make.__name__] = [launch.layer for launch in plan.step_launches if launch.kernel == "copy"]
         assert not [launch.layer for launch in plan.step_launches if launch.source == "activation.cl"]
     assert copies == {"residual": [], "entangled": ["third", "second", "first"], "shared": []}
@@ -310,7 +287,7 @@ def test_gradients_of_sums_are_not_copied(kernels):
 @pytest.mark.parametrize("name", ["residual", "shared", "separable", "broadcasted"])
 @pytest.mark.parametrize("batchnorm", ["moving", "batch"])
 def test_step_as_on_a_gpu(kernels, name, batchnorm):
-    check_step(kernels, NETWORKS[name](), 2, batchnorm, traits=Traits(gpu=True, compute_units=8))
+    check_step(kernels, NETWORKS[name](), 2, batchnorm, traits=ops.Traits(gpu=True, compute_units=8))
 
 
 @pytest.mark.parametrize("micro", [1, 2, 3])
@@ -372,7 +349,7 @@ def test_network_survives_json():
 def test_output_that_depends_on_no_trained_parameter(kernels):
     network = odd().freeze().unfreeze("unread")
     with pytest.raises(PlanError, match="depends on no trained parameter"):
-        make_plan(Request(network, 2, 1, SGD()), kernels.context.device)
+        make_plan(Request(network, 2, 1, ops.SGD()), kernels.context.device)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**64])

@@ -15,9 +15,9 @@ from edgelearn.launch import Await, Buffer, Role, Transfer
 from edgelearn.models import mobilenet_v2
 from edgelearn.ops import SGD, pack
 
+from .steps import batches, same, same_bits, steps
 from .test_networks import EXAMPLES, NETWORKS, drawn
-from .test_plan import batches
-from .test_rematerialiser import PRECISIONS, same, steps
+from .test_rematerialiser import PRECISIONS
 from .test_strategies import added
 
 
@@ -99,8 +99,7 @@ def test_mobilenet_v2_from_a_file(start, tmp_path):
         for step in (1, 2):
             session.train([(pack(x, 3), labels)], 2, 0.1, step)
         found.append(session.weights())
-    for name, w in found[0].items():
-        assert np.array_equal(w, found[1][name]), name
+    same_bits(*found)
 
 
 def test_nothing_is_left_where_pages_are_refused(kernels, start, tmp_path):
@@ -126,8 +125,7 @@ def test_an_interrupt_leaves_a_session_that_goes_on(start, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         session.train(interrupted(), EXAMPLES, 0.0, 2)
     session.train(batches(session, x, labels), EXAMPLES, 0.0, 3)
-    for name, g in session.gradients().items():
-        assert np.array_equal(g, expected[name]), name
+    same_bits(session.gradients(), expected)
     session.close()
     assert session.paged_bytes == 0 and not list(tmp_path.iterdir())
 

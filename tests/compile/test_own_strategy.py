@@ -1,6 +1,5 @@
 """A strategy and its kernels in files of one's own, outside the package: trained with, planned with, explained."""
 
-import importlib.util
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +8,11 @@ import pytest
 from edgelearn.compile import LaunchTimes, Request, Store, account, explain, make_plan
 from edgelearn.errors import PlanError
 from edgelearn.ops import SGD
+from tests.own_files import import_own
 
+from .steps import first_step
 from .test_networks import EXAMPLES
-from .test_strategies import MASKS, added, once
+from .test_strategies import MASKS, added
 
 STRATEGY = '''
 from dataclasses import dataclass
@@ -60,19 +61,13 @@ KERNEL extend(INPUT_OF(ushort, y), OUTPUT(x), const int n) {
 
 @pytest.fixture(scope="module")
 def bfloat(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("strategy")
-    (folder / "bfloat.cl").write_text(KERNELS)
-    (folder / "bfloat.py").write_text(STRATEGY)
-    spec = importlib.util.spec_from_file_location("bfloat", folder / "bfloat.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.BrainFloat()
+    return import_own(tmp_path_factory.mktemp("strategy"), "bfloat", py=STRATEGY, cl=KERNELS).BrainFloat()
 
 
 def test_it_trains(start, kernels, bfloat):
     request = Request(added(), EXAMPLES, EXAMPLES, SGD(0.1))
     encoded = replace(request, activation_memory=dict.fromkeys(request.network.nodes, bfloat))
-    (loss, expected), (same_loss, gradients) = (once(start, r) for r in (request, encoded))
+    (loss, expected), (same_loss, gradients) = (first_step(start, r) for r in (request, encoded))
     assert same_loss == loss, "the forward pass computes with the originals"
     off = [np.abs(g - expected[name]).max() / np.abs(g).max() for name, g in gradients.items()]
     assert 0 < max(off) < 0.02

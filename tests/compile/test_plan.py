@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgelearn import ops
 from edgelearn.compile import Kind, Plan, Request, Store, make_plan
 from edgelearn.compile.plan import stored
 from edgelearn.compile.storage import Lifetime, lifetimes, place
@@ -18,20 +19,10 @@ from edgelearn.errors import DeviceError, PlanError
 from edgelearn.graph import Network
 from edgelearn.launch import Buffer, In, InOut, Launch, Out, Role
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import (
-    SGD,
-    Adam,
-    AdamW,
-    BatchNormalization,
-    Conv2D,
-    Dense,
-    DepthwiseConv2D,
-    GlobalAveragePooling2D,
-    ReLU,
-    Softmax,
-    pack,
-)
+from edgelearn.ops import SGD, Adam, pack
 from edgelearn.runtime import Context, Session
+
+from .steps import batches
 
 BATCH = 163  # of the flowers job
 
@@ -39,16 +30,16 @@ BATCH = 163  # of the flowers job
 def small() -> Network:
     net = Network("small", (8, 8, 3))
     for name, op in (
-        ("conv", Conv2D(16, 3, strides=2, padding="same", use_bias=False)),
-        ("dw", DepthwiseConv2D(3, padding="same", use_bias=False)),
-        ("pw", Conv2D(24, 1)),
+        ("conv", ops.Conv2D(16, 3, strides=2, padding="same", use_bias=False)),
+        ("dw", ops.DepthwiseConv2D(3, padding="same", use_bias=False)),
+        ("pw", ops.Conv2D(24, 1)),
     ):
         net.add(name, op)
-        net.add(f"{name}_bn", BatchNormalization())
-        net.add(f"{name}_relu", ReLU(6))
-    net.add("pool", GlobalAveragePooling2D())
-    net.add("dense", Dense(5))
-    net.add("softmax", Softmax())
+        net.add(f"{name}_bn", ops.BatchNormalization())
+        net.add(f"{name}_relu", ops.ReLU(6))
+    net.add("pool", ops.GlobalAveragePooling2D())
+    net.add("dense", ops.Dense(5))
+    net.add("softmax", ops.Softmax())
     return net
 
 
@@ -69,29 +60,6 @@ def draw(network: Network, n: int, seed: int = 0):
     return weights, x, rng.integers(0, 5, n).astype(np.int32)
 
 
-def batches(session: Session, x: np.ndarray, labels: np.ndarray):
-    block, start = session.plan.storage.input.block, 0
-    for n in session.plan.micro_batches(len(x)):
-        yield pack(x[start : start + n], block), labels[start : start + n]
-        start += n
-
-
-@pytest.fixture
-def start(kernels):
-    """Opens sessions on loaded weights, and closes them."""
-    opened = []
-
-    def open_session(request: Request, weights) -> Session:
-        plan = make_plan(request, kernels.context.device)
-        opened.append(Session(plan, kernels.context, kernels))
-        opened[-1].load(weights)
-        return opened[-1]
-
-    yield open_session
-    for session in opened:
-        session.close()
-
-
 # -- bytes -----------------------------------------------------------------------------------------------------------
 
 SIZES = {"last_batches": (5,), "remainders": (5,)}
@@ -100,7 +68,7 @@ REQUESTS = {
     "micro-batches of 1, Adam": Request(small(), 6, 1, Adam(), **SIZES),
     "uneven micro-batches": Request(small(), 6, 4, SGD(0.1, momentum=0.9), last_batches=(5,), remainders=(6,)),
     "batch statistics": Request(small(), 6, 4, SGD(0.1), "batch", last_batches=(5,), remainders=(2,)),
-    "frozen below": Request(small().freeze().unfreeze("dense"), 6, 3, AdamW(), last_batches=(5,), remainders=(1,)),
+    "frozen below": Request(small().freeze().unfreeze("dense"), 6, 3, ops.AdamW(), last_batches=(5,), remainders=(1,)),
     "prediction": Request(small(), 6, 3),
     "prediction without a loss": Request(small(), 6, 3, loss=None),
 }
@@ -275,7 +243,7 @@ def test_impossible_requests(kernels, change, words):
 
 def test_loss_of_an_image(kernels):
     net = Network("image", (4, 4, 3))
-    net.add("conv", Conv2D(4, 1))
+    net.add("conv", ops.Conv2D(4, 1))
     plan = make_plan(Request(net), kernels.context.device)  # a class for each pixel
     assert make_plan(Request(net, loss=None), kernels.context.device).peak_bytes < plan.peak_bytes
 
@@ -382,7 +350,7 @@ def test_frozen_statistics_keep_every_bit(start, batchnorm):
 
 
 @pytest.mark.parametrize(
-    "optimizer", (SGD(weight_decay=0.5), SGD(weight_decay=0.5, momentum=0.9), AdamW(weight_decay=0.5))
+    "optimizer", (SGD(weight_decay=0.5), SGD(weight_decay=0.5, momentum=0.9), ops.AdamW(weight_decay=0.5))
 )
 def test_decay_shrinks_kernels_alone(start, optimizer):
     network = small()
@@ -425,9 +393,9 @@ def test_nan_leaves_the_weights_and_is_found(start, where):
 def test_overflow_in_the_backward_pass_is_found_where_it_is(start):
     """The forward pass is fine. What an earlier failed step left in the arena must not be blamed."""
     network = Network("steep", (4,))
-    network.add("first", Dense(4, use_bias=False))
-    network.add("second", Dense(3, use_bias=False))
-    network.add("logits", Dense(3, use_bias=False))
+    network.add("first", ops.Dense(4, use_bias=False))
+    network.add("second", ops.Dense(3, use_bias=False))
+    network.add("logits", ops.Dense(3, use_bias=False))
     weights = {
         "first/kernel": np.zeros((4, 4), np.float32),
         "second/kernel": np.full((4, 3), 1e25, np.float32),

@@ -4,9 +4,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 
-import numpy as np
 import pytest
 
+from edgelearn import ops
 from edgelearn.compile import (
     Budget,
     Compress,
@@ -28,23 +28,12 @@ from edgelearn.display import megabytes
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network, reversible
 from edgelearn.models import mobilenet_v2
-from edgelearn.ops import (
-    SGD,
-    Add,
-    BatchNormalization,
-    Conv2D,
-    Dense,
-    Float16,
-    GlobalAveragePooling2D,
-    MaxPooling2D,
-    ReLU,
-    SpaceToDepth,
-    Traits,
-)
+from edgelearn.ops import SGD, BatchNormalization, Conv2D, ReLU
 from edgelearn.tuned import store
 
+from .steps import batches, same_bits
 from .test_networks import EXAMPLES, head
-from .test_plan import batches, draw
+from .test_plan import draw
 from .test_rematerialiser import preactivated
 
 MB = 10**6
@@ -70,7 +59,7 @@ def tapering() -> Network:
         net.add(f"norm{number}", BatchNormalization())
         net.add(f"relu{number}", ReLU())
         if number == 1:
-            net.add("halved", MaxPooling2D(2))
+            net.add("halved", ops.MaxPooling2D(2))
     return head(net)
 
 
@@ -78,7 +67,7 @@ def all_plans(request: Request, device):
     """Every choice of what is kept, as a plan."""
     lost = [("conv0",), ("norm0", "relu0"), ("conv1",), ("norm1", "relu1"), ("halved",), ("conv2",), ("norm2", "relu2")]
     lost += [("pool",), ("dense",)]
-    layout = Layout(request, device, Traits.of(device))
+    layout = Layout(request, device, ops.Traits.of(device))
     for chosen in product((False, True), repeat=len(lost)):
         yield layout.with_memory(
             {n: Recompute() for names, gone in zip(lost, chosen, strict=True) if gone for n in names}
@@ -104,7 +93,7 @@ def test_other_strategies_need_no_other_lowering(kernels):
     held = {"conv1": Mask(), "relu1": Mask(), "pool": Compress()}
     for network, memories in (streams, [nested(streams), invertible(streams)]), (short(), [checkpoints(short()), held]):
         request = Request(network, 4, 2, SGD(0.1), "batch")
-        layout = Layout(request, device, Traits.of(device))
+        layout = Layout(request, device, ops.Traits.of(device))
         for memory in memories:
             found = layout.with_memory(memory)
             asked = lay_out(replace(request, activation_memory=memory), device, layout.traits)
@@ -139,7 +128,7 @@ def test_stored_bytes_fastest_of_all_ways(kernels):
     costs = Slow("a test", 1e11, 1e10, paging=2e9, kernels=("convolution_forward",), taking=6e-5)
     request = Request(short(), 1, 1, SGD(0.1), "batch")
     tensors = [("conv0",), ("norm0", "relu0"), ("conv1", "relu1"), ("pool",)]
-    plans, layout = [], Layout(request, device, Traits.of(device))
+    plans, layout = [], Layout(request, device, ops.Traits.of(device))
     for ways in product((None, Recompute(), Mask(), *allow), repeat=len(tensors)):
         activation_memory = {name: way for names, way in zip(tensors, ways, strict=True) if way for name in names}
         with suppress(PlanError):  # for masks that would not do
@@ -159,7 +148,7 @@ def test_lossy_ways_and_pages_are_asked_for(kernels):
     request = Request(tapering(), 1, 1, SGD(0.1), "batch")
     device = kernels.context.device
     slow = Slow("a test", 1e11, 1e10, kernels=("convolution_forward", "convolution_local_forward", "pointwise_forward"))
-    for allow in ((), (Compress(),), (Compress(Float16()),), (Offload(),)):
+    for allow in ((), (Compress(),), (Compress(ops.Float16()),), (Offload(),)):
         plan = make_plan(request, device, "35 kB stored", launch_times=slow, allow=allow)
         ways = {type(way) for way in plan.request.activation_memory.values()}
         assert ways - {Recompute, Mask} == {type(way) for way in allow}
@@ -185,8 +174,7 @@ def test_plans_fit_and_steps_have_the_same_bits(start, kernels, count, batchnorm
         session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
         gradients.append(session.gradients())
     for found in gradients[1:]:
-        for name, g in gradients[0].items():
-            assert np.array_equal(g, found[name]), name
+        same_bits(found, gradients[0])
 
 
 def squares() -> Network:
@@ -195,7 +183,7 @@ def squares() -> Network:
     net.add("stem", Conv2D(16, 3, padding="same"))
     net.add("stem_bn", BatchNormalization())
     net.add("stem_relu", ReLU())
-    net.add("squares", SpaceToDepth())
+    net.add("squares", ops.SpaceToDepth())
     for name, channels in ("mix", 16), ("wide", 48):
         net.add(name, Conv2D(channels, 1))
         net.add(f"{name}_bn", BatchNormalization())
@@ -228,9 +216,9 @@ def test_inexact_inverses_are_chosen_by_nobody(kernels, batchnorm):
         net.add(f"row{block}", Conv2D(48, 3, padding="same"), x)
         net.add(f"row{block}_bn", BatchNormalization())
         f = net.add(f"row{block}_relu", ReLU())
-        x = net.add(f"row{block}_add", Add(), x, f)
-    net.add("last", GlobalAveragePooling2D())
-    net.add("classes", Dense(5))
+        x = net.add(f"row{block}_add", ops.Add(), x, f)
+    net.add("last", ops.GlobalAveragePooling2D())
+    net.add("classes", ops.Dense(5))
     device, to_add = kernels.context.device, Slow("a test", 1e11, 1e10, kernels=("couple",))
     inverted = []
     for step in (0, 2**-16):
@@ -246,7 +234,7 @@ def test_inexact_inverses_are_chosen_by_nobody(kernels, batchnorm):
 
 def test_the_input_is_not_inverted(kernels):
     net = Network("squares first", (12, 12, 4))
-    net.add("squares", SpaceToDepth())
+    net.add("squares", ops.SpaceToDepth())
     net.add("conv", Conv2D(16, 3, padding="same"))
     net.add("norm", BatchNormalization())
     net.add("relu", ReLU())
@@ -281,7 +269,7 @@ def test_eight_megabytes_for_mobilenet_v2(kernels):
 @pytest.mark.parametrize("budget", ("8 MB stored", "25 MB peak"))
 def test_all_ways_for_mobilenet_v2(kernels, budget):
     request, tried = Request(mobilenet_v2(), optimizer=SGD(0.1), batchnorm="batch"), []
-    device, allow = kernels.context.device, (Compress(), Compress(Float16()), Offload())
+    device, allow = kernels.context.device, (Compress(), Compress(ops.Float16()), Offload())
     plan = make_plan(request, device, budget, launch_times=LaunchTimes.of(device), allow=allow, progress=tried.append)
     assert len(tried) <= 4 and Budget.of(budget).fits(plan)
     assert LaunchTimes.of(device).step(plan) <= LaunchTimes.of(device).step(make_plan(request, device, budget))

@@ -15,8 +15,9 @@ from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMa
 from edgelearn.ops.quantize import FIELDS
 
 from .quantized_reference import Twin, fitting
+from .steps import batches
 from .test_networks import EXAMPLES, drawn, residual, separable
-from .test_plan import batches, small
+from .test_plan import small
 
 EVERYTHING = {
     "weights": Format(4, symmetric=True, per_channel=True),

@@ -11,10 +11,9 @@ from edgelearn.graph import Network, reversible
 from edgelearn.models import mobilenet_v2, mobilenet_v2_reversible
 from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dropout, Format, ReLU, Traits, pack
 from edgelearn.ops.observers import CurrentMinMax, InHindsightMinMax
-from edgelearn.runtime import Session
 
+from .steps import batches, first_step, same, same_bits, shrink, steps
 from .test_networks import EXAMPLES, NETWORKS, drawn, head, separable
-from .test_plan import batches
 
 
 def everything(network: Network) -> dict:
@@ -36,26 +35,6 @@ def preactivated() -> Network:
             f = net.add(f"{name}_conv2", Conv2D(channels, 1, use_bias=False))
             x = net.add(f"{name}_add", Add(), x, f)
     return head(net)
-
-
-def steps(start, request: Request, shrunk: float = 1.0):
-    """(losses, gradients, weights, records) of three steps, from kernels that are `shrunk`."""
-    weights, x, labels = drawn(request.network)
-    weights = {name: w * np.float32(shrunk) if name.endswith("kernel") else w for name, w in weights.items()}
-    session, losses = start(request, weights), []
-    for step in (1, 2, 3):
-        loss, _, finite = session.train(batches(session, x, labels), EXAMPLES, 0.05, step)
-        assert finite
-        losses.append(loss)
-    return losses, session.gradients(), session.weights(), session.records()
-
-
-def same(found, expected) -> None:
-    assert found[0] == expected[0]
-    for some, others in zip(found[1:], expected[1:], strict=True):
-        assert set(some) == set(others)
-        for name, array in some.items():
-            assert np.array_equal(array, others[name]), name
 
 
 @pytest.mark.parametrize("batchnorm", ("moving", "batch"))
@@ -141,30 +120,23 @@ def test_looking_at_a_step_leaves_ranges(start):
     before = session.records()
     assert session.reconstruction_errors(2)
     assert session.first_nonfinite(batches(session, np.full_like(x, np.nan), labels), EXAMPLES, 0.0, 3)
-    for name, record in session.records().items():
-        assert np.array_equal(record, before[name]), name
+    same_bits(session.records(), before)
 
 
 @pytest.mark.parametrize("batchnorm", ("moving", "batch"))
-def test_as_on_a_gpu(kernels, batchnorm):
+def test_as_on_a_gpu(start, batchnorm):
     network = reversible(preactivated())
     weights, x, labels = drawn(network)
-    weights = {name: w * np.float32(0.3) if name.endswith("kernel") else w for name, w in weights.items()}
     found = []
     for activation_memory in ({}, invertible(network), everything(network)):
         request = Request(network, EXAMPLES, EXAMPLES, SGD(0.0), batchnorm, seed=7, activation_memory=activation_memory)
-        plan = make_plan(request, kernels.context.device, traits=Traits(gpu=True, compute_units=8))
-        session = Session(plan, kernels.context, kernels)
-        session.load(weights)
-        session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
-        found.append(session.gradients())
-        session.close()
+        data, gpu = (shrink(weights, 0.3), x, labels), Traits(gpu=True, compute_units=8)
+        found.append(first_step(start, request, data, gpu)[1])
     for gradients in found[1:]:
-        for name, g in gradients.items():
-            assert np.array_equal(g, found[0][name]), name
+        same_bits(gradients, found[0])
 
 
-def test_transformed_kernels_are_made_again(kernels):
+def test_transformed_kernels_are_made_again(start):
     """Gradients of convolutions by Winograd's tiles have the same bits as if everything were stored."""
     network, found = Network("wide", (36, 36, 3)), []
     for name in "abc":
@@ -174,19 +146,15 @@ def test_transformed_kernels_are_made_again(kernels):
     weights, x, labels = drawn(head(network))
     for activation_memory in ({}, everything(network)):
         request = Request(network, EXAMPLES, 2, SGD(0.0), "batch", activation_memory=activation_memory)
-        plan = make_plan(request, kernels.context.device, traits=Traits(compute_units=2, vector_width=16))
-        used = [launch.kernel for launch in plan.program(Kind.TRAIN).micro]
+        session = start(request, weights, Traits(compute_units=2, vector_width=16))
+        used = [launch.kernel for launch in session.plan.program(Kind.TRAIN).micro]
         assert {"winograd_kernel", "winograd_backward_data", "winograd_backward_weights"} <= set(used)
-        session = Session(plan, kernels.context, kernels)
-        session.load(weights)
         assert session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)[2]
         assert session.allocated_bytes == session.plan.peak_bytes
         found.append((used.count("winograd_forward"), session.gradients()))
-        session.close()
     (stored, expected), (recomputed, gradients) = found
     assert recomputed > stored
-    for name, g in gradients.items():
-        assert np.array_equal(g, expected[name]), name
+    same_bits(gradients, expected)
 
 
 @pytest.mark.parametrize(
@@ -209,6 +177,5 @@ def test_gradients_of_mobilenet_v2(start, make, policy, size, n, batchnorm):
         errors = session.reconstruction_errors(1)
         session.close()
     expected, gradients = found
-    for name, g in gradients.items():
-        assert np.array_equal(g, expected[name]), name
+    same_bits(gradients, expected)
     assert set(errors.values()) == ({0.0} if policy is invertible else set())

@@ -11,21 +11,10 @@ from edgelearn.compile.policies import compressed, halves, invertible
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network, reversible
 from edgelearn.ops import SGD, Add, Conv2D, Float16, Format, MaxPooling2D, ReLU, Traits
-from edgelearn.runtime import Session
 
-from .test_networks import EXAMPLES, NETWORKS, drawn, head
-from .test_plan import batches
-from .test_rematerialiser import preactivated, same, steps
-
-
-def once(start, request: Request):
-    """(loss, gradients) of a step."""
-    weights, x, labels = drawn(request.network)
-    session = start(request, weights)
-    loss, _, finite = session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
-    assert finite and session.allocated_bytes == session.plan.peak_bytes
-    return loss, session.gradients()
-
+from .steps import first_step, same, steps
+from .test_networks import EXAMPLES, NETWORKS, head
+from .test_rematerialiser import preactivated
 
 UNBIASED = Format(8, rounding="stochastic")
 
@@ -87,7 +76,7 @@ def test_only_the_layer_that_reads_it_sees_the_difference(start, kept_in):
     head(net)
     request = Request(net, EXAMPLES, 2, SGD(0.1))
     (loss, expected), (replay, gradients) = (
-        once(start, replace(request, activation_memory=s)) for s in ({}, {"x": Compress(kept_in)})
+        first_step(start, replace(request, activation_memory=s)) for s in ({}, {"x": Compress(kept_in)})
     )
     assert replay == loss
     for name, g in gradients.items():
@@ -102,7 +91,7 @@ def test_compressed_steps(start, kernels, name, batchnorm, policy):
     network = NETWORKS[name]()
     request = Request(network, EXAMPLES, EXAMPLES, SGD(0.1), batchnorm, seed=7)
     requests = [replace(request, activation_memory=activation_memory) for activation_memory in ({}, policy(network))]
-    (loss, expected), (replay, gradients) = (once(start, r) for r in requests)
+    (loss, expected), (replay, gradients) = (first_step(start, r) for r in requests)
     assert replay == loss
     found, whole = (np.concatenate([g[name].ravel() for name in expected]) for g in (gradients, expected))
     assert 0 < np.linalg.norm(found - whole) < (0.02 if policy is halves else 0.4) * np.linalg.norm(whole)
@@ -111,19 +100,12 @@ def test_compressed_steps(start, kernels, name, batchnorm, policy):
 
 
 @pytest.mark.parametrize("activation_memory", (MASKS, compressed(added(), UNBIASED), halves(added())))
-def test_as_on_a_gpu(kernels, activation_memory):
+def test_as_on_a_gpu(start, activation_memory):
     """The same as on this device, to rounding."""
-    found = []
-    for traits in (None, Traits(gpu=True, compute_units=8)):
-        request = Request(added(), EXAMPLES, EXAMPLES, SGD(0.0), seed=7, activation_memory=activation_memory)
-        session = Session(make_plan(request, kernels.context.device, traits=traits), kernels.context, kernels)
-        weights, x, labels = drawn(added())
-        session.load(weights)
-        session.train(batches(session, x, labels), EXAMPLES, 0.0, 1)
-        found.append(session.gradients())
-        session.close()
-    for name, g in found[0].items():
-        assert np.abs(g - found[1][name]).max() <= 1e-3 * np.abs(g).max(), name
+    request = Request(added(), EXAMPLES, EXAMPLES, SGD(0.0), seed=7, activation_memory=activation_memory)
+    (_, expected), (_, found) = (first_step(start, request, None, t) for t in (None, Traits(gpu=True, compute_units=8)))
+    for name, g in expected.items():
+        assert np.abs(g - found[name]).max() <= 1e-3 * np.abs(g).max(), name
 
 
 def test_explained(kernels):

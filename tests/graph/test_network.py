@@ -5,34 +5,25 @@ import time
 import numpy as np
 import pytest
 
+from edgelearn import ops
 from edgelearn.errors import FormatError, PlanError, ShapeError
 from edgelearn.graph import INPUT, Network, split_frozen
 from edgelearn.graph.fuse import fuse
 from edgelearn.interop.weights import fold_batchnorm
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import (
-    Add,
-    BatchNormalization,
-    Concatenate,
-    Conv2D,
-    Dense,
-    DepthwiseConv2D,
-    GlobalAveragePooling2D,
-    ReLU,
-    Softmax,
-)
+from edgelearn.ops import Conv2D, Dense
 from edgelearn.train import Model
 
 
 def tiny() -> Network:
     net = Network("tiny", (8, 9, 3))
     net.add("conv", Conv2D(20, (3, 2), strides=2, padding=((0, 1), (2, 0)), dilation_rate=(1, 2)))
-    net.add("bn", BatchNormalization(momentum=0.5))
-    net.add("relu", ReLU(6))
-    net.add("dw", DepthwiseConv2D(3, padding="same", use_bias=False))
-    net.add("pool", GlobalAveragePooling2D())
+    net.add("bn", ops.BatchNormalization(momentum=0.5))
+    net.add("relu", ops.ReLU(6))
+    net.add("dw", ops.DepthwiseConv2D(3, padding="same", use_bias=False))
+    net.add("pool", ops.GlobalAveragePooling2D())
     net.add("dense", Dense(4))
-    net.add("softmax", Softmax())
+    net.add("softmax", ops.Softmax())
     return net
 
 
@@ -52,7 +43,7 @@ class TestJson:
 
     def test_no_parameters(self):
         net = Network("pool", (4, 4, 3))
-        net.add("pool", GlobalAveragePooling2D())
+        net.add("pool", ops.GlobalAveragePooling2D())
         assert Network.from_json(net.to_json()).nodes == net.nodes
 
     def test_names_that_look_like_patterns(self):
@@ -104,11 +95,11 @@ class TestBuilding:
     @pytest.mark.parametrize("name", ["conv", INPUT, "a/b"])
     def test_impossible_names(self, name):
         with pytest.raises(ShapeError, match=f"'{name}'"):
-            tiny().add(name, ReLU())
+            tiny().add(name, ops.ReLU())
 
     def test_unknown_inputs(self):
         with pytest.raises(ShapeError, match="'nowhere'"):
-            tiny().add("new", ReLU(), "conv", "nowhere")
+            tiny().add("new", ops.ReLU(), "conv", "nowhere")
 
     def test_errors_name_the_layer(self):
         with pytest.raises(ShapeError, match=r"Layer 'late' \(Dense\).*1 unit or more"):
@@ -200,11 +191,11 @@ class TestInitialize:
         """As in `classes=labels.max() + 1`."""
         net = Network("n", (np.int64(8), 8, 3))
         net.add("conv", Conv2D(np.int64(8), (np.int64(3), 3), strides=np.int32(2), padding="same"))
-        net.add("pool", GlobalAveragePooling2D())
+        net.add("pool", ops.GlobalAveragePooling2D())
         net.add("dense", Dense(np.arange(3).max() + 1))
         same = Network("n", (8, 8, 3))
         same.add("conv", Conv2D(8, (3, 3), strides=2, padding="same"))
-        same.add("pool", GlobalAveragePooling2D())
+        same.add("pool", ops.GlobalAveragePooling2D())
         same.add("dense", Dense(3))
         assert net.to_json() == same.to_json()
 
@@ -213,9 +204,9 @@ def two_by_two() -> Network:
     """Two inputs and two outputs, one of which another layer reads."""
     net = Network("two", {"picture": (6, 5, 3), "place": (4,)})
     net.add("conv", Conv2D(8, 3), "picture")
-    net.add("relu", ReLU())
-    net.add("pool", GlobalAveragePooling2D())
-    net.add("both", Concatenate(), "pool", "place")
+    net.add("relu", ops.ReLU())
+    net.add("pool", ops.GlobalAveragePooling2D())
+    net.add("both", ops.Concatenate(), "pool", "place")
     net.add("features", Dense(5))
     net.add("kind", Dense(3))
     net.outputs = ("kind", "features")
@@ -285,8 +276,8 @@ class TestSeveral:
         """Only of two tensors of one shape."""
         net = Network("sums", {"a": (4, 4, 3), "b": (4, 4, 3), "row": (1, 4, 3)})
         for name, inputs in (("pair", "ab"), ("three", ("a", "b", "a")), ("repeated", ("a", "row"))):
-            net.add(name, Add(), *inputs)
-            net.add(f"{name}_relu", ReLU())
+            net.add(name, ops.Add(), *inputs)
+            net.add(f"{name}_relu", ops.ReLU())
         names = [[node.name for node in stage.nodes] for stage in fuse(net, sums=True)]
         assert names == [["pair", "pair_relu"], ["three"], ["three_relu"], ["repeated"], ["repeated_relu"]]
         assert all(len(stage.nodes) == 1 for stage in fuse(net))

@@ -11,7 +11,7 @@ from edgelearn.interop import read_model, read_onnx
 from edgelearn.interop.forms import forms
 from edgelearn.ops import Activation, Dense, Op
 
-from .plain import check_plain
+from .harness import check_op
 
 SOURCE = """
 #include "blocked.h"
@@ -26,7 +26,7 @@ def bend(tmp_path):
     (tmp_path / "bend.cl").write_text(SOURCE)
 
     @dataclass(frozen=True)
-    class Bend(Activation):
+    class Curve(Activation):
         """x + curvature * x²."""
 
         curvature: float = 0.5
@@ -38,13 +38,13 @@ def bend(tmp_path):
         def formula(self, xp, x):
             return x + self.curvature * xp.square(x)
 
-    yield Bend
-    del Op.registry["Bend"]
+    yield Curve
+    del Op.registry["Curve"]
 
 
 @pytest.mark.parametrize("channels", (3, 33))
 def test_it_computes_its_formula(bench, rng, bend, channels):
-    check_plain(bend(0.25), bench, rng, (4, 5, channels))
+    check_op(bend(0.25), bench, rng, (4, 5, channels))
     x = rng.standard_normal(7)
     assert np.allclose(bend(0.25).derivative(x), 1 + 0.5 * x)
 
@@ -61,7 +61,7 @@ def test_it_leaves_for_onnx_and_comes_back(bend, rng, tmp_path, monkeypatch):
     (y,) = session.run(None, {session.get_inputs()[0].name: x})
     np.testing.assert_allclose(y, model.predict(x), atol=1e-5)
 
-    monkeypatch.setitem(read_onnx.HANDLERS, "Bend", forms({"Bend": "Bend"})["Bend"])
+    monkeypatch.setitem(read_onnx.HANDLERS, "Bend", forms({"Bend": "Curve"})["Bend"])
     value = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, 6]) for name in "xy"]
     node = onnx.helper.make_node("Bend", ["x"], ["y"], curvature=0.75)
     graph = onnx.helper.make_graph([node], "bent", value[:1], value[1:])

@@ -37,7 +37,7 @@ from tests.train.toys import Log, StopAfter, examples, frozen_stem, same, toy_ne
 def epochs_until_stop(values, monitor="val_loss", **options):
     """How many epochs with these values it lets run."""
     stopping = EarlyStopping(monitor, **options)
-    stopping.model = SimpleNamespace(stop_training=False)
+    stopping.model = SimpleNamespace(stop_training=False, weights={})
     stopping.on_train_begin({})
     for epoch, value in enumerate(values):
         stopping.on_epoch_end(epoch, {monitor: value})
@@ -60,6 +60,9 @@ def epochs_until_stop(values, monitor="val_loss", **options):
         ([1, float("nan"), float("nan")], {"patience": 2}, 3),
         ([0.1, 0.5, 0.4], {"monitor": "val_accuracy"}, 3),
         ([0.1, 0.5, 0.6], {"monitor": "val_accuracy"}, None),
+        ([3, 2, 1, 2, 2, 2], {"start_from_epoch": 3}, 5),
+        ([3, 2.5, 2, 2, 2], {"baseline": 1, "patience": 3}, 4),
+        ([1, 2, 3], {"mode": "max"}, None),
     ],
 )
 def test_early_stopping_counts_as_keras(values, options, epochs):
@@ -236,27 +239,6 @@ def test_the_best_weights_come_back_to_a_trainer(data):
         stopping = EarlyStopping(patience=2, restore_best_weights=True)
         trainer.fit(*data, 9, callbacks=[seen, stopping])
         assert same(trainer.weights, seen.weights[1]) and stopping.best_epoch == 1
-
-
-# Counted with Keras 3: keras.callbacks.EarlyStopping(monitor, **options)
-@pytest.mark.parametrize(
-    ("values", "options", "epochs"),
-    [
-        ([3, 2, 1, 2, 2, 2], {"start_from_epoch": 3}, 5),
-        ([3, 2.5, 2, 2, 2], {"baseline": 1, "patience": 3}, 4),
-        ([1, 2, 3], {"mode": "max"}, None),
-    ],
-)
-def test_early_stopping_options(values, options, epochs):
-    stopping = EarlyStopping(**options)
-    stopping.model, counted = SimpleNamespace(stop_training=False, weights={}), None
-    stopping.on_train_begin({})
-    for epoch, value in enumerate(values):
-        stopping.on_epoch_end(epoch, {"val_loss": value})
-        if stopping.model.stop_training:
-            counted = epoch + 1
-            break
-    assert counted == epochs
 
 
 # Counted with Keras 3: keras.callbacks.ReduceLROnPlateau(monitor, **options), the rates of the epochs

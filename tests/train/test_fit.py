@@ -8,34 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from edgelearn import ops
 from edgelearn.compile import Compress, Offload, Precision, Recompute, account
 from edgelearn.compile.policies import compressed, keep_all, paged
 from edgelearn.display import megabytes
 from edgelearn.errors import DataError, FormatError, NonFiniteError, PagingError, PlanError, ShapeError
 from edgelearn.graph import Network
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import (
-    SGD,
-    Adam,
-    BatchNormalization,
-    Compute,
-    Conv2D,
-    CurrentMinMax,
-    Dense,
-    Dropout,
-    Fixed,
-    Flatten,
-    Float16,
-    Format,
-    GlobalAveragePooling2D,
-    Losses,
-    MeanSquaredError,
-    MinimumEntropy,
-    Prototypical,
-    ReLU,
-    Softmax,
-    SoftmaxCrossEntropy,
-)
+from edgelearn.ops import SGD
 from edgelearn.ops.quantize import FIELDS
 from edgelearn.train import Callback, Model, ProgressBar, RangeTrace, TraceRanges, callbacks
 from edgelearn.train.state import GROWTH, Position
@@ -45,6 +25,7 @@ from tests.train.toys import (
     SHAPE,
     Log,
     StopAfter,
+    check_resumed,
     examples,
     frozen_stem,
     kept_and_new,
@@ -66,7 +47,7 @@ def model():
 
 
 def test_learns(data):
-    model = Model(toy_network()).compile(Adam(0.01), batchnorm="batch")
+    model = Model(toy_network()).compile(ops.Adam(0.01), batchnorm="batch")
     history = model.fit(*data, 10, 15).history
     assert history["loss"][-1] < 0.6 * history["loss"][0]
     assert model.evaluate(*examples(60, seed=5))["accuracy"] > 0.8
@@ -95,8 +76,8 @@ def test_evaluate_and_predict_agree_with_the_definition(model, data):
 
 def test_label_smoothing(data):
     x, y = data
-    model = Model(toy_network()).compile(SGD(0.0), SoftmaxCrossEntropy(label_smoothing=0.2), batchnorm="moving")
-    losses, _ = SoftmaxCrossEntropy(0.2).reference(np.log(np.float64(model.predict(x))), y)
+    model = Model(toy_network()).compile(SGD(0.0), ops.SoftmaxCrossEntropy(label_smoothing=0.2), batchnorm="moving")
+    losses, _ = ops.SoftmaxCrossEntropy(0.2).reference(np.log(np.float64(model.predict(x))), y)
     assert model.evaluate(x, y)["loss"] == pytest.approx(losses.mean(), rel=1e-5)
     history = model.fit(x, y, 8, validation_data=(x, y)).history
     assert history["loss"] == pytest.approx([losses.mean()], rel=1e-5)
@@ -183,7 +164,7 @@ def test_callbacks_may_use_the_model():
         on_epoch_end = on_train_batch_end
 
     def trained(callbacks):
-        model = Model(frozen_stem()).compile(Adam(0.01), batchnorm="batch")
+        model = Model(frozen_stem()).compile(ops.Adam(0.01), batchnorm="batch")
         return weights_after(model, callbacks=callbacks, cache="fp32")
 
     assert same(trained([Curious()]), trained([]))
@@ -365,11 +346,11 @@ def test_numbers_of_numpy():
     """As in `classes=labels.max() + 1` and `batch_size=sizes[0]`."""
     x, y = examples(10)
     net = Network("n", SHAPE)
-    net.add("flatten", Flatten())
-    net.add("dropout", Dropout(np.float32(0.25)))
-    net.add("dense", Dense(y.max() + 1))
-    optimizer = Adam(np.float32(0.01), beta_1=np.float32(0.9))
-    model = Model(net).compile(optimizer, SoftmaxCrossEntropy(np.float32(0.1)))
+    net.add("flatten", ops.Flatten())
+    net.add("dropout", ops.Dropout(np.float32(0.25)))
+    net.add("dense", ops.Dense(y.max() + 1))
+    optimizer = ops.Adam(np.float32(0.01), beta_1=np.float32(0.9))
+    model = Model(net).compile(optimizer, ops.SoftmaxCrossEntropy(np.float32(0.1)))
     assert len(model.fit(x, y, np.int64(4), np.int64(2), micro_batch=np.int64(2)).epoch) == 2
     assert model.predict(x, np.int64(3)).shape == (10, CLASSES)
     assert json.dumps(model.plan(np.int64(4)).to_dict())
@@ -409,9 +390,9 @@ def test_published_counts():
 
 def test_a_mixed_layer_is_trained_where_a_part_is():
     net = Network("mixed", (4, 4, 3))
-    net.add("conv", Conv2D(2, 1))
-    net.add("pool", GlobalAveragePooling2D())
-    net.add("dense", Dense(2))
+    net.add("conv", ops.Conv2D(2, 1))
+    net.add("pool", ops.GlobalAveragePooling2D())
+    net.add("dense", ops.Dense(2))
     net.freeze().unfreeze("conv/bias")
     rows = Model(net).summary().splitlines()
     assert [row.split()[-1] for row in rows if row.startswith(("conv", "dense"))] == ["trained", "frozen"]
@@ -421,13 +402,14 @@ def test_a_layer_added_later_needs_another_model(data):
     network = toy_network()
     model = Model(network)
     model.predict(data[0])
-    network.add("late", Dense(3))
+    network.add("late", ops.Dense(3))
     with pytest.raises(FormatError, match="'late/bias'"):
         model.predict(data[0])
     assert Model(network).predict(data[0]).shape[1:] == (3,)
 
 
 def trained(*arguments, **keywords):
+    """(weights, history)"""
     model = Model(toy_network(), seed=3).compile(SGD(0.1))
     history = model.fit(*arguments, **keywords)
     return model.weights, history.history
@@ -495,9 +477,9 @@ def test_a_notebook_shows_one_output_that_changes(monkeypatch):
 def test_optimizers_by_their_names(name):
     model = Model(toy_network()).compile(name, "sparse_categorical_crossentropy", metrics=["accuracy"])
     assert type(model.optimizer).__name__.lower() == name.lower()
-    assert type(model.loss) is SoftmaxCrossEntropy
-    assert type(model.compile(name, "mse").loss) is MeanSquaredError
-    assert type(model.compile(name, {"softmax": "huber"}).loss) is Losses
+    assert type(model.loss) is ops.SoftmaxCrossEntropy
+    assert type(model.compile(name, "mse").loss) is ops.MeanSquaredError
+    assert type(model.compile(name, {"softmax": "huber"}).loss) is ops.Losses
 
 
 WAYS, SHOTS, QUERIES = 3, 2, 9
@@ -505,10 +487,10 @@ WAYS, SHOTS, QUERIES = 3, 2, 9
 
 def embedding() -> Network:
     net = Network("embedding", SHAPE)
-    net.add("conv", Conv2D(16, 3))
-    net.add("relu", ReLU())
-    net.add("pool", GlobalAveragePooling2D())
-    net.add("embedding", Dense(12))
+    net.add("conv", ops.Conv2D(16, 3))
+    net.add("relu", ops.ReLU())
+    net.add("pool", ops.GlobalAveragePooling2D())
+    net.add("embedding", ops.Dense(12))
     return net
 
 
@@ -526,7 +508,7 @@ def episodes(count: int) -> tuple[np.ndarray, np.ndarray]:
 def test_episodes_are_learned():
     x, y = episodes(6)
     size = WAYS * SHOTS + QUERIES
-    model = Model(embedding()).compile(SGD(0.05), loss=Prototypical(WAYS, SHOTS))
+    model = Model(embedding()).compile(SGD(0.05), loss=ops.Prototypical(WAYS, SHOTS))
     before = model.evaluate(x, y, size)
     history = model.fit(x, y, 2 * size, 20, micro_batch=size, shuffle=False).history
     after = model.evaluate(x, y, size)
@@ -541,7 +523,7 @@ def test_episodes_are_learned():
 
 def test_no_whole_episodes():
     x, y = episodes(2)
-    model = Model(embedding()).compile(SGD(0.1), loss=Prototypical(WAYS, SHOTS))
+    model = Model(embedding()).compile(SGD(0.1), loss=ops.Prototypical(WAYS, SHOTS))
     assert model.predict(x).shape == (len(x), 12)
     for use in (lambda: model.fit(x, y, 6, shuffle=False), lambda: model.evaluate(x, y, 6)):
         with pytest.raises(PlanError, match="episodes"):
@@ -561,8 +543,8 @@ def test_no_whole_episodes():
 def test_a_softmax_stays_where_the_loss_has_none():
     x, y = episodes(1)
     net = embedding()
-    net.add("softmax", Softmax())
-    model = Model(net).compile(SGD(0.1), loss=Prototypical(WAYS, SHOTS))
+    net.add("softmax", ops.Softmax())
+    model = Model(net).compile(SGD(0.1), loss=ops.Prototypical(WAYS, SHOTS))
     losses = model.loss.reference(model.predict(x).astype(np.float64), y)[0]
     assert model.evaluate(x, y, len(x))["loss"] == pytest.approx(losses.mean(), rel=1e-4)
 
@@ -573,7 +555,7 @@ def test_unlabelled_examples_become_surer():
     model.fit(x, y, 16, 3)
     rest, _ = examples(64, seed=1)
     before = np.sort(model.predict(rest), 1)[:, -1].mean()
-    model.compile(SGD(0.05), loss=MinimumEntropy(0.5))
+    model.compile(SGD(0.05), loss=ops.MinimumEntropy(0.5))
     labels = np.concatenate([y, np.full(64, -1)])
     model.fit(np.concatenate([x, rest]), labels, 32, 5)
     assert np.sort(model.predict(rest), 1)[:, -1].mean() > before
@@ -632,7 +614,7 @@ def test_an_overflow_in_the_forward_pass_names_its_layer(name, value, layer):
     x, y = examples(12)
     net = toy_network(ceiling=None)
     model = Model(net, net.initialize(0) | {name: np.full(net.parameters[name].weight.shape, value)})
-    model.compile(Adam(0.01))
+    model.compile(ops.Adam(0.01))
     before = model.weights
     with pytest.raises(NonFiniteError, match=f"first in layer '{layer}' \\(.*output"):
         model.fit(np.abs(x) * 10, y, 12, micro_batch=5)
@@ -674,11 +656,11 @@ def test_a_feature_too_large_for_fp16():
 def network() -> Network:
     net = Network("three", (8, 8, 3))
     for layer in range(3):
-        net.add(f"conv{layer}", Conv2D(20, 3, padding="same", use_bias=False))
-        net.add(f"norm{layer}", BatchNormalization())
-        net.add(f"relu{layer}", ReLU(6))
-    net.add("pool", GlobalAveragePooling2D())
-    net.add("dense", Dense(4))
+        net.add(f"conv{layer}", ops.Conv2D(20, 3, padding="same", use_bias=False))
+        net.add(f"norm{layer}", ops.BatchNormalization())
+        net.add(f"relu{layer}", ops.ReLU(6))
+    net.add("pool", ops.GlobalAveragePooling2D())
+    net.add("dense", ops.Dense(4))
     return net
 
 
@@ -710,7 +692,7 @@ def test_what_is_no_way_of_saving():
 
 
 def test_fewer_bits_change_some():
-    assert not same(trained_within(lambda net: compressed(net, Float16())).weights, trained_within().weights)
+    assert not same(trained_within(lambda net: compressed(net, ops.Float16())).weights, trained_within().weights)
 
 
 def test_within_a_budget_lossy_ways_are_asked_for():
@@ -753,7 +735,7 @@ def test_the_most_that_fit_are_run_at_a_time(frozen_model):
         frozen_model.forward_plan(budget=sizes[1] - 1)
 
 
-FP16 = Compute("fp16", plain=True)
+FP16 = ops.Compute("fp16", plain=True)
 
 
 @pytest.fixture
@@ -838,7 +820,7 @@ def test_no_units():
         model.compile(SGD(0.1), compute=FP16).plan(batch_size=4, cache="fp32")
 
 
-GRADIENTS = Format(8, rounding="stochastic")
+GRADIENTS = ops.Format(8, rounding="stochastic")
 
 
 def make(precision: Precision = INT8, batchnorm: str = "batch") -> Model:
@@ -848,12 +830,7 @@ def make(precision: Precision = INT8, batchnorm: str = "batch") -> Model:
 @pytest.mark.parametrize("precision", [INT8, replace(INT8, simulated=False)], ids=["simulated", "integers"])
 @pytest.mark.parametrize("updates", [1, 4])
 def test_resumed(updates, precision):
-    """From a checkpoint, and by the same model: the bits of a training that wasn't stopped."""
-    whole = weights_after(make(precision))
-    stopped = make(precision)
-    weights_after(stopped, callbacks=[StopAfter(updates)])
-    assert same(weights_after(moved(stopped, make(precision))), whole)
-    assert same(weights_after(stopped), whole)
+    check_resumed(lambda: make(precision), updates)
 
 
 def test_evaluation_has_trainings_ranges():
@@ -920,8 +897,8 @@ def test_the_first_tensor_that_diverges():
     """Activations fit their ranges; gradients all round to 0, and that of the layer above is made first."""
     x, y = examples(20)
     precision = Precision(
-        gradients=Format(8), gradient_observer=Fixed(-1e3, 1e3), activations=Format(8), observer=CurrentMinMax(),
-        traced=True,
+        gradients=ops.Format(8), gradient_observer=ops.Fixed(-1e3, 1e3), activations=ops.Format(8),
+        observer=ops.CurrentMinMax(), traced=True,
     )  # fmt: skip
     tracer = TraceRanges(every=1)
     make(precision).fit(x, y, 5, 1, callbacks=[tracer])
@@ -949,7 +926,7 @@ def test_traces_that_cannot_be(tmp_path):
         TraceRanges(0)
     assert TraceRanges(1).trace.first_divergence() is None, "no step, no tensor that diverged"
     untraced = TraceRanges(1)
-    make(Precision(gradients=Format(8))).fit(x, y, 5, 1, callbacks=[untraced])
+    make(Precision(gradients=ops.Format(8))).fit(x, y, 5, 1, callbacks=[untraced])
     with pytest.raises(PlanError, match="traced=True"):
         untraced.trace.first_divergence()
     assert len(FIELDS) == untraced.trace.records.shape[2]
@@ -961,10 +938,7 @@ def test_traces_that_cannot_be(tmp_path):
 
 def test_a_precision_that_quantizes_nothing_here_can_be_resumed():
     """`norm_inputs` are what BatchNorm normalizes by the batch's statistics: with kept ones there are none."""
-    precision = Precision(norm_inputs=Format(8))
-    stopped = make(precision, "moving")
-    weights_after(stopped, callbacks=[StopAfter(2)])
-    assert same(weights_after(moved(stopped, make(precision, "moving"))), weights_after(make(precision, "moving")))
+    check_resumed(lambda: make(Precision(norm_inputs=ops.Format(8)), "moving"), 2)
 
 
 def test_unfreezing_measures_the_ranges_of_quantized_tensors_again():

@@ -8,32 +8,11 @@ import numpy as np
 import pytest
 
 import edgelearn as el
+from edgelearn import ops
 from edgelearn.compile import Precision, policies
 from edgelearn.errors import DataError, NonFiniteError, PlanError, ShapeError
 from edgelearn.graph import Network
-from edgelearn.ops import (
-    SGD,
-    Adam,
-    Add,
-    BinaryCrossentropy,
-    CategoricalCrossentropy,
-    Concatenate,
-    Conv2D,
-    Dense,
-    Flatten,
-    Format,
-    GlobalAveragePooling2D,
-    Huber,
-    LogSoftmax,
-    Losses,
-    MeanSquaredError,
-    MinimumEntropy,
-    ReLU,
-    Reshape,
-    Sigmoid,
-    Softmax,
-    SoftmaxCrossEntropy,
-)
+from edgelearn.ops import SGD, Dense, MeanSquaredError, Softmax, SoftmaxCrossEntropy
 from edgelearn.train import Callback, Model, PictureSource, Subset, VariedSource
 from edgelearn.train.metrics import TopKAccuracy
 from edgelearn.train.sources import as_source, as_targets, at_epoch, labeled, varies
@@ -197,7 +176,7 @@ def test_weights_of_examples_and_classes():
 
 def test_several_inputs_and_outputs():
     network = el.Network("two", {"a": (3,), "b": (3,)})
-    network.add("sum", Add(), "a", "b")
+    network.add("sum", ops.Add(), "a", "b")
     network.add("first", Dense(2), "sum")
     network.add("second", Dense(2), "sum")
     network.outputs = ("first", "second")
@@ -302,7 +281,7 @@ def test_datasets_of_tensorflow():
 def vector(*ends, outputs: int = 3, features: int = 5) -> Network:
     net = Network("vector", (features,))
     net.add("hidden", Dense(7))
-    net.add("relu", ReLU())
+    net.add("relu", ops.ReLU())
     net.add("dense", Dense(outputs))
     for end in ends:
         net.add(type(end).__name__.lower(), end)
@@ -311,9 +290,9 @@ def vector(*ends, outputs: int = 3, features: int = 5) -> Network:
 
 def pixels(*ends) -> Network:
     net = Network("pixels", (4, 5, 3))
-    net.add("conv", Conv2D(8, 3, padding="same"))
-    net.add("relu", ReLU())
-    net.add("out", Conv2D(3, 1))
+    net.add("conv", ops.Conv2D(8, 3, padding="same"))
+    net.add("relu", ops.ReLU())
+    net.add("out", ops.Conv2D(3, 1))
     for end in ends:
         net.add(type(end).__name__.lower(), end)
     return net
@@ -335,11 +314,11 @@ def numeric_gradient(model: Model, loss, x, y, name: str, place: tuple, weights=
     ("net", "loss", "shape"),
     [
         (pixels(Softmax()), SoftmaxCrossEntropy(), None),
-        (pixels(Softmax()), CategoricalCrossentropy(), (4, 5, 3)),
-        (pixels(Sigmoid()), BinaryCrossentropy(), (4, 5, 3)),
+        (pixels(Softmax()), ops.CategoricalCrossentropy(), (4, 5, 3)),
+        (pixels(ops.Sigmoid()), ops.BinaryCrossentropy(), (4, 5, 3)),
         (pixels(), MeanSquaredError(), (4, 5, 3)),
-        (pixels(Reshape((20, 3))), MeanSquaredError(), (20, 3)),
-        (pixels(Flatten()), Huber(), (60,)),
+        (pixels(ops.Reshape((20, 3))), MeanSquaredError(), (20, 3)),
+        (pixels(ops.Flatten()), ops.Huber(), (60,)),
     ],
 )
 def test_pixels(net, loss, shape):
@@ -383,7 +362,7 @@ class TestWeights:
 
     def test_weights_of_1_change_no_bit(self):
         x, y = examples(20)
-        plain, weighted = (Model(toy_network()).compile(Adam(0.01)) for _ in range(2))
+        plain, weighted = (Model(toy_network()).compile(ops.Adam(0.01)) for _ in range(2))
         plain.fit(x, y, 8, 2, micro_batch=3)
         weighted.fit(x, y, 8, 2, micro_batch=3, sample_weight=np.ones(20), class_weight={1: 1.0})
         assert same(plain.weights, weighted.weights)
@@ -405,7 +384,7 @@ class TestWeights:
         table = np.array([0.5, 1.0, 4.0])
         one, other, one_hot = (
             Model(toy_network(), model_weights()).compile(SGD(0.1), loss)
-            for loss in (SoftmaxCrossEntropy(), SoftmaxCrossEntropy(), CategoricalCrossentropy())
+            for loss in (SoftmaxCrossEntropy(), SoftmaxCrossEntropy(), ops.CategoricalCrossentropy())
         )
         one.fit(x, y, 5, 1, class_weight={0: 0.5, 2: 4})
         other.fit(x, y, 5, 1, sample_weight=table[y])
@@ -416,8 +395,8 @@ class TestWeights:
 
     def test_two_classes_at_one_output(self):
         x, y = np.ones((4, 5), np.float32), np.array([0, 1, 1, 0])
-        net = vector(Sigmoid(), outputs=1)
-        values = labeled(x, y, net, BinaryCrossentropy(), class_weight={1: 3})[1]
+        net = vector(ops.Sigmoid(), outputs=1)
+        values = labeled(x, y, net, ops.BinaryCrossentropy(), class_weight={1: 3})[1]
         assert values.values["sigmoid"].shape == (4, 1)
         assert values.weights["sigmoid"].ravel().tolist() == [1, 3, 3, 1]
 
@@ -452,7 +431,7 @@ class TestWeights:
     def test_losses_without(self):
         x, y = examples(6)
         with pytest.raises(PlanError, match="MinimumEntropy"):
-            Model(toy_network()).compile(SGD(0.1), MinimumEntropy()).fit(x, y, sample_weight=np.ones(6))
+            Model(toy_network()).compile(SGD(0.1), ops.MinimumEntropy()).fit(x, y, sample_weight=np.ones(6))
         with pytest.raises(PlanError, match="MeanSquaredError"):
             labeled(np.ones((6, 5)), np.ones((6, 3)), vector(), MeanSquaredError(), class_weight={0: 1})
 
@@ -467,8 +446,8 @@ def model_weights() -> dict[str, np.ndarray]:
     [
         ([0, 1], (3,), MeanSquaredError(), ("(2, 3)", "int64", "np.eye(3)[y]", "SoftmaxCrossEntropy")),
         (np.zeros((2, 4)), (3,), MeanSquaredError(), ("(2, 3)", "(2, 4)", "float64")),
-        (np.full((2, 3), 2.0), (3,), BinaryCrossentropy(), ("0 to 1", "2 to 2", "MeanSquaredError")),
-        (np.full((2, 3), np.nan), (3,), CategoricalCrossentropy(), ("0 to 1",)),
+        (np.full((2, 3), 2.0), (3,), ops.BinaryCrossentropy(), ("0 to 1", "2 to 2", "MeanSquaredError")),
+        (np.full((2, 3), np.nan), (3,), ops.CategoricalCrossentropy(), ("0 to 1",)),
         (np.zeros((2, 3)), (3,), SoftmaxCrossEntropy(), ("float64", "(2, 3)", "CategoricalCrossentropy")),
         (np.eye(3)[[0, 1]], (3,), SoftmaxCrossEntropy(), ("one-hot", "argmax", "CategoricalCrossentropy")),
         ([0, 1], (4, 4, 3), SoftmaxCrossEntropy(), ("(2, 4, 4)", "Dense")),
@@ -483,7 +462,7 @@ def test_errors_name_what_is_given_and_what_to_give(y, shape, loss, words):
 
 def test_probabilities_behind_a_reshape_are_no_logits():
     """They would be taken for logits without a word. To predict, no loss is needed."""
-    net = pixels(Softmax(), Flatten())
+    net = pixels(Softmax(), ops.Flatten())
     x = np.random.default_rng(0).standard_normal((2, 4, 5, 3)).astype(np.float32)
     model = Model(net).compile(SGD(0.1))
     assert np.allclose(model.predict(x).reshape(2, 20, 3).sum(-1), 1, atol=1e-5)
@@ -493,11 +472,13 @@ def test_probabilities_behind_a_reshape_are_no_logits():
     assert model.compile(SGD(0.1), MeanSquaredError()).fit(x, np.ones((2, 60))).epoch == [0]
 
 
-@pytest.mark.parametrize("kind", (Softmax, LogSoftmax))
+@pytest.mark.parametrize("kind", (Softmax, ops.LogSoftmax))
 def test_a_head_may_be_reshaped(kind):
     """As exporters write it: the loss takes the head's input if the rows stay."""
     x, y = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32), np.arange(6) % 3
-    plain, reshaped = (Model(vector(*ends), seed=0) for ends in ((Softmax(),), (kind(), Reshape((1, 1, 3)), Flatten())))
+    plain, reshaped = (
+        Model(vector(*ends), seed=0) for ends in ((Softmax(),), (kind(), ops.Reshape((1, 1, 3)), ops.Flatten()))
+    )
     expected = plain.compile(SGD(0.1)).fit(x, y, epochs=2).history
     found = reshaped.compile(SGD(0.1), metrics=[TopKAccuracy(2)]).fit(x, y, epochs=2).history
     assert found["loss"] == expected["loss"] and same(plain.weights, reshaped.weights)
@@ -517,7 +498,7 @@ def test_pooled_regression_learns():
     x = rng.standard_normal((60, 4, 4, 3)).astype(np.float32)
     y = x.mean((1, 2)) @ np.array([1.0, -2.0, 0.5])
     net = Network("mean", (4, 4, 3))
-    net.add("pool", GlobalAveragePooling2D())
+    net.add("pool", ops.GlobalAveragePooling2D())
     net.add("dense", Dense(1))
     history = Model(net).compile(SGD(0.4), MeanSquaredError()).fit(x, y, 20, 60).history
     assert history["loss"][-1] < 1e-3 * history["loss"][0]
@@ -526,21 +507,21 @@ def test_pooled_regression_learns():
 def network() -> Network:
     """Two inputs and three outputs, of which "features" is also read by another layer."""
     net = Network("several", {"picture": (6, 5, 3), "place": (4,)})
-    net.add("conv", Conv2D(8, 3), "picture")
-    net.add("conv_relu", ReLU())
-    net.add("pool", GlobalAveragePooling2D())
-    net.add("both", Concatenate(), "pool", "place")
+    net.add("conv", ops.Conv2D(8, 3), "picture")
+    net.add("conv_relu", ops.ReLU())
+    net.add("pool", ops.GlobalAveragePooling2D())
+    net.add("both", ops.Concatenate(), "pool", "place")
     net.add("features", Dense(17))
-    net.add("relu", ReLU())
+    net.add("relu", ops.ReLU())
     net.add("logits", Dense(3))
     net.add("kind", Softmax())
     net.add("tag_logits", Dense(2), "relu")
-    net.add("tags", Sigmoid())
+    net.add("tags", ops.Sigmoid())
     net.outputs = ("kind", "tags", "features")
     return net
 
 
-LOSSES = {"kind": SoftmaxCrossEntropy(), "tags": BinaryCrossentropy(), "features": MeanSquaredError()}
+LOSSES = {"kind": SoftmaxCrossEntropy(), "tags": ops.BinaryCrossentropy(), "features": MeanSquaredError()}
 WEIGHTS = {"kind": 1.0, "tags": 0.5, "features": 0.1}
 
 
@@ -614,7 +595,7 @@ def test_lists_are_in_order():
 def test_an_output_without_a_loss():
     x, y = both_examples()
     del y["features"]
-    model = Model(network()).compile(SGD(0.1), {"kind": SoftmaxCrossEntropy(), "tags": BinaryCrossentropy()})
+    model = Model(network()).compile(SGD(0.1), {"kind": SoftmaxCrossEntropy(), "tags": ops.BinaryCrossentropy()})
     before = model.evaluate(x, y)["loss"]
     model.fit(x, y, 11, 20)
     assert model.evaluate(x, y)["loss"] < before
@@ -624,13 +605,13 @@ def test_an_output_without_a_loss():
 def test_learned_and_continued(tmp_path):
     """Twenty epochs are the same bits as ten, a file, and ten more."""
     x, y = both_examples(24)
-    whole, first = compiled(Adam(0.01)), compiled(Adam(0.01))
+    whole, first = compiled(ops.Adam(0.01)), compiled(ops.Adam(0.01))
     before = whole.evaluate(x, y)
     whole.fit(x, y, 8, 20, micro_batch=3)
     assert whole.evaluate(x, y)["loss"] < 0.8 * before["loss"]
     first.fit(x, y, 8, 10, micro_batch=3)
     first.save(tmp_path / "model.safetensors")
-    again = el.load(tmp_path / "model.safetensors", optimizer=Adam(0.01), loss=LOSSES, loss_weights=WEIGHTS)
+    again = el.load(tmp_path / "model.safetensors", optimizer=ops.Adam(0.01), loss=LOSSES, loss_weights=WEIGHTS)
     assert (again.network.inputs, again.network.outputs) == (first.network.inputs, first.network.outputs)
     again.fit(x, y, 8, 20, micro_batch=3)
     assert same(again.weights, whole.weights)
@@ -649,7 +630,7 @@ def test_activation_memory_changes_no_bit(policy):
 @pytest.mark.parametrize("simulated", [True, False])
 def test_integers(simulated):
     x, y = both_examples(24)
-    eight = Precision(Format(8, symmetric=True), Format(8), Format(8), simulated=simulated)
+    eight = Precision(ops.Format(8, symmetric=True), ops.Format(8), ops.Format(8), simulated=simulated)
     model = compiled(precision=eight)
     losses = model.fit(x, y, 8, 10, micro_batch=4).history["loss"]
     plain = compiled().fit(x, y, 8, 10, micro_batch=4).history["loss"]
@@ -740,7 +721,7 @@ def test_bad_weights_of_losses():
     for weights in ({"other": 1.0}, {"kind": -1.0}, [1.0]):
         with pytest.raises(PlanError):
             Model(network()).compile(SGD(0.1), LOSSES, loss_weights=weights)
-    assert Losses(LOSSES, {"kind": 2}).weight("kind") == 2.0
+    assert ops.Losses(LOSSES, {"kind": 2}).weight("kind") == 2.0
 
 
 def threads():
@@ -774,28 +755,24 @@ def test_a_single_key_needs_no_thread():
     assert list(ahead([1], lambda key: threading.current_thread())) == [(1, threading.current_thread())]
 
 
-def test_errors_come_out_in_their_turn():
-    def make(key):
-        if key == 2:
-            raise ValueError("key 2")
-        return key
+def failing(keys, at: int):
+    for key in keys:
+        if key == at:
+            raise ValueError(f"key {at}")
+        yield key
 
-    items = ahead(range(5), make)
-    assert next(items) == (0, 0)
-    assert next(items) == (1, 1)
+
+def test_errors_come_out_in_their_turn():
+    items = ahead(range(5), lambda key: next(failing([key], 2)))
+    assert [next(items), next(items)] == [(0, 0), (1, 1)]
     with pytest.raises(ValueError, match="key 2"):
         next(items)
     assert not threads()
 
 
 def test_an_error_of_the_keys_comes_out():
-    def keys():
-        yield 1
-        yield 2
-        raise ValueError("no more keys")
-
-    with pytest.raises(ValueError, match="no more keys"):
-        list(ahead(keys(), str))
+    with pytest.raises(ValueError, match="key 2"):
+        list(ahead(failing(range(5), 2), str))
     assert not threads()
 
 

@@ -23,6 +23,7 @@ from tests.train.toys import (
     INT8,
     Log,
     StopAfter,
+    check_resumed,
     examples,
     frozen_stem,
     kept_and_new,
@@ -47,22 +48,13 @@ def make(optimizer, dropout=0.0, batchnorm="moving"):
 @pytest.mark.parametrize("cache", [None, "fp32", "fp16"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_resumed_in_the_middle_of_an_epoch(optimizer, cache):
-    whole = weights_after(make(optimizer), cache=cache)
-    stopped = make(optimizer)
-    weights_after(stopped, cache=cache, callbacks=[StopAfter(4)])
-    assert stopped.position.step == 1
-    assert same(weights_after(moved(stopped, make(optimizer)), cache=cache), whole)
-    assert same(weights_after(stopped, cache=cache), whole)  # the same model can go on too
+    check_resumed(lambda: make(optimizer), 4, cache=cache)
 
 
 @pytest.mark.parametrize("updates", [1, 3])
 @pytest.mark.parametrize(("dropout", "batchnorm"), [(0.4, "moving"), (0.0, "batch"), (0.4, "batch")])
 def test_resumed_with_dropout_and_batch_statistics(updates, dropout, batchnorm):
-    options = SGD(0.1, momentum=0.9), dropout, batchnorm
-    whole = weights_after(make(*options))
-    stopped = make(*options)
-    weights_after(stopped, callbacks=[StopAfter(updates)])
-    assert same(weights_after(moved(stopped, make(*options))), whole)
+    check_resumed(lambda: make(SGD(0.1, momentum=0.9), dropout, batchnorm), updates)
 
 
 class Varied(VariedSource):
@@ -142,33 +134,46 @@ def test_state_holds_what_changes_and_no_more():
     assert state["epoch"] == 2 and state["updates"] == 6
 
 
-def test_another_trainings_state_is_refused():
-    model = make(SGD(0.1, momentum=0.9))
+def momentum(**options) -> Model:
+    return make(SGD(0.1, momentum=0.9), **options)
+
+
+ZEROS = np.zeros(4, np.float32)
+REFUSED = [  # who restores, words of the message, tensors besides (None: without it), state besides
+    (lambda: make(Adam(0.01)), "optimizer state.*'first moment/body/bias' is missing", {}, {}),
+    (lambda: make(SGD(0.1)), "'velocity/body/bias' is unknown", {}, {}),
+    (lambda: Model(toy_network()).compile(SGD(0.1, momentum=0.9), batchnorm="moving"), "'stem/kernel' is missing",
+     {}, {}),
+    (lambda: momentum(batchnorm="batch"), "moving_mean' is missing", {}, {}),
+    *((momentum, words, tensors, {}) for words, tensors in (
+        ("'velocity/body/bias' is missing", {"optimizer/velocity/body/bias": None}),
+        ("'dense/bias' has shape", {"weights/dense/bias": ZEROS}),
+        ("'velocity/dense/bias' has shape", {"optimizer/velocity/dense/bias": ZEROS[:1]}),
+        ("'weight/dense/bias'", {"weight/dense/bias": ZEROS[:3]}),
+    )),
+    *((momentum, words, {}, state) for words, state in (
+        ("moon", {"step": 1, "moon": 2}), ("epoch", {"epoch": "x"}), ("updates", {"updates": -1}),
+        ("updates", {"updates": 10**12}),
+    )),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def states():
+    """Tensors and state of a training with momentum."""
+    model = momentum()
     weights_after(model)
-    tensors, state = model.state()
+    return model.state()
 
-    def refused(other, problem, tensors=tensors, state=state):
-        before, position = other.weights, other.position
-        with pytest.raises(FormatError, match=problem):
-            other.restore(tensors, state)
-        assert same(other.weights, before) and other.position == position
 
-    refused(make(Adam(0.01)), "optimizer state.*'first moment/body/bias' is missing")
-    refused(make(SGD(0.1)), "'velocity/body/bias' is unknown")
-    refused(Model(toy_network()).compile(SGD(0.1, momentum=0.9), batchnorm="moving"), "'stem/kernel' is missing")
-    refused(make(SGD(0.1, momentum=0.9), batchnorm="batch"), "moving_mean' is missing")
-    lost = {name: array for name, array in tensors.items() if not name.startswith("optimizer/")}
-    refused(make(SGD(0.1, momentum=0.9)), "'velocity/body/bias' is missing", lost)
-    wrong = tensors | {"weights/dense/bias": np.zeros(4, np.float32)}
-    refused(make(SGD(0.1, momentum=0.9)), "'dense/bias' has shape", wrong)
-    wrong = tensors | {"optimizer/velocity/dense/bias": np.zeros(1, np.float32)}
-    refused(make(SGD(0.1, momentum=0.9)), "'velocity/dense/bias' has shape", wrong)
-    refused(make(SGD(0.1, momentum=0.9)), "moon", tensors, {"step": 1, "moon": 2})
-    refused(make(SGD(0.1, momentum=0.9)), "epoch", tensors, state | {"epoch": "x"})
-    refused(make(SGD(0.1, momentum=0.9)), "updates", tensors, state | {"updates": -1})
-    refused(make(SGD(0.1, momentum=0.9)), "updates", tensors, state | {"updates": 10**12})
-    strange = tensors | {"weight/dense/bias": np.zeros(3, np.float32)}
-    refused(make(SGD(0.1, momentum=0.9)), "'weight/dense/bias'", strange)
+@pytest.mark.parametrize(("other", "problem", "tensors", "state"), REFUSED)
+def test_another_trainings_state_is_refused(states, other, problem, tensors, state):
+    other = other()
+    before, position = other.weights, other.position
+    given = {name: array for name, array in (states[0] | tensors).items() if array is not None}
+    with pytest.raises(FormatError, match=problem):
+        other.restore(given, states[1] | state)
+    assert same(other.weights, before) and other.position == position
 
 
 @pytest.mark.parametrize("optimizer", (SGD(0.1, momentum=0.9), Adam(0.01), Adam(0.01, use_ema=True)))

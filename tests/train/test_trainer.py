@@ -1,7 +1,5 @@
 """A Trainer takes weights again and again, on one session."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
@@ -9,6 +7,7 @@ from edgelearn.errors import FormatError, NonFiniteError, PlanError
 from edgelearn.ops import SGD, Adam
 from edgelearn.runtime import Context, Kernels, Session
 from edgelearn.train import Model, Trainer, model
+from tests.own_files import import_own
 
 from .toys import INT8, Log, examples, frozen_stem, same, toy_network
 
@@ -59,12 +58,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_a_federated_client_is_one_file(tmp_path, counted, options):
-    path = tmp_path / "client.py"
-    path.write_text(CLIENT)
-    spec = importlib.util.spec_from_file_location("client", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-
+    module = import_own(tmp_path, "client", py=CLIENT)
     (x, y), network = examples(10), toy_network(dropout=0.3)
     rounds = [network.initialize(seed) for seed in (5, 6, 7)]
     model = Model(network, rounds[0], seed=3).compile(**options)

@@ -7,40 +7,30 @@ import json
 import numpy as np
 import pytest
 
+from edgelearn import ops
 from edgelearn.compile import Precision
 from edgelearn.graph import Network
-from edgelearn.ops import (
-    BatchNormalization,
-    Conv2D,
-    Dense,
-    Dropout,
-    Format,
-    GlobalAveragePooling2D,
-    InHindsightMinMax,
-    ReLU,
-    Softmax,
-)
 from edgelearn.train import Callback, Model
 
 SHAPE, CLASSES = (6, 6, 3), 3
 INT8 = Precision(
-    Format(8, True, per_channel=True), Format(8), Format(8, rounding="stochastic"), InHindsightMinMax(0.9),
-    exceptions={"dense": None}, traced=True,
+    ops.Format(8, True, per_channel=True), ops.Format(8), ops.Format(8, rounding="stochastic"),
+    ops.InHindsightMinMax(0.9), exceptions={"dense": None}, traced=True,
 )  # fmt: skip
 
 
 def toy_network(stem: int = 20, dropout: float = 0.0, ceiling: float | None = 6) -> Network:
     """Two convolutions with BatchNorm, of which "stem" makes `stem` channels, and a Dense layer."""
     net = Network("toy", SHAPE)
-    for name, op in {"stem": Conv2D(stem, 3, padding="same", use_bias=False), "body": Conv2D(18, 1)}.items():
+    for name, op in {"stem": ops.Conv2D(stem, 3, padding="same", use_bias=False), "body": ops.Conv2D(18, 1)}.items():
         net.add(name, op)
-        net.add(f"{name}_bn", BatchNormalization(momentum=0.9))
-        net.add(f"{name}_relu", ReLU(ceiling))
-    net.add("pool", GlobalAveragePooling2D())
+        net.add(f"{name}_bn", ops.BatchNormalization(momentum=0.9))
+        net.add(f"{name}_relu", ops.ReLU(ceiling))
+    net.add("pool", ops.GlobalAveragePooling2D())
     if dropout:
-        net.add("dropout", Dropout(dropout))
-    net.add("dense", Dense(CLASSES))
-    net.add("softmax", Softmax())
+        net.add("dropout", ops.Dropout(dropout))
+    net.add("dense", ops.Dense(CLASSES))
+    net.add("softmax", ops.Softmax())
     return net
 
 
@@ -118,6 +108,17 @@ def moved(model, other):
     tensors, state = model.state()
     other.restore({name: array.copy() for name, array in tensors.items()}, json.loads(json.dumps(state)))
     return other
+
+
+def check_resumed(make, updates: int, **options) -> Model:
+    """A training that stops after `updates` has the bits of one that doesn't, continued by the same model and from what
+    a file holds. Returns the stopped one, continued."""
+    whole, stopped = weights_after(make(), **options), make()
+    weights_after(stopped, callbacks=[StopAfter(updates)], **options)
+    assert stopped.position.updates == updates
+    assert same(weights_after(moved(stopped, make()), **options), whole)
+    assert same(weights_after(stopped, **options), whole)
+    return stopped
 
 
 def kept_and_new(optimizer, change, **settings):

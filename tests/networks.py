@@ -1,0 +1,15 @@
+"""Networks of tests as tables of layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgelearn.graph import Network
+
+
+def add(network: Network, *layers: tuple[Any, ...]) -> str:
+    """Add layers to a network, each a row of its name, its op and, if that isn't the layer before, its inputs.
+
+    Returns the name of the last one.
+    """
+    return [network.add(*layer) for layer in layers][-1]
