@@ -108,8 +108,10 @@ def plan(
     net = find_network(network, alpha).network
     made = named_plan(name, net, chosen, batch_size, batchnorm, allowed, log)
     times, explanation = launch_times(chosen, allowed if made.paged_bytes else ()), explain(made)
-    tables = [explanation, *([explanation.table()] if layers else []), explanation.timetable()]
-    print(*(f"{each}\n" for each in tables), sep="\n", end="")
+    print(f"{explanation}\n")
+    if layers:
+        show(explanation.table())
+    print(explanation.timetable(), end="\n\n")
     known = times.known(made)
     print(f"Predicted: {times.step(made) * 1e3:.1f} ms a step ({times.origin}; {known:.0%} of its launches)")
     if plot:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
 from math import prod
+from textwrap import wrap
 from typing import NamedTuple
 
 from edgelearn.device import int8_speed
@@ -24,6 +25,7 @@ from edgelearn.launch import Buffer, Decision, Launch, Role, Traffic
 from edgelearn.ops import Activation, BatchNormalization, Conv2D, DepthwiseConv2D, Traits
 from edgelearn.ops.quantize import Quantizer
 from edgelearn.ops.tensor import Tensor
+from edgelearn.tables import WIDTH, Table
 
 from . import storage
 from .memory import Offload, offload_of
@@ -315,8 +317,11 @@ class Accounting:
 
     def __str__(self) -> str:
         """A table of MB, names and definitions."""
-        values = ((f.name, getattr(self, f.name)) for f in fields(self))
-        return "\n".join(f"{nbytes / MB:>9.2f} MB  {name:<22}  {DEFINITIONS[name]}" for name, nbytes in values)
+        lines = []
+        for name in (each.name for each in fields(self)):
+            start = f"{getattr(self, name) / MB:>9.2f} MB  {name:<22}  "
+            lines += wrap(DEFINITIONS[name], WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
+        return "\n".join(lines)
 
 
 def account(plan: Plan) -> Accounting:
@@ -356,7 +361,7 @@ def _nbytes(network: Network, names: set[str], n: int) -> int:
 
 STORED, WORKSPACE, GAPS = "stored", "workspace", "gaps"
 ALL = "(all layers)"
-BAR = 40  # characters of the longest bar
+BAR, SHORT_BAR = 26, 6  # characters of the longest bar, and of one with a number after it
 
 
 @dataclass(frozen=True)
@@ -430,27 +435,27 @@ class Explanation(Displayed):
             purposes[share.purpose] += share.nbytes
         return purposes
 
-    def table(self) -> str:
+    def table(self) -> Table:
         """A table of bytes by layer: persistent buffers, and temporaries at their peak."""
         rematerialisation = _program(self.plan).rematerialisation
         stored, restored = {STORED, *rematerialisation.held.values()}, set(rematerialisation.purposes.values())
-        lines = [f"{'layer':<32}{'parameters':>12}{'others':>12}{STORED:>12}{'restored':>14}{WORKSPACE:>12}"]
+        rows = []
         for layer, nbytes in self.by_layer().items():
-            columns = [
+            parameters, kept, copies, work = (
                 sum(nbytes[purpose] for purpose in purposes)
                 for purposes in ({Role.PARAMETER.value}, stored, restored, {WORKSPACE, GAPS})
-            ]
-            others = nbytes.total() - sum(columns)
-            parameters, kept, copies, work = columns
-            lines.append(f"{layer[:31]:<32}{parameters:>12,}{others:>12,}{kept:>12,}{copies:>14,}{work:>12,}")
-        return "\n".join(lines)
+            )
+            others = nbytes.total() - parameters - kept - copies - work
+            rows.append((layer, *(f"{n:,}" for n in (parameters, others, kept, copies, work))))
+        return Table(("layer", "parameters", "others", STORED, "restored", WORKSPACE), rows, right=True)
 
     def timetable(self) -> str:
         """The timeline as text: peak MB of each layer in each pass."""
         most = max(moment.nbytes for moment in self.timeline)
+        bar = SHORT_BAR if any(moment.paged for moment in self.timeline) else BAR
         return "\n".join(
             f"{'forward' if m.forward else 'backward':<9}{m.layer[:31]:<32}{m.nbytes / MB:>8.2f} MB  "
-            f"{'█' * round(BAR * m.nbytes / most)}" + (f"  offloaded {m.paged / MB:.2f} MB" if m.paged else "")
+            f"{'█' * round(bar * m.nbytes / most)}" + (f"  offloaded {m.paged / MB:.2f} MB" if m.paged else "")
             for m in self.timeline
         )
 

@@ -1,6 +1,7 @@
 """`--json` of every command that ends in a second or two: standard output has it alone, with the documented entries."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,17 @@ def test_json(command, here, said):
     assert isinstance(found, list if FIELDS[command][0] == "list" else dict)
     for record in found if isinstance(found, list) else [found]:
         assert set(record) == set(entries(command))
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_tables_fit_a_terminal_of_80_columns(command, here, said, monkeypatch):
+    """Lines with gaps are rows of tables; sentences may be longer."""
+    monkeypatch.setenv("COLUMNS", "80")
+    if command in ("keywords words", "keywords bundle"):
+        Vocabulary.empty(sample_embedder()).add("yes", np.zeros((1, 101, 40), np.float32)).save("mine.npz")
+    lines = said(*CASES[command].split()).splitlines()
+    rows = [line for line in lines if re.search(r"\S {2,}\S+( \S+)* {2,}\S", line)]
+    assert [line for line in rows if len(line) > 80] == []
 
 
 def test_every_command_is_documented():

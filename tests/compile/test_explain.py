@@ -3,7 +3,7 @@
 import pytest
 
 from edgelearn.compile import Kind, Precision, Request, make_plan
-from edgelearn.compile.plan import explain
+from edgelearn.compile.plan import BAR, explain
 from edgelearn.compile.policies import checkpoints, invertible, keep_all
 from edgelearn.graph import reversible
 from edgelearn.ops import SGD, Adam, Float16
@@ -22,7 +22,7 @@ def test_shares_add_up_to_what_is_planned(kernels, name):
         Kind.TRAIN if plan.request.optimizer else Kind.PREDICT
     ))  # fmt: skip
     assert (found.accounting is None) == (plan.request.optimizer is None)
-    assert str(plan) in str(found) and "dense" in found.table()
+    assert str(plan) in str(found) and any(row[0] == "dense" for row in found.table().rows)
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_the_timeline_goes_forward_and_back(kernels):
     assert not any("recomputed" in m.purposes for m in timeline[:turn])
     assert any("recomputed" in m.purposes for m in timeline[turn:])
     lines = explain(plan).timetable().splitlines()
-    assert len(lines) == len(timeline) and max(line.count("█") for line in lines) == 40
+    assert len(lines) == len(timeline) and max(line.count("█") for line in lines) == BAR

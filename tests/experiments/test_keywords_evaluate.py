@@ -58,7 +58,7 @@ def test_report_of_known_embeddings(embedder):
     assert reports[2].measures["accuracy"].mean < 0.9
     record = reports[2].to_dict()
     assert record["speakers"] == "other" and record["measures"]["accuracy"]["count"] == 20
-    text = to_table(reports)
+    text = to_table(reports).to_text(140)
     assert "20 episodes" in text
     (line,) = (line for line in text.splitlines() if "nearest-mean, euclidean" in line and " other " in line)
     measured = [reports[2].measures[name] for name in ("accuracy", "auroc", "false_rejects", "accepted_accuracy")]
@@ -91,14 +91,12 @@ def test_a_user_is_recognised_after_enrolment(embedder):
     assert report.worst_tenth("error_after") <= report.worst_tenth("error_before")
     assert report.mean("nbytes") == 4 * (24 + 1) * WORDS
     assert all(user.enrolled == 12 and user.seconds > 0 for user in report.users)
-    text = to_personal_table([report])
+    text = to_personal_table([report]).to_text(170)
     (line,) = (line.split() for line in text.splitlines() if line.lstrip().startswith("3 "))
     assert line[:3] == ["3", "12.0", str(SPEAKERS)] and "FineTune(part='head'" in text
-    lines = [
-        line.split() for line in personalisation.users_table(report).splitlines() if line.lstrip().startswith("speaker")
-    ]
-    assert sorted(line[0] for line in lines) == [user.name for user in report.users]
-    assert [float(line[3]) for line in lines] == sorted(
+    rows = personalisation.users_table(report).rows
+    assert sorted(row[0] for row in rows) == [user.name for user in report.users]
+    assert [float(row[3]) for row in rows] == sorted(
         (round(100 * u.error_before, 2) for u in report.users), reverse=True
     )
 
