@@ -269,7 +269,7 @@ def finetuning_of(config: FinetuneConfig, dataset: Dataset, file: ModelFile) -> 
     network.freeze().unfreeze(*head, *config.train)
     weights = network.initialize(config.seed)
     model = Model(network, weights | _body(network, file, head), config.device, config.seed)
-    examples, preprocessing = _examples(config, dataset, network, file)
+    examples, preprocessing = examples_of(config, dataset, network, file)
     model.class_names, model.preprocessing = dataset.class_names, preprocessing
     train, test = split(examples, dataset.labels, config.seed)
     loss: Loss = SoftmaxCrossEntropy(config.label_smoothing)
@@ -335,8 +335,8 @@ def _body(network: Network, file: ModelFile, head: list[str]) -> dict[str, np.nd
     return {name: array for name, array in own.items() if kept or name.partition("/")[0] not in head}
 
 
-def _examples(config: FinetuneConfig, dataset: Dataset, network: Network, file: ModelFile) -> tuple[Source, dict]:
-    """The examples, and how they are made."""
+def examples_of(config: FinetuneConfig, dataset: Dataset, network: Network, file: ModelFile) -> tuple[Source, dict]:
+    """Return (the examples of a folder of pictures or clips, how they are made) for a network read from `file`."""
     if isinstance(dataset, ImageDataset):
         pictures: Pictures = pictures_of(network, file.preprocessing, config.pixels)
 

@@ -127,7 +127,7 @@ class Task:
     - `data`, `weights`: entries of the run's record on where these come from.
     - `batch_size`: examples per update.
     - `batchnorm`: see Model.compile.
-    - `pictures`: how pictures become examples, kept with the trained network.
+    - `pictures`: how pictures or other things become examples, kept with the trained network.
     """
 
     model: Model
@@ -138,7 +138,7 @@ class Task:
     weights: dict
     batch_size: int
     batchnorm: str = "moving"
-    pictures: Pictures | None = None
+    pictures: Pictures | Mapping[str, Any] | None = None
 
     def steps(self, epochs: int) -> int:
         """Number of updates of a number of epochs."""

@@ -22,6 +22,7 @@ from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, PlanError, RunError
 from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
 from edgelearn.experiments.experiment import Experiment, Finish, Log, Training
+from edgelearn.experiments.finetune import FRONT_ENDS, PIXELS
 from edgelearn.experiments.keywords.episodes import ARABIC, ENGLISH, hold_out
 from edgelearn.experiments.tasks import Task, TaskKind, decoded_cifar10, drawn_weights, finish_task, load_model
 from edgelearn.extensions import check_name, import_object
@@ -74,12 +75,15 @@ from edgelearn.train.control import on_interrupt
 from edgelearn.train.model import Phases
 
 from .deployment import Deployment, end_left_over, require_flower
+from .own import load_own
 from .report import ROUNDS, plot_partition, read_rounds, summary, totals
 
 PARTITIONS: dict[str, Callable[..., Partition]] = {
     "iid": IID, "dirichlet": Dirichlet, "labels": LabelsPerClient, "group": ByGroup
 }  # fmt: skip
 ENGINES = ("local", "ray", "deployed")
+OWN = "own"  # the task of one's own data and network
+_OWN_RATE = 0.02  # learning rate of its clients
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,9 @@ class FederatedConfig(TrainingConfig):
     """A federation on a task; None stands for the task's value.
 
     Arguments: those of TrainingConfig, of which `epochs` are those of a client in a round, and
+    - `model`: file of the network of the task "own", whose examples `data` are: a file .npz with arrays x and y, or a
+      folder with a subfolder of pictures or recordings for each class; `pixels`, `front_end`: what these become, as of
+      `edgelearn finetune` (default: as the model says).
     - `strategy`: what the server does with the clients' updates (default "fedavg").
     - `rounds`, `clients`: their numbers.
     - `fraction`: share of the clients that train in a round (default 1).
@@ -126,6 +133,15 @@ class FederatedConfig(TrainingConfig):
     Raises ConfigError for an invalid value or combination.
     """
 
+    data: str | None = setting(
+        None, "folder with data sets (default: EDGELEARN_DATA); of own: a .npz, or a folder with a subfolder a class",
+        metavar="PATH",
+    )  # fmt: skip
+    model: str | None = setting(None, "file of the network, of the task own", metavar="FILE")
+    pixels: str | None = setting(None, "what pictures become, of own, if the model doesn't say", choices=tuple(PIXELS))
+    front_end: str | None = setting(
+        None, "features of recordings, of own, if the model doesn't say", choices=tuple(FRONT_ENDS)
+    )
     strategy: str = setting("fedavg", "what the server does with updates", choices=tuple(STRATEGIES))
     rounds: int | None = setting(None, "rounds (default: the task's)", minimum=1)
     clients: int | None = setting(None, "clients (default: the task's)", minimum=1)
@@ -190,8 +206,11 @@ class FederatedConfig(TrainingConfig):
             strategy = self.make_strategy()
         except PlanError as error:
             raise ConfigError("bad" if self.server_rate is None else "server_rate", str(error)) from None
-        private = self.clip is not None
+        private, own = self.clip is not None, self.task == OWN
         for refused, name, problem in (
+            (own and self.data is None, "data", "the task own needs the path of your examples: give data."),
+            (own != (self.model is not None) and self.needs_model, "model",
+             "the task own needs the file of your network." if own else "your own network is for the task own."),
             (private != (self.noise is not None), "noise" if private else "clip",
              "clip and noise belong together: give both."),
             (self.masked and (private or self.compress != "float32"), "masked",
@@ -206,6 +225,11 @@ class FederatedConfig(TrainingConfig):
         ):  # fmt: skip
             if refused:
                 raise ConfigError(name, problem)
+
+    @property
+    def needs_model(self) -> bool:
+        """True if the task own trains the network of `model`."""
+        return True
 
     def make_strategy(self) -> Strategy:
         """The strategy with its settings."""
@@ -327,6 +351,24 @@ def cifar10_task(config: FederatedConfig, network: Network, rate: float, **sgd: 
     return make_task(config, network, train, test, data, rate, **sgd)
 
 
+def own_task(config: FederatedConfig) -> FederatedTask:
+    """Train the network of `config.model`, from its own weights, on the examples of `config.data`."""
+    assert config.data is not None and config.model is not None
+    own = load_own(config.data, config.model, config.seed, config.pixels, config.front_end)
+    network, weights = own.network, own.weights
+    if config.normalization == "group":
+        network = with_group_normalization(network)
+        weights = network.initialize(config.seed) | {n: a for n, a in weights.items() if n in network.parameters}
+    model = Model(network, weights, config.device, config.seed)
+    model.class_names = tuple(own.data["classes"])
+    data = own.data | {"train": len(own.train[1]), "test": len(own.test[1])}
+    rate = config.learning_rate or _OWN_RATE
+    return FederatedTask(
+        model, own.train, own.test, lambda steps: SGD(rate, momentum=0.9), data, own.origin, config.batch_size or 0,
+        "batch", own.preprocessing, groups=own.groups, test_groups=own.test_groups,
+    )  # fmt: skip
+
+
 _SMALL = Size(32, 2, (2, 2), (2, 1))  # a DS-CNN that learns in seconds
 TASKS: dict[str, FederatedTaskKind] = {
     "sample": FederatedTaskKind(
@@ -345,6 +387,7 @@ TASKS: dict[str, FederatedTaskKind] = {
         "CIFAR-10, LeNet, with the settings of Flower's niid_bench", 10, 64,
         lambda config: cifar10_task(config, lenet(), 0.01, weight_decay=1e-5, momentum=0.9), 50, 10, 64, "dirichlet",
     ),
+    OWN: FederatedTaskKind("Your examples (--data) and your network (--model)", 1, 32, own_task, 10, 10, 32),
 }  # fmt: skip
 
 
@@ -493,6 +536,9 @@ def federations(
         left = ("rounds", "clients", "batch_size", "partition", "epochs", "micro_batch")
         values: dict[str, Any] = {name: getattr(task, name) for name in left if getattr(config, name) is None}
         config = replace(config, **values)
+        if config.task == OWN:  # processes elsewhere have other working folders
+            paths = {name: path for name in ("data", "model") if (path := getattr(config, name)) is not None}
+            config = replace(config, **{name: str(Path(path).absolute()) for name, path in paths.items()})
         if config.engine == "deployed" and config.nodes > (config.clients or 1):
             raise ConfigError("nodes", f"{config.nodes} nodes can't share {config.clients} clients: take fewer nodes.")
         return config
