@@ -64,3 +64,16 @@ def test_types_and_what_stays_in_float32_are_printed(model, tmp_path, capsys, sa
     np.save(examples, np.zeros((20, 4, 4), np.float32))
     refused("(n, 4, 4, 2)", "convert", source, out, "--int8", "--calibration", examples)
     refused(".npy", "convert", source, out, "--int8", "--calibration", source)
+
+
+def test_the_first_hundred_examples_give_the_ranges(model, tmp_path, said):
+    pytest.importorskip("tflite")
+    source, out, examples = (tmp_path / name for name in ("small.safetensors", "m.tflite", "x.npy"))
+    x = np.random.default_rng(0).standard_normal((101, 4, 4, 2)).astype(np.float32)
+    x[100] *= 50
+    np.save(examples, x)
+    files = []
+    for words in ([], ["--examples", "100"], ["--examples", "101"]):
+        said("convert", source, out, "--int8", "--calibration", examples, *words)
+        files.append(out.read_bytes())
+    assert files[0] == files[1] != files[2]

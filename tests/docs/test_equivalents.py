@@ -1,4 +1,4 @@
-"""Every name in the table of Keras's and PyTorch's names by what is here exists."""
+"""Every name in the tables of Keras's and PyTorch's names and layers by what is here exists."""
 
 import inspect
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 
 import edgelearn as el
-from edgelearn import errors, ops, train
+from edgelearn import errors, graph, ops, train
 
 from .pages import ROOT
 
@@ -34,3 +34,20 @@ def test_nine_in_ten_are_here():
     assert found >= 0.9 * len(ROWS)
     page = (ROOT / "docs" / "guides" / "equivalents.md").read_text()
     assert f"Of {len(ROWS)} rows, {found} have a counterpart here ({found / len(ROWS):.0%})" in page
+
+
+def layers() -> list[list[str]]:
+    lines = (ROOT / "docs" / "reference" / "layers.md").read_text("utf-8").splitlines()
+    table = [line for line in lines if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
+
+
+def test_every_layer_that_is_named_is_there():
+    for _, _, here in layers():
+        for name in re.findall(r"`([A-Z]\w+|add_split)", here):
+            assert hasattr(ops, name) or hasattr(graph, name), name
+
+
+def test_nine_in_ten_layers_are_here():
+    missing = [keras for keras, _, here in layers() if here.startswith("not here")]
+    assert 0 < len(missing) <= len(layers()) / 10
