@@ -1,5 +1,6 @@
 """Bundles: the training of a network as C sources for phones and boards."""
 
+from .native import NativeBundle
 from .write import Bundle, bundle, read_state
 
-__all__ = ["Bundle", "bundle", "read_state"]
+__all__ = ["Bundle", "NativeBundle", "bundle", "read_state"]

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgelearn import atomic
-from edgelearn.compile import BudgetLike, Plan, make_plan
+from edgelearn.compile import BudgetLike, Plan, Request, make_plan
+from edgelearn.device import Device
 from edgelearn.display import MB, Displayed
 from edgelearn.errors import FormatError, PlanError, RunError
 from edgelearn.interop import safetensors
 from edgelearn.interop.weights import Weights
-from edgelearn.runtime import launch_times
+from edgelearn.runtime import choose_device, launch_times
 from edgelearn.train import Model
 
 from .opencl import OpenCLTarget
@@ -120,26 +121,42 @@ def bundle(
     Raises PlanError for a training that a bundle can't hold, saying what to change; RunError if a file can't be
     written.
     """
-    if target not in TARGETS:
-        raise PlanError(f"A bundle's target is {' or '.join(map(repr, TARGETS))}, not {target!r}.")
-    if len(last_batches) > 4:
-        raise PlanError(f"A bundle takes up to 4 sizes of shorter mini-batches, not {len(last_batches)}.")
     request = replace(
         model.settings, batch_size=batch_size, micro_batch=batch_size if micro_batch is None else micro_batch,
         last_batches=tuple(last_batches),
     )  # fmt: skip
-    times = launch_times(model.device, request.allow) if budget is not None and request.allow else None
+    return write_bundle(request, model.weights, out, target, model.device, budget)
+
+
+def write_bundle(
+    request: Request, weights: Weights, out: str | Path, target: str, device: Device | None = None,
+    budget: BudgetLike | None = None,
+) -> Bundle:  # fmt: skip
+    """Write a bundle of any request that trains; see `bundle`.
+
+    Arguments:
+    - `request`: the training.
+    - `weights`: all weights of its network.
+    - `out`, `target`, `budget`: as in `bundle`.
+    - `device`: that the plan is for, if the target doesn't say (default: the best one here).
+
+    Raises as `bundle`.
+    """
+    if target not in TARGETS:
+        raise PlanError(f"A bundle's target is {' or '.join(map(repr, TARGETS))}, not {target!r}.")
+    if len(request.last_batches) > 4:
+        raise PlanError(f"A bundle takes up to 4 sizes of shorter mini-batches, not {len(request.last_batches)}.")
     kind = TARGETS[target]
-    device = kind.device or model.device
-    plan = make_plan(request, device, budget, traits=kind.traits, launch_times=times)
+    chosen = kind.device or device or choose_device(None).device
+    times = launch_times(chosen, request.allow) if budget is not None and request.allow else None
+    plan = make_plan(request, chosen, budget, traits=kind.traits, launch_times=times)
     tables = Tables(plan)
-    fills = tables.fills(model.weights)
+    fills = tables.fills(weights)
     made = kind(tables, fills)
-    folder = Path(out)
-    weights = weights_file(fills)
+    folder, content = Path(out), weights_file(fills)
     written = Bundle(
-        folder, plan, target, device.id, len(weights), made.code_bytes, made.kernels,
-        tables.launches_of_step, tables.multiply_adds_of_step,
+        folder, plan, target, chosen.id, len(content), made.code_bytes, made.kernels, tables.launches_of_step,
+        tables.multiply_adds_of_step,
     )  # fmt: skip
     _make(folder)
     for source in [*(RUNTIME / name for name in SHARED), *(RUNTIME / made.folder).iterdir()]:
@@ -147,7 +164,7 @@ def bundle(
     texts = {"model.c": model_source(tables, fills), "plan.txt": f"{written}\n"} | made.files()
     for name, text in texts.items():
         atomic.write_bytes(folder / name, text.encode())
-    atomic.write_bytes(folder / "model.weights", weights)
+    atomic.write_bytes(folder / "model.weights", content)
     return written
 
 

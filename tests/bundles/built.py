@@ -1,50 +1,23 @@
 """Bundles built by the system's compiler, and called in this process: so they run on the driver that Python uses."""
 
 import ctypes
-import shutil
-import subprocess
-from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint32, c_void_p
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror")
-COMPILER = next(filter(None, map(shutil.which, ("gcc", "clang"))), None)
+from edgelearn.bundles.native import WARNINGS, Options, Result, compile_library, compiler, opencl_library
+
+FLAGS = (*WARNINGS, "-Werror")
+COMPILER = compiler()
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler: gcc or clang")
-
-
-class Options(ctypes.Structure):
-    _fields_ = [
-        ("weights", c_char_p), ("weights_bytes", c_size_t), ("library", c_char_p), ("device", c_char_p),
-        ("cache_folder", c_char_p),
-    ]  # fmt: skip
-
-
-class Result(ctypes.Structure):
-    _fields_ = [("loss", c_double), ("correct", c_double)]
-
-
 WRITE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(ctypes.c_char), c_size_t)
 
 
-def opencl_library() -> bytes | None:
-    """The library that PyOpenCL uses, if it brings one; else the system's."""
-    import pyopencl
-
-    own = sorted(Path(pyopencl.__file__).parent.glob(".libs/libOpenCL*"))
-    return str(own[0]).encode() if own else None
-
-
-def compiled(folder: Path, *options: str, more: tuple[Path, ...] = (), compiler: str | None = COMPILER) -> Path:
+def compiled(folder: Path, *options: str, more: tuple[Path, ...] = ()) -> Path:
     """Build the bundle in `folder` as a shared library, with all warnings as errors."""
-    sources = [path for path in sorted(folder.glob("*.c")) if path.name != "main.c"]
-    library = folder / "libmodel.so"
-    libraries = ("-lm", "-ldl")
-    command = [compiler, *FLAGS, "-O2", "-shared", "-fPIC", *options, "-o", library, *sources, *more, *libraries]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return library
+    return compile_library(folder, ("-O2", "-Werror", *options), more)
 
 
 class Built:
@@ -62,7 +35,8 @@ class Built:
 
     def open(self, weights: bytes | None = None, **options) -> int:
         content = self.weights if weights is None else weights
-        given = {"library": opencl_library(), "device": self.device} | options
+        library = opencl_library()
+        given = {"library": library.encode() if library else None, "device": self.device} | options
         return self.lib.edgelearn_open(byref(Options(content, len(content), **given)))
 
     def check(self, code: int, expected: int = 0) -> None:

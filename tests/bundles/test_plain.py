@@ -12,6 +12,10 @@ from edgelearn.bundles.plain import KERNELS
 from edgelearn.bundles.write import RUNTIME
 from edgelearn.compile import policies
 from edgelearn.errors import PlanError
+from edgelearn.lab.bench.contenders import choose
+from edgelearn.lab.bench.engine import Engine
+from edgelearn.lab.bench.serial_peer import Serial
+from edgelearn.lab.bench.workloads import Workload
 from edgelearn.ops import (
     Add,
     AveragePooling2D,
@@ -151,6 +155,19 @@ def test_the_example_passes_the_sanitizers(tmp_path):
         (tmp_path / "damaged").write_bytes(state[: int(draw.integers(len(state)))])
         done = run("model.weights", tmp_path / "damaged")
         assert done.returncode in (4, 5) and "ERROR" not in done.stderr, done.stderr
+
+
+@needs_compiler
+def test_the_serial_contender_computes_the_same_step():
+    (workload,) = Workload.expand("train:2", 0, "tests.bundles.test_opencl:separable_network")
+    (variant,) = Serial(1, "").variants(workload)
+    serial, engine = Serial(1, ""), Engine(2, "")
+    steps = serial.prepare(workload, variant), engine.prepare(workload, "fed")
+    for _ in range(3):
+        ours, theirs = (step() for step in steps)
+        assert ours == pytest.approx(theirs, rel=1e-5)
+    assert "serial" not in [entry.name for entry in choose(None)]
+    assert [entry.name for entry in choose(["serial"])] == ["serial"]
 
 
 def test_kernels_without_a_function_are_named(tmp_path):

@@ -56,6 +56,7 @@ class Entry:
     - `environments`: variables that a worker is started with, by label; every variant is measured in each of them.
     - `opencl`: computes on the chosen OpenCL device; others compute on processor cores.
     - `cuda`: computes on NVIDIA's GPUs, too.
+    - `asked`: takes part only if it is named.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Entry:
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: {"": {}})
     opencl: bool = False
     cuda: bool = False
+    asked: bool = False
 
     def missing(self) -> list[str]:
         """The distributions this contender needs that aren't installed."""
@@ -96,17 +98,19 @@ CONTENDERS = (
         "tinygrad", "edgelearn.lab.bench.tinygrad_peer:TinygradPeer", {"tinygrad": "tinygrad", "pyopencl": "pyopencl"},
         opencl=True,
     ),
+    Entry("serial", "edgelearn.lab.bench.serial_peer:Serial", asked=True),
 )  # fmt: skip
 PROBED_STEPS, PROBED_NUMBERS = 3, 4
 
 
 def choose(names: Iterable[str] | None, registry: Iterable[Entry] = CONTENDERS) -> list[Entry]:
-    """The entries called `names`, in the registry's order; all of them for None.
+    """The entries called `names`, in the registry's order; for None all but those that take part
+    only if they are asked.
 
     Raises UsageError for a name that isn't there.
     """
     known = {entry.name: entry for entry in registry}
-    wanted = known if names is None else set(names)
+    wanted = {name for name, entry in known.items() if not entry.asked} if names is None else set(names)
     for name in sorted(wanted):
         check_name(name, list(known), "contender")
     return [entry for name, entry in known.items() if name in wanted]
