@@ -45,6 +45,7 @@ docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict --clean
 
 notebooks: $(VENV)/.notebooks
+	$(BIN)/jupyter trust notebooks/*.ipynb >/dev/null  # or their views have no buttons until the cells run again
 	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ARGS)
 
 # Oclgrind exits with 0 whatever it finds, and its --log forgets what it found at every new context: so its reports

@@ -23,7 +23,7 @@ from edgelearn.keywords.vocabulary import clip_features, held_out_scores
 from edgelearn.lab.runs import figures
 from edgelearn.tables import Table
 
-from .pictures import Chart, error_line
+from .pictures import Chart, View, error_line
 from .views import ThresholdSlider
 
 if TYPE_CHECKING:
@@ -470,7 +470,7 @@ class ListenBox(ipywidgets.VBox):
         ]
 
 
-class KeywordsView(ipywidgets.VBox):
+class KeywordsView(View):
     """Record or upload clips and enrol them as words; a map shows their embeddings. A slider sets the threshold, with
     its false accepts and rejects. Sound of the microphone or a file is scored as it comes, and a star on the map shows
     its embedding. Everything works from files alone, without a microphone.

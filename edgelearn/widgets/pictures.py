@@ -54,6 +54,23 @@ class Chart(ipywidgets.HTML):
             self.value = f"<img alt='{escape(figures.describe(figure))}' src='{source}' style='max-width: 100%'>"
 
 
+GONE = "Run this cell again to get its controls back."
+
+
+class View(ipywidgets.VBox):
+    """Base of views. A saved notebook, and one that JupyterLab doesn't trust, shows `snapshot` and how to get the
+    controls back instead of them."""
+
+    @property
+    def snapshot(self) -> str:
+        """What the view shows, as HTML without controls."""
+        return f"<p>{escape(repr(self))}</p>"
+
+    def _repr_mimebundle_(self, **kwargs) -> dict:
+        bundle = super()._repr_mimebundle_(**kwargs) or {}
+        return bundle | {"text/plain": f"{self!r} {GONE}", "text/html": f"{self.snapshot}<p>{GONE}</p>"}
+
+
 def error_line(error: BaseException | str) -> str:
     """An error as HTML, with its type if it isn't one of edgelearn's own."""
     foreign = isinstance(error, BaseException) and not isinstance(error, EdgelearnError)

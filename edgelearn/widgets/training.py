@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 from weakref import WeakSet
 
 import ipywidgets
-from IPython.display import HTML, display
+from IPython.display import HTML, DisplayHandle, display
 
 from edgelearn.errors import EdgelearnError, RunError
 from edgelearn.experiments.experiment import Training, silent
@@ -25,7 +25,7 @@ from edgelearn.train import Callback
 from edgelearn.train.callbacks import Progress
 from edgelearn.train.state import Logs
 
-from .pictures import Chart, duration, show, size, table
+from .pictures import Chart, View, duration, show, size, table
 
 _QUEUE_SECONDS = 0.1
 
@@ -347,7 +347,7 @@ class TrainingStoppedError(RunError):
         return [str(self)]
 
 
-class TrainingView(ipywidgets.VBox):
+class TrainingView(View):
     """Curves, memory, progress and the last epoch of a training, with buttons to start, stop and resume it.
 
     A second view of the same experiment shows the same training and replaces the first. While another experiment
@@ -367,6 +367,8 @@ class TrainingView(ipywidgets.VBox):
         self._next_text = self._next_drawing = 0.0
         self._phase, self._other = "", OtherTraining()
         self._drawn: list[dict[str, Any]] = []
+        self._displays: list[DisplayHandle] = []
+        self._saved = self.training.state  # that of the snapshot in the notebook
         self._status = ipywidgets.HTML()
         self._buttons = {
             name: ipywidgets.Button(description=name, icon=icon, layout={"width": "7em"})
@@ -385,6 +387,24 @@ class TrainingView(ipywidgets.VBox):
 
     def __repr__(self) -> str:
         return f"<TrainingView: {self.status}>"
+
+    @property
+    def snapshot(self) -> str:
+        parts = [f"<p>{escape(self.status)}</p>", self._error.value, self._curves.value, self._epoch.value]
+        return "".join(filter(None, parts))
+
+    def _ipython_display_(self) -> None:
+        if handle := display(self._repr_mimebundle_(), raw=True, display_id=True):
+            self._displays.append(handle)
+
+    def _save(self) -> None:
+        """Put a snapshot of a training that has ended into the notebook. (While it runs, that would take the keyboard's
+        focus from the buttons.)"""
+        state = self.training.state
+        if state is not self._saved and state not in (WorkerState.READY, WorkerState.RUNNING):
+            for handle in self._displays:
+                handle.update(self._repr_mimebundle_(), raw=True)
+        self._saved = state
 
     def run(self) -> dict[str, Any]:
         """Train to the end in this cell, from the start or from where the run stands; returns the results.
@@ -484,6 +504,7 @@ class TrainingView(ipywidgets.VBox):
                 self._epoch.value = epoch_html(rows[-1])  # with the curves, which end at the same epoch
                 taken = time.monotonic() - now
                 self._next_drawing = now + max(_DRAWING_SECONDS, taken / _DRAWING_SHARE)
+            self._save()
 
     def _write(self) -> None:
         training, state = self.training, self.training.state

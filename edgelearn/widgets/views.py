@@ -24,7 +24,7 @@ from edgelearn.experiments.memory_plans import plot_timeline
 from edgelearn.experiments.precision import PrecisionConfig, PrecisionExperiment
 from edgelearn.lab.runs import RunStore, figures
 
-from .pictures import Chart, error_line
+from .pictures import Chart, View, error_line
 from .training import Worker, WorkerState
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class _Shown(traitlets.Instance):
         return super().get(obj, cls)
 
 
-class Form(ipywidgets.VBox):
+class Form(View):
     """Controls that change a configuration.
 
     Arguments:
@@ -173,7 +173,7 @@ def _control(setting: Setting, value: Any) -> Any:
     return ipywidgets.Text(value=text, placeholder=setting.help, **at_rest)
 
 
-class BitsView(ipywidgets.VBox):
+class BitsView(View):
     """A form for bits and observer. Each change trains in that precision, after the training that runs; of several
     changes meanwhile, the last. The kernel stays free.
 
@@ -262,7 +262,7 @@ class _StaleError(Exception):
     """The plan that is being made isn't wanted any more."""
 
 
-class BudgetView(ipywidgets.VBox):
+class BudgetView(View):
     """Plans a request within the budget that the slider chooses, on a thread; what another move makes stale is given
     up. Plans are kept in `plans`, by budget; None if no plan fits.
 
@@ -377,7 +377,7 @@ class ThresholdSlider(Slider):
         self.value = self.shown
 
 
-class RocView(ipywidgets.VBox):
+class RocView(View):
     """A slider for the threshold, with the rates that it leads to and the curves.
 
     Arguments:

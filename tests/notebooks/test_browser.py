@@ -13,7 +13,10 @@ import urllib.request
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
+
+from edgelearn.widgets import RocView
 
 ROOT = Path(__file__).parents[2]
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
@@ -121,6 +124,10 @@ def lab(tmp_path_factory):
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
     )
     nbformat.write(notebook, folder / "views.ipynb")
+    bundle = RocView(np.array([0.9]), {"others": np.array([0.1])})._repr_mimebundle_()
+    saved = nbformat.v4.new_output("display_data", data=bundle)
+    cell = nbformat.v4.new_code_cell("view", outputs=[saved])
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), folder / "saved.ipynb")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -201,6 +208,13 @@ def click(view, name):
 
 def test_showing_a_view_changes_nothing(page):
     assert output(page, "after").inner_text().strip() == "the threshold is 0.962598"
+
+
+def test_a_saved_view_that_is_not_trusted_says_how_to_get_its_controls(page, lab):
+    tab = page.context.browser.new_page()
+    tab.goto(f"{lab}/lab/workspaces/other/tree/saved.ipynb")
+    tab.get_by_text("Run this cell again to get its controls back.").wait_for(timeout=1000 * SECONDS)
+    tab.close()
 
 
 def test_no_image_is_broken(page):

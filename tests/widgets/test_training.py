@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,6 +52,25 @@ def shown(monkeypatch):
     shown = []
     monkeypatch.setattr(training, "display", shown.append)
     return shown
+
+
+def test_a_notebook_has_a_snapshot_and_how_to_get_the_buttons_back(store, make, monkeypatch):
+    shown, kept = [], []
+
+    def display(bundle, raw, display_id):
+        shown.append(bundle)
+        return SimpleNamespace(update=lambda bundle, raw: kept.append(bundle))
+
+    monkeypatch.setattr(training, "display", display)
+    view = TrainingView(make(), store)
+    view._ipython_display_()
+    assert "Ready." in shown[0]["text/html"] and "Run this cell again" in shown[0]["text/plain"]
+    click(view, "Start")
+    assert ended(view) is WorkerState.FINISHED
+    until(lambda: kept)
+    (last,) = kept
+    assert f"Finished: run {view.training.run.id}." in last["text/html"] and "<img alt='Chart. " in last["text/html"]
+    assert "Run this cell again" in last["text/plain"] and "application/vnd.jupyter.widget-view+json" in last
 
 
 def test_start(store, make, capsys):
