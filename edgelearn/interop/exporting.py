@@ -507,10 +507,14 @@ def _constant(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
 
 
 def _local_response(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+    """The formats' own operator for odd sizes; for even ones, which runtimes refuse, a matrix product."""
     op = layer.op
-    if op.size % 2 == 0:
-        raise FormatError(f"Runtimes normalize over an odd number of channels, not {op.size} (layer '{layer.name}').")
-    return graph.unary("local_response", x, size=op.size, alpha=op.factor, beta=op.beta, bias=op.bias)
+    if op.size % 2:
+        return graph.unary("local_response", x, size=op.size, alpha=op.factor, beta=op.beta, bias=op.bias)
+    windows = graph.constant(np.float32(op.windows(x.shape[-1]).T), "windows")
+    total = graph.add("dense", [graph.binary("mul", x, x), windows], x.shape, activation=None)
+    power = (Expression(graph, total) * op.factor + op.bias).unary("Log") * -op.beta
+    return graph.binary("mul", x, power.unary("Exp").value)
 
 
 def _prelu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:

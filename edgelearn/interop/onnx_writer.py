@@ -6,7 +6,7 @@ the network's axes, channels last; inside, images have channels first, as ONNX w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -18,7 +18,6 @@ from onnx import helper, numpy_helper
 
 from edgelearn import atomic
 from edgelearn.errors import FormatError
-from edgelearn.ops import Op
 
 from . import read_onnx
 from .exporting import InferenceGraph, Operation, Quantization, Value, inference_graph
@@ -29,9 +28,6 @@ from .safetensors import ModelFile
 OPSET, IR_VERSION = 17, 8
 FIRST, LAST = (0, 3, 1, 2), (0, 2, 3, 1)  # channels first from channels last, and back
 LATER = {"Gelu", "Mish", "Swish"}  # operators of later opsets
-FORMS = by_meaning({kind: form for kind, form in read_onnx.HANDLERS.items() if kind not in LATER})
-FORMS["depthwise"] = FORMS["conv"]
-FORMS |= {name: replace(FORMS[name], inputs=("x",)) for name in ("mean", "largest")}  # axes are attributes before 18
 # Meanings that work on the last axes, or on a row of all values: images get channels last for them, and first again.
 CHANNELS_LAST = {"dense", "gather", "matmul", "reshape"}
 BROADCAST = {"add", "sub", "mul", "div", "maximum", "minimum", "prelu"}  # of constants with fewer axes, too
@@ -49,23 +45,28 @@ def write(path: str | Path, file: ModelFile, int8: bool = False, float16: bool =
     Raises FormatError for an op without a counterpart, missing ranges or a weight that float16 can't hold, RunError if
     the file can't be written.
     """
-    graph = inference_graph(file.network, file.weights, file.ranges if int8 else None, has)
-    writer = _Writer(graph)
+    known = operators()
+    ranges = file.ranges if int8 else None
+    graph = inference_graph(file.network, file.weights, ranges, lambda op: type(op).__name__ in known)
+    writer = _Writer(graph, known)
     atomic.write_bytes(path, writer.bytes(file.texts(), float16))
     arrays = map(numpy_helper.to_array, writer.constants.values())
     return Written(constant_bytes(arrays), writer.left() if int8 else {})
 
 
-def has(op: Op) -> bool:
-    """True if ONNX has an operator for an op of a single value."""
-    return type(op).__name__ in FORMS
+def operators() -> dict[str, Form]:
+    """ONNX's operators by what they mean."""
+    found = by_meaning({kind: form for kind, form in read_onnx.HANDLERS.items() if kind not in LATER})
+    axes_apart = {name: replace(found[name], inputs=("x",)) for name in ("mean", "largest")}  # an attribute before 18
+    return found | axes_apart | {"depthwise": found["conv"]}
 
 
 class _Writer:
-    """Translates a graph. `names` are those of tensors in the file; that of an image has channels first."""
+    """Translates a graph by a table of operators. `names` are those of tensors in the file; that of an image has
+    channels first."""
 
-    def __init__(self, graph: InferenceGraph) -> None:
-        self.graph = graph
+    def __init__(self, graph: InferenceGraph, known: Mapping[str, Form]) -> None:
+        self.graph, self.known = graph, known
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
         self.names: dict[Value, str] = {}
@@ -98,13 +99,14 @@ class _Writer:
     def write(self, o: Operation) -> None:
         if o.kind in HANDLERS:
             HANDLERS[o.kind](self, o, o.output.name, self.name(o.inputs[0]))
-        elif o.kind in FORMS:
-            self.by_table(FORMS[o.kind], o)
+        elif o.kind in self.known:
+            self.by_table(o)
         else:
             raise FormatError(f"ONNX files are not written with '{o.kind}' (layer '{o.output.name}').")
 
-    def by_table(self, form: Form, o: Operation, **changes: Any) -> None:
+    def by_table(self, o: Operation, **changes: Any) -> None:
         """Write an operation as the operator that is read as its meaning. `changes`: settings instead of its own."""
+        form = self.known[o.kind]
         settings = {name: value for name, value in {**o.attributes, **changes}.items() if name != "activation"}
         is_last = o.kind in CHANNELS_LAST or not settings.get("keepdims", True)
         if is_image(o.output) and not is_last:
@@ -251,14 +253,14 @@ def _transposed_conv(w: _Writer, o: Operation, y: str, x: str) -> None:
         (image.shape[1 + a] - 1) * strides[a] + k.shape[a] - begins[a] - o.output.shape[1 + a] for a in (0, 1)
     ]  # fmt: skip
     padding = tuple((begin, max(end, 0)) for begin, end in zip(begins, ends, strict=True))
-    w.by_table(FORMS[o.kind], o, padding=padding, output_padding=[max(-end, 0) for end in ends])
+    w.by_table(o, padding=padding, output_padding=[max(-end, 0) for end in ends])
 
 
 def _dense(w: _Writer, o: Operation, y: str, _: str) -> None:
     """Of more axes than two a product with channels last, and a sum."""
     x, kernel, *bias = o.inputs
     if len(x.shape) == 2:
-        w.by_table(FORMS[o.kind], o)
+        w.by_table(o)
         return
     op, inputs = "MatMul", [w.input(o, "x", "", x, True), w.input(o, "kernel", "IO", kernel)]
     for each in bias:
@@ -288,16 +290,17 @@ def _resize(w: _Writer, o: Operation, y: str, x: str) -> None:
 def _pad(w: _Writer, o: Operation, y: str, x: str) -> None:
     if o.attributes["mode"] == "symmetric":
         raise FormatError(f"ONNX has no symmetric padding (layer '{y}'). Export to TFLite instead.")
-    w.by_table(FORMS[o.kind], o)
+    w.by_table(o)
 
 
 def _gather(w: _Writer, o: Operation, y: str, _: str) -> None:
-    """Rows of each example by its own numbers, which have one more axis then."""
+    """Rows of each example by its own numbers, which are int64 and have one more axis then."""
     x, indices = o.inputs
     if not o.attributes.get("batch_dims"):
-        w.by_table(FORMS[o.kind], o)
+        w.by_table(o)
         return
-    numbers = w.emit("Unsqueeze", [w.name(indices), w.input(o, "last axis", "", [2])], f"{y}/numbers")
+    numbers = w.emit("Cast", [w.name(indices)], f"{y}/int64", to=onnx.TensorProto.INT64)
+    numbers = w.emit("Unsqueeze", [numbers, w.input(o, "last axis", "", [2])], f"{y}/numbers")
     w.ended(o, "GatherND", [w.input(o, "x", "", x, True), numbers], True, batch_dims=1)
 
 
@@ -307,7 +310,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "Rsqrt": lambda w, o, y, x: w.emit("Reciprocal", [w.emit("Sqrt", [x], f"{y}/root")], y),
     "dense": _dense, "gather": _gather, "pad": _pad, "quantize": _quantize, "relu6": lambda w, o, y, x: w.clipped(x, y),
     "local_response": lambda w, o, y, x: w.by_table(
-        FORMS[o.kind], o, alpha=o.attributes["alpha"] * o.attributes["size"]
+        o, alpha=o.attributes["alpha"] * o.attributes["size"]
     ),
     "resize_bilinear": _resize, "resize_nearest": _resize, "transposed_conv": _transposed_conv,
 }  # fmt: skip

@@ -15,6 +15,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from edgelearn.ops.window import Padding, Window
 from . import read_tflite
 from .exporting import InferenceGraph, Operation, Quantization, Value, inference_graph, settings_of
 from .formats import Written, constant_bytes, to_float16
-from .forms import arguments, as_file, by_meaning
+from .forms import Form, arguments, as_file, by_meaning
 from .operators import named
 from .read_tflite import CODES, ENUMERATIONS, OPERATORS, OPTIONS
 from .safetensors import ModelFile
@@ -257,7 +258,6 @@ def _metadata_table(b: flatbuffers.Builder, offsets: Mapping[int, int], bytes_: 
     return b.EndObject()
 
 
-FORMS = by_meaning(read_tflite.HANDLERS)
 # Operators that compute on int8; those in ALIKE only if input and output have one quantization.
 INTEGER = {
     "conv", "depthwise", "dense", "add", "mul", "sub", "mean", "total", "softmax", "log_softmax", "Sigmoid", "Tanh",
@@ -275,12 +275,12 @@ INT8_VERSIONS = VERSIONS | {
 }  # fmt: skip
 
 
-def has(op: Op) -> bool:
+def has(known: Mapping[str, Form], op: Op) -> bool:
     """True if TFLite has an operator for an op of a single value with its settings."""
-    if (form := FORMS.get(type(op).__name__)) is None:
+    if (form := known.get(type(op).__name__)) is None:
         return False
-    known = {name for name, *_ in OPTIONS.get(form.kind, [])}
-    return settings_of(op) == settings_of(type(op)()) or form.attributes(**settings_of(op)).keys() <= known
+    options, settings = {name for name, *_ in OPTIONS.get(form.kind, [])}, settings_of(op)
+    return settings == settings_of(type(op)()) or form.attributes(**settings).keys() <= options
 
 
 def write(
@@ -299,8 +299,8 @@ def write(
     Raises FormatError for an op without a counterpart, missing ranges, a weight that float16 can't hold or, for
     `full_integer`, layers that can't be computed with integers; RunError if the file can't be written.
     """
-    graph = inference_graph(file.network, file.weights, file.ranges if int8 or full_integer else None, has)
-    writer = _Writer(graph)
+    known, ranges = by_meaning(read_tflite.HANDLERS), file.ranges if int8 or full_integer else None
+    writer = _Writer(inference_graph(file.network, file.weights, ranges, partial(has, known)), known)
     entries = {name: text.encode() for name, text in file.texts().items()}
     entries[METADATA_NAME] = metadata_bytes(file.network.name, file.preprocessing, file.class_names)
     content = writer.bytes(entries, full_integer, float16)
@@ -311,8 +311,8 @@ def write(
 class _Writer:
     """Translates a graph. A value has a float32 tensor, an int8 one, or both, made when they are first needed."""
 
-    def __init__(self, graph: InferenceGraph) -> None:
-        self.graph = graph
+    def __init__(self, graph: InferenceGraph, known: Mapping[str, Form]) -> None:
+        self.graph, self.known = graph, known
         self.operators: list[TfliteOperator] = []
         self.floats: dict[Value, TfliteTensor] = {}
         self.integers: dict[Value, TfliteTensor] = {}
@@ -373,7 +373,7 @@ class _Writer:
             if o.output not in self.integers:
                 self._requantize(self.float(o.inputs[0]), self._integer(o))
             return
-        if o.kind not in HANDLERS and o.kind not in FORMS:
+        if o.kind not in HANDLERS and o.kind not in self.known:
             raise FormatError(f"TFLite files are not written with '{o.kind}' (layer '{o.output.name}').")
         q = self.quantized.get(o.output)
         reason = self._stays_float(o, q)
@@ -400,7 +400,7 @@ class _Writer:
         self, o: Operation, inputs: Sequence[TfliteTensor | None], y: TfliteTensor, version: int = 0, **changes: Any
     ) -> None:
         """Write an operation as the operator that is read as its meaning. `changes`: settings instead of its own."""
-        form, settings = FORMS[o.kind], {**o.attributes, **changes}
+        form, settings = self.known[o.kind], {**o.attributes, **changes}
         settings["activation"] = (settings.get("activation") or "none").lower()
         given, options = form.written(arguments(o.kind, inputs) | settings)
         tensors = []
@@ -615,7 +615,7 @@ def _transposed_conv(w: _Writer, o: Operation, inputs: list[TfliteTensor], y: Tf
     exact = not any(begins) and list(y.shape[1:3]) == sizes
     whole = y if exact else TfliteTensor(f"{y.name}/whole", (1, *sizes, y.shape[3]), "float32", None, None, True)
     operands = [w.shape_of(x, whole), w.reordered(kernel, as_file("OHWI")), x]
-    w.emit("TRANSPOSE_CONV", operands, whole, padding="valid", **FORMS["conv"].attributes(strides=a["strides"]))
+    w.emit("TRANSPOSE_CONV", operands, whole, padding="valid", **w.known["conv"].attributes(strides=a["strides"]))
     if exact:
         return
     if any(missing):

@@ -1,5 +1,5 @@
 """A new element-wise function: a class of a few lines and its pair in OpenCL C. Reference, gradient and conversions
-follow from its formula, and an entry in a format's table reads it."""
+follow from its formula, and an entry in a format's table reads and writes it."""
 
 from dataclasses import dataclass
 
@@ -50,7 +50,7 @@ def test_it_computes_its_formula(bench, rng, bend, channels):
 
 
 def test_it_leaves_for_onnx_and_comes_back(bend, rng, tmp_path, monkeypatch):
-    """Out by its formula, in by one entry in the table of the format."""
+    """Out by its formula; in, and out as an operator, by one entry in the table of the format."""
     onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     network = el.Network("bent", (6,))
     network.add("dense", Dense(5))
@@ -68,3 +68,10 @@ def test_it_leaves_for_onnx_and_comes_back(bend, rng, tmp_path, monkeypatch):
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "in.onnx")
     (read,) = read_model(tmp_path / "in.onnx").network.nodes.values()
     assert read.op == bend(0.75)
+
+    model.export(tmp_path / "own.onnx")  # the same entry writes it
+    (node,) = (node for node in onnx.load(tmp_path / "own.onnx").graph.node if node.op_type == "Bend")
+    assert [(a.name, a.f) for a in node.attribute] == [("curvature", 0.25)]
+    again = read_model(tmp_path / "own.onnx")
+    assert [type(n.op) for n in again.network.nodes.values()] == [Dense, bend]
+    np.testing.assert_array_equal(el.Model(again.network, again.weights).predict(x), model.predict(x))
