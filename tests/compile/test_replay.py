@@ -42,36 +42,38 @@ def rewritten(forward, backward, lost: dict[str, int], kept: str = "", inverses=
     return launches
 
 
-def order(*arguments, **keywords) -> str:
-    return " ".join(run.kernel for run in rewritten(*arguments, **keywords))
+INVERSE = launch("a inverse", In(LETTERS["c"]), In(LETTERS["b"]), Out(LETTERS["a"]))
+INVERTED = [made("d"), made("a"), made("b", "d"), launch("c", In(LETTERS["a"]), In(LETTERS["b"]), Out(LETTERS["c"]))]
+ORDERS = {  # forward, read by the backward pass, lost at which level, kept, and more; kernels in their order
+    "a segment comes back once": (
+        CHAIN, "gfeb", dict.fromkeys("bcdefg", 1), "ah", {}, "b c d e f g use g use f use e use b"),
+    "nothing comes back that nobody reads": (CHAIN, "d", dict.fromkeys("bcdefg", 1), "ah", {}, "b c d use d"),
+    # d, of a lower level, stays once it is there; what led to it is made again when it is needed.
+    "checkpoints within checkpoints": (
+        CHAIN, "gfedcb", {**dict.fromkeys("bcefg", 2), "d": 1}, "ah", {},
+        "b c d e f g use g use f use e use d b c use c use b"),
+    # b was no layer's: it comes back for c, and again for d.
+    "what lies between is transient": (
+        [made("a"), made("b", "a"), made("c", "b"), made("d", "b")], "cd", {"c": 1, "d": 1}, "a", {},
+        "b c use c b d use d"),
+    "inverses run when they are wanted": (
+        INVERTED, "cba", {"a": 1, "b": 1}, "cd", {"inverses": {"a": INVERSE}}, "use c b use b a inverse use a"),
+    "inverses run as early as they are wanted": (
+        INVERTED, "cba", {"a": 1, "b": 1}, "cd", {"inverses": {"a": INVERSE}, "wanted": {0: "a"}},
+        "b a inverse use c use b use a"),
+}  # fmt: skip
 
 
-def test_a_segment_comes_back_once():
-    backward = [reading(letter) for letter in "gfeb"]
-    found = order(CHAIN, backward, dict.fromkeys("bcdefg", 1), kept="ah")
-    assert found == "b c d e f g use g use f use e use b"
+@pytest.mark.parametrize("case", ORDERS)
+def test_order_of_launches(case):
+    forward, reads, lost, kept, more, expected = ORDERS[case]
+    launches = rewritten(forward, [reading(letter) for letter in reads], lost, kept, **more)
+    assert " ".join(run.kernel for run in launches) == expected
 
 
 def test_what_is_kept_is_read_as_it_is():
     (run,) = rewritten(CHAIN, [reading("d")], {"e": 1}, kept="d")
     assert run.reads == [LETTERS["d"]]
-
-
-def test_nothing_comes_back_that_nobody_reads():
-    assert order(CHAIN, [reading("d")], dict.fromkeys("bcdefg", 1), kept="ah") == "b c d use d"
-
-
-def test_checkpoints_within_checkpoints():
-    """d, of a lower level, stays once it is there; what led to it is made again when it is needed."""
-    lost = {**dict.fromkeys("bcefg", 2), "d": 1}
-    found = order(CHAIN, [reading(letter) for letter in "gfedcb"], lost, kept="ah")
-    assert found == "b c d e f g use g use f use e use d b c use c use b"
-
-
-def test_what_lies_between_is_transient():
-    """b was no layer's: it comes back for c, and again for d."""
-    forward = [made("a"), made("b", "a"), made("c", "b"), made("d", "b")]
-    assert order(forward, [reading("c"), reading("d")], {"c": 1, "d": 1}, kept="a") == "b c use c b d use d"
 
 
 def test_buffers_written_in_several_goes():
@@ -90,17 +92,6 @@ def test_what_must_not_happen_twice():
     assert [run.kernel for run in found] == ["c again", "use c"] and LETTERS["d"] in found[0].reads
     with pytest.raises(PlanError, match="'d'"):
         rewritten(forward, [reading("d")], {"d": 1}, kept="a")
-
-
-def test_inverses_run_when_they_are_wanted():
-    inverse = launch("a inverse", In(LETTERS["c"]), In(LETTERS["b"]), Out(LETTERS["a"]))
-    forward = [made("d"), made("a"), made("b", "d"), launch("c", In(LETTERS["a"]), In(LETTERS["b"]), Out(LETTERS["c"]))]
-    backward = [reading("c"), reading("b"), reading("a")]
-    lost = {"a": 1, "b": 1}
-    late = order(forward, backward, lost, "cd", {"a": inverse})
-    assert late == "use c b use b a inverse use a"
-    early = order(forward, backward, lost, "cd", {"a": inverse}, {0: "a"})
-    assert early == "b a inverse use c use b use a"
 
 
 def test_circles():

@@ -1,6 +1,7 @@
 import json
 import re
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from edgelearn.graph import INPUT, Network, split_frozen
 from edgelearn.graph.fuse import fuse
 from edgelearn.interop.weights import fold_batchnorm
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import Conv2D, Dense
+from edgelearn.ops import Conv2D, Dense, ReLU
 from edgelearn.train import Model
 
 
@@ -19,7 +20,7 @@ def tiny() -> Network:
     net = Network("tiny", (8, 9, 3))
     net.add("conv", Conv2D(20, (3, 2), strides=2, padding=((0, 1), (2, 0)), dilation_rate=(1, 2)))
     net.add("bn", ops.BatchNormalization(momentum=0.5))
-    net.add("relu", ops.ReLU(6))
+    net.add("relu", ReLU(6))
     net.add("dw", ops.DepthwiseConv2D(3, padding="same", use_bias=False))
     net.add("pool", ops.GlobalAveragePooling2D())
     net.add("dense", Dense(4))
@@ -53,71 +54,8 @@ class TestJson:
         net.trainable -= {"dense*/bias"}
         assert Network.from_json(net.to_json()).trainable == net.trainable
 
-    @pytest.mark.parametrize(
-        "text",
-        ["", "{", "null", "3", "[]", "{}", '{"name": "a", "input_shape": 3, "layers": [], "trainable": []}',
-         '{"name": "a", "input_shape": [0], "layers": [], "trainable": []}',
-         '{"name": "a", "input_shape": [1], "layers": ["b"], "trainable": []}'],
-    )  # fmt: skip
-    def test_other_text(self, text):
-        with pytest.raises(FormatError):
-            Network.from_json(text)
-
-    @pytest.mark.parametrize(
-        ("key", "value"),
-        [
-            ("op", "Dance"),
-            ("config", []),
-            ("config", {"steps": 3}),
-            ("inputs", ["nowhere"]),
-            ("name", "a/b"),
-            ("name", None),
-        ],
-    )
-    def test_broken_layers(self, key, value):
-        record = json.loads(tiny().to_json())
-        record["layers"][0][key] = value
-        with pytest.raises(FormatError):
-            Network.from_json(json.dumps(record))
-
-    def test_unknown_trainable(self):
-        record = json.loads(tiny().to_json()) | {"trainable": ["conv/kernel", "nobody/kernel"]}
-        with pytest.raises(FormatError, match="nobody/kernel"):
-            Network.from_json(json.dumps(record))
-
 
 class TestBuilding:
-    @pytest.mark.parametrize("shape", [(), (0, 3), (-1,), (2.5,), ("a",)])
-    def test_impossible_input_shapes(self, shape):
-        with pytest.raises(ShapeError, match=re.escape(str(shape))):
-            Network("n", shape)
-
-    @pytest.mark.parametrize("name", ["conv", INPUT, "a/b"])
-    def test_impossible_names(self, name):
-        with pytest.raises(ShapeError, match=f"'{name}'"):
-            tiny().add(name, ops.ReLU())
-
-    def test_unknown_inputs(self):
-        with pytest.raises(ShapeError, match="'nowhere'"):
-            tiny().add("new", ops.ReLU(), "conv", "nowhere")
-
-    def test_errors_name_the_layer(self):
-        with pytest.raises(ShapeError, match=r"Layer 'late' \(Dense\).*1 unit or more"):
-            tiny().add("late", Dense(0), "conv")
-        with pytest.raises(ShapeError, match="'wide'"):
-            tiny().add("wide", Conv2D(3, 20), "conv")
-
-    @pytest.mark.parametrize("arguments", [{"strides": 0}, {"dilation_rate": (1, 0)}, {"padding": ((0, 0), (-1, 0))}])
-    def test_impossible_windows(self, arguments):
-        with pytest.raises(ShapeError, match="Layer 'new'"):
-            tiny().add("new", Conv2D(4, 3, **arguments), INPUT)
-
-    @pytest.mark.parametrize("op", [Conv2D(0, 3), Conv2D(4, 0), Dense(0), Dense(-2)])
-    def test_impossible_sizes(self, op):
-        net = Network("n", (8,) if isinstance(op, Dense) else (8, 8, 3))
-        with pytest.raises(ShapeError, match="Layer 'new'"):
-            net.add("new", op)
-
     def test_counts(self):
         net = tiny()
         assert net.count(["conv/kernel", "conv/bias"]) == 3 * 2 * 3 * 20 + 20
@@ -143,11 +81,6 @@ class TestFreezing:
     def test_order_and_repetition(self):
         assert tiny().match("dense", "conv/kernel", "dense/*") == ["dense/kernel", "dense/bias", "conv/kernel"]
 
-    @pytest.mark.parametrize("pattern", ["conv9", "conv/gamma", "relu", "Conv"])
-    def test_patterns_without_a_match(self, pattern):
-        with pytest.raises(PlanError, match=f"'{pattern}'.*conv, bn, dw, dense"):
-            tiny().freeze(pattern)
-
 
 class TestInitialize:
     def test_depends_on_seed_and_name_alone(self):
@@ -167,26 +100,6 @@ class TestInitialize:
         assert set(np.unique(tiny().initialize()["bn/moving_variance"])) == {1.0}
         assert not tiny().initialize()["conv/bias"].any()
 
-    @pytest.mark.parametrize(
-        ("op", "problem"),
-        [
-            (Dense(2.5), "2.5"),
-            (Conv2D("8", 3), "8"),
-            (Conv2D(8, 3, groups=1.5), "groups=1.5"),
-            (Conv2D(8, (3, 3, 3)), r"\(3, 3, 3\)"),
-            (Conv2D(8, 3.5), "3.5"),
-            (Conv2D(8, 3, padding=1), r"'same', 'valid' .*1"),
-        ],
-    )
-    def test_sizes_that_cannot_be(self, op, problem):
-        net = Network("n", (8,) if isinstance(op, Dense) else (8, 8, 3))
-        with pytest.raises(ShapeError, match=problem):
-            net.add("layer", op)
-
-    def test_no_layers(self):
-        with pytest.raises(PlanError, match="'n'"):
-            Network("n", (8,)).output  # noqa: B018
-
     def test_numbers_of_numpy(self):
         """As in `classes=labels.max() + 1`."""
         net = Network("n", (np.int64(8), 8, 3))
@@ -204,7 +117,7 @@ def two_by_two() -> Network:
     """Two inputs and two outputs, one of which another layer reads."""
     net = Network("two", {"picture": (6, 5, 3), "place": (4,)})
     net.add("conv", Conv2D(8, 3), "picture")
-    net.add("relu", ops.ReLU())
+    net.add("relu", ReLU())
     net.add("pool", ops.GlobalAveragePooling2D())
     net.add("both", ops.Concatenate(), "pool", "place")
     net.add("features", Dense(5))
@@ -234,24 +147,6 @@ class TestSeveral:
         net.add("more", Dense(2), "pool")
         assert net.outputs == ("dense",)
 
-    @pytest.mark.parametrize("outputs", [(), ("nowhere",), ("kind", "kind"), ("picture",)])
-    def test_bad_outputs(self, outputs):
-        with pytest.raises(PlanError, match="'two'"):
-            two_by_two().outputs = outputs
-
-    def test_bad_inputs(self):
-        with pytest.raises(ShapeError):
-            Network("none", {})
-        with pytest.raises(ShapeError, match="a/b"):
-            Network("slash", {"a/b": (3,)})
-        with pytest.raises(ShapeError, match="'b'"):
-            Network("zero", {"a": (3,), "b": (0,)})
-        net = Network("two", {"a": (3,), "b": (2,)})
-        with pytest.raises(ShapeError, match="a, b"):
-            net.add("first", Dense(2))
-        with pytest.raises(ShapeError, match="'a'"):
-            net.add("a", Dense(2), "b")
-
     def test_round_trip(self):
         net = two_by_two()
         again = Network.from_json(net.to_json())
@@ -260,11 +155,6 @@ class TestSeveral:
         named = Network("one", {"picture": (3,)})
         named.add("dense", Dense(2))
         assert Network.from_json(named.to_json()).inputs == {"picture": (3,)}
-
-    @pytest.mark.parametrize("outputs", [["nowhere"], [], 3])
-    def test_broken_outputs(self, outputs):
-        with pytest.raises(FormatError):
-            Network.from_json(json.dumps(json.loads(two_by_two().to_json()) | {"outputs": outputs}))
 
     def test_an_output_is_no_inside_of_a_stage(self):
         net = two_by_two()
@@ -277,7 +167,7 @@ class TestSeveral:
         net = Network("sums", {"a": (4, 4, 3), "b": (4, 4, 3), "row": (1, 4, 3)})
         for name, inputs in (("pair", "ab"), ("three", ("a", "b", "a")), ("repeated", ("a", "row"))):
             net.add(name, ops.Add(), *inputs)
-            net.add(f"{name}_relu", ops.ReLU())
+            net.add(f"{name}_relu", ReLU())
         names = [[node.name for node in stage.nodes] for stage in fuse(net, sums=True)]
         assert names == [["pair", "pair_relu"], ["three"], ["three_relu"], ["repeated"], ["repeated_relu"]]
         assert all(len(stage.nodes) == 1 for stage in fuse(net))
@@ -309,3 +199,71 @@ def test_a_network_that_can_not_be_is_refused_before_weights_are_drawn():
     with pytest.raises(PlanError, match="dense/kernel"):
         Model(Network.from_json(net.to_json()))
     assert time.perf_counter() - started < 2
+
+
+def changed(net: Network, layer: dict | None = None, **entries) -> str:
+    """The network's JSON with other `entries`, and others in its first layer."""
+    record = json.loads(net.to_json()) | entries
+    record["layers"][0] |= layer or {}
+    return json.dumps(record)
+
+
+def one_layer(op) -> Network:
+    net = Network("n", (8,) if isinstance(op, Dense) else (8, 8, 3))
+    net.add("new", op)
+    return net
+
+
+def broken_inputs(*shapes, add=()) -> Network:
+    net = Network("broken", *shapes)
+    net.add(*add)
+    return net
+
+
+ADDED = [  # words of the message, layer
+    ("'conv'", ("conv", ReLU())), (f"'{INPUT}'", (INPUT, ReLU())), ("'a/b'", ("a/b", ReLU())),
+    ("'nowhere'", ("new", ReLU(), "conv", "nowhere")), (r"Layer 'late' \(Dense\).*1 unit", ("late", Dense(0), "conv")),
+    ("'wide'", ("wide", Conv2D(3, 20), "conv")),
+    *(("Layer 'new'", ("new", Conv2D(4, 3, **window), INPUT))
+      for window in ({"strides": 0}, {"dilation_rate": (1, 0)}, {"padding": ((0, 0), (-1, 0))})),
+]  # fmt: skip
+OPS = [
+    *(("Layer 'new'", op) for op in (Conv2D(0, 3), Conv2D(4, 0), Dense(0), Dense(-2))), ("2.5", Dense(2.5)),
+    ("8", Conv2D("8", 3)), ("groups=1.5", Conv2D(8, 3, groups=1.5)), (r"\(3, 3, 3\)", Conv2D(8, (3, 3, 3))),
+    ("3.5", Conv2D(8, 3.5)), (r"'same', 'valid' .*1", Conv2D(8, 3, padding=1)),
+]  # fmt: skip
+TEXTS = [
+    *((None, text) for text in (
+        "", "{", "null", "3", "[]", "{}", '{"name": "a", "input_shape": 3, "layers": [], "trainable": []}',
+        '{"name": "a", "input_shape": [0], "layers": [], "trainable": []}',
+        '{"name": "a", "input_shape": [1], "layers": ["b"], "trainable": []}',
+    )),
+    *((None, changed(tiny(), layer)) for layer in (
+        {"op": "Dance"}, {"config": []}, {"config": {"steps": 3}}, {"inputs": ["nowhere"]}, {"name": "a/b"},
+        {"name": None},
+    )),
+    *((None, changed(two_by_two(), outputs=outputs)) for outputs in (["nowhere"], [], 3)),
+    ("nobody/kernel", changed(tiny(), trainable=["conv/kernel", "nobody/kernel"])),
+]  # fmt: skip
+REFUSED = [  # error, words of the message, call
+    *((ShapeError, re.escape(str(shape)), partial(Network, "n", shape))
+      for shape in ((), (0, 3), (-1,), (2.5,), ("a",))),
+    *((ShapeError, words, partial(tiny().add, *layer)) for words, layer in ADDED),
+    *((ShapeError, words, partial(one_layer, op)) for words, op in OPS),
+    *((FormatError, words, partial(Network.from_json, text)) for words, text in TEXTS),
+    *((PlanError, f"'{pattern}'.*conv, bn, dw, dense", partial(tiny().freeze, pattern))
+      for pattern in ("conv9", "conv/gamma", "relu", "Conv")),
+    *((PlanError, "'two'", partial(setattr, two_by_two(), "outputs", outputs))
+      for outputs in ((), ("nowhere",), ("kind", "kind"), ("picture",))),
+    (PlanError, "'n'", lambda: Network("n", (8,)).output),
+    (ShapeError, None, partial(Network, "none", {})), (ShapeError, "a/b", partial(Network, "slash", {"a/b": (3,)})),
+    (ShapeError, "'b'", partial(Network, "zero", {"a": (3,), "b": (0,)})),
+    (ShapeError, "a, b", partial(broken_inputs, {"a": (3,), "b": (2,)}, add=("first", Dense(2)))),
+    (ShapeError, "'a'", partial(broken_inputs, {"a": (3,), "b": (2,)}, add=("a", Dense(2), "b"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "words", "call"), REFUSED)
+def test_what_a_network_refuses(error, words, call):
+    with pytest.raises(error, match=words):
+        call()

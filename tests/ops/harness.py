@@ -58,7 +58,7 @@ class Workbench(Emitter):
 
     def empty(self, shape: tuple[int, ...], block: int = 16, dtype: str = "float32") -> Tensor:
         nbytes = blocked_bytes(Tensor(None, shape).rows, shape[-1], block, dtype)
-        return Tensor(self._allocate(Buffer("tensor", nbytes, Role.TEMPORARY, dtype=dtype)), shape, block)
+        return Tensor(self.allocate(Buffer("tensor", nbytes, Role.TEMPORARY, dtype=dtype)), shape, block)
 
     def control(self, targets: Tensor | None = None, weights: Tensor | None = None, **values: float) -> Control:
         """The numbers of an update as a session writes them: `values` of Scalar and Counter, by their names."""
@@ -92,7 +92,7 @@ class Workbench(Emitter):
 
     def table(self, rows) -> Buffer:
         words = np.array([[0 if isinstance(word, Buffer) else word for word in row] for row in rows], np.int32)
-        buffer = self._allocate(Buffer("table", words.nbytes, Role.CONSTANT))
+        buffer = self.allocate(Buffer("table", words.nbytes, Role.CONSTANT))
         self.context.write(self.memory[buffer].handle, words)
         return buffer
 
@@ -101,7 +101,7 @@ class Workbench(Emitter):
         for launch in self.launches:
             for access in launch.accesses:
                 if access.buffer not in self.memory:
-                    self._allocate(access.buffer)
+                    self.allocate(access.buffer)
         Runner(self.context, self.kernels, self.launches, lambda b: (self.memory[b].handle, 0)).enqueue()
         self.context.finish()
         self.launches.clear()
@@ -114,7 +114,7 @@ class Workbench(Emitter):
         assert (padding == zero).all(), "the padding of the channels must stay zero"
         return unpack(words, tensor.shape, tensor.block)
 
-    def _allocate(self, buffer: Buffer) -> Buffer:
+    def allocate(self, buffer: Buffer) -> Buffer:
         memory = self.memory[buffer] = self.context.allocate(buffer.nbytes, buffer.name)
         start = 0 if buffer.role is Role.CHECK else 0xFF  # a session's memory starts as zeros; checks rely on it
         self.context.write(memory.handle, np.full(buffer.nbytes, start, np.uint8))  # four of them are a NaN

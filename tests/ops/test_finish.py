@@ -17,7 +17,7 @@ def put_parts(bench, parts: np.ndarray, rows: int) -> Sum:
     found, count = start_sum(bench, bench.empty(parts.shape[1:]), rows, len(parts))
     assert count * len(parts) >= rows and found.groups == len(parts)
     if found.partials:
-        bench._allocate(found.partials.buffer)
+        bench.allocate(found.partials.buffer)
     words = np.concatenate([pack(part).ravel() for part in parts])
     bench.context.write(bench.memory[found.target.buffer].handle, words)
     return found

@@ -450,6 +450,7 @@ def model_weights() -> dict[str, np.ndarray]:
         (np.full((2, 3), np.nan), (3,), ops.CategoricalCrossentropy(), ("0 to 1",)),
         (np.zeros((2, 3)), (3,), SoftmaxCrossEntropy(), ("float64", "(2, 3)", "CategoricalCrossentropy")),
         (np.eye(3)[[0, 1]], (3,), SoftmaxCrossEntropy(), ("one-hot", "argmax", "CategoricalCrossentropy")),
+        (np.eye(2)[[0, 1]], (2,), SoftmaxCrossEntropy(), ("one-hot", "argmax", "CategoricalCrossentropy")),
         ([0, 1], (4, 4, 3), SoftmaxCrossEntropy(), ("(2, 4, 4)", "Dense")),
         (["a", "b"], (3,), SoftmaxCrossEntropy(), ("<U1",)),
     ],
