@@ -19,10 +19,11 @@ from .parser import Parser, make_parser
 COMMANDS = {  # the first words of commands, and the modules that have them
     name: f"edgelearn.cli.{module}"
     for name, module in {
-        "devices": "machine", "doctor": "machine", "flowers": "training", "finetune": "training", "inspect": "models",
-        "convert": "models", "plan": "memory", "runs": "runs", "compare": "runs", "predict": "runs", "sweep": "runs",
-        "precision": "precision", "memory": "memory", "keywords": "keywords", "federated": "federated",
-        "bundle": "bundle", "bench": "machine", "profile": "machine", "tune": "machine", "completion": "machine",
+        "devices": "machine", "doctor": "machine", "flowers": "training", "finetune": "training", "cifar10": "training",
+        "inspect": "models", "convert": "models", "plan": "memory", "runs": "runs", "compare": "runs",
+        "predict": "runs", "sweep": "runs", "precision": "precision", "memory": "memory", "keywords": "keywords",
+        "federated": "federated", "bundle": "bundle", "bench": "machine", "profile": "machine", "tune": "machine",
+        "completion": "machine",
     }.items()
 }  # fmt: skip
 _NO_NAMES = {errno.ENAMETOOLONG, errno.ELOOP}  # found wherever a name first meets the file system

@@ -17,8 +17,10 @@ import numpy as np
 
 from edgelearn.experiments.claims import check_claims
 from edgelearn.experiments.config import setting
+from edgelearn.experiments.federated.attack import COMPARED
 from edgelearn.experiments.federated.experiment import ENGINES, TASKS, FederatedConfig, FederatedExperiment
 from edgelearn.experiments.verification import FIXED, VerificationConfig
+from edgelearn.federated import MIXINGS, STRATEGIES
 from edgelearn.lab.runs import RunStore
 from edgelearn.tables import Table
 
@@ -189,6 +191,26 @@ def check(
         )
     show(found.table())
     return Answer(found.verdicts, found.status)
+
+
+@command("federated attack", "what bad clients do, for each strategy that withstands them", many={
+    "strategy, attack": "names", "bad": "clients of ten that attack", "accuracy": "mean over the seeds",
+})  # fmt: skip
+def attack(
+    seeds: tuple[int, ...] = setting((0, 1, 2), minimum=0),
+    rounds: int = setting(60, minimum=1),
+    bad: tuple[int, ...] = setting((0, 1, 2, 3), "numbers of bad clients", minimum=0, maximum=9),
+    strategies: tuple[str, ...] = setting(COMPARED, choices=tuple(STRATEGIES)),
+    mixing: str = setting("none", "of updates before they are combined", choices=MIXINGS),
+    largest_share: float | None = setting(None, "of the weight that a client may have", above=0, maximum=1),
+    speakers: bool = setting(False, "divide the clips by speaker"),
+    markdown: bool = MARKDOWN,
+) -> list[Any]:
+    from edgelearn.experiments.federated.attack import compare, table
+
+    found = compare(seeds, rounds, strategies, bad, speakers, mixing, largest_share)
+    show(table(found), markdown)
+    return list(found)
 
 
 @command("federated personal", "enrol new users on top of a federation of keywords", one={

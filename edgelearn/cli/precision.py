@@ -13,7 +13,8 @@ from typing import Any
 from edgelearn import atomic
 from edgelearn.compile.precision import KINDS, convolutions, layer_traffic
 from edgelearn.experiments import precision, precision_claims
-from edgelearn.experiments.config import TrainingConfig, setting
+from edgelearn.experiments.config import DATA, TrainingConfig, setting
+from edgelearn.experiments.exported_files import NETWORKS as EXPORTED
 from edgelearn.experiments.precision import SEEDS, TASKS, PrecisionConfig, PrecisionExperiment, select
 from edgelearn.interop import find_network
 from edgelearn.lab.runs import RunStore, figures
@@ -144,6 +145,22 @@ def cost(
             layer: sizes[layer] | {"saved_share": traffic.saved_share} for layer, traffic in layers.items()
         }})  # fmt: skip
     return found
+
+
+@command("precision exports", "accuracy and size of exported files on photographs, in the runtimes they are for", many={
+    "network, file": "names", "bytes": "size of the file", "right, total": "test pictures",
+})  # fmt: skip
+def exports(
+    networks: tuple[str, ...] = argument(tuple(EXPORTED), "networks", choices=tuple(EXPORTED), metavar="NETWORK"),
+    examples: int = setting(100, "pictures that give the ranges of integers", minimum=1),
+    data: str | None = setting(None, DATA, metavar="DIR"),
+    markdown: bool = MARKDOWN,
+) -> list[Any]:
+    from edgelearn.experiments import exported_files
+
+    found = exported_files.compare(networks, data, examples, answer.log)
+    show(exported_files.table(found), markdown)
+    return list(found)
 
 
 @command("precision tasks", "the tasks to train", many={"task": "name", "epochs": "number", "title": "in words"})

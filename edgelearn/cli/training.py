@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from edgelearn.errors import RunError
-from edgelearn.experiments.config import Config
+from edgelearn.experiments.config import Config, setting
 from edgelearn.experiments.finetune import FinetuneConfig, FinetuneExperiment
 from edgelearn.experiments.flowers import FlowersConfig, FlowersExperiment
 from edgelearn.lab.runs import RunStore
+from edgelearn.tables import Table
 from edgelearn.train import ProgressBar
 
-from .answer import Answer
-from .parser import RESUME, RUNS, changed, command
+from .answer import Answer, log, show
+from .parser import RESUME, RUNS, changed, command, writable
 
 TRAINING = {
     "run": "id of the run",
@@ -55,3 +58,43 @@ def finetune(config: FinetuneConfig, runs: RunStore = RUNS, resume: str | None =
     --pixels or --front-end says it. Ctrl-C saves at a step boundary, --resume continues.
     """
     return train(FinetuneExperiment, config, runs, resume)
+
+
+@command("cifar10", many={
+    "seed": "number", "accuracy": "on the test pictures", "loss": "of each epoch", "seconds": "of the training",
+    "device": "name", "parameters": "number", "ms_per_step": "median over epochs",
+})  # fmt: skip
+def cifar10(
+    seeds: tuple[int, ...] = setting((0,), minimum=0),
+    epochs: int = setting(60, minimum=1),
+    pictures: int | None = setting(None, "train with so many only", minimum=1),
+    validation: bool = setting(False, "test with a fifth of the training pictures"),
+    framework: str = setting("edgelearn", choices=("edgelearn", "torch")),
+    data: str | None = setting(None, "a file that --write made (default: EDGELEARN_DATA)", metavar="NPZ"),
+    write: Path | None = setting(
+        None, "write the pictures of EDGELEARN_DATA there, encoded, and end", check=writable, metavar="NPZ"
+    ),
+    device: str | None = setting(None, "part of a device's name; of PyTorch cpu or cuda", check=str, metavar="NAME"),
+) -> list[Any]:  # fmt: skip
+    """Train CIFAR-10 from scratch on 20,000 pictures, here or the same in PyTorch, with the accuracy over seeds."""
+    from edgelearn.experiments import cifar10_recipe as recipe
+
+    if write:
+        recipe.write(str(write))
+        return []
+    chosen = recipe.read(data)
+    if validation:
+        chosen = recipe.for_validation(chosen)
+    if pictures:
+        chosen = replace(chosen, train=chosen.train[:pictures], train_labels=chosen.train_labels[:pictures])
+    run, found = recipe.train_torch if framework == "torch" else recipe.train, []
+    for seed in seeds:
+        log(f"{framework}, seed {seed}")
+        found.append(run(chosen, seed, epochs, device))
+    rows = [
+        (r["seed"], f"{r['accuracy']:.2%}", f"{r['seconds']:.1f}", f"{r['ms_per_step']:.1f}", r["device"])
+        for r in found
+    ]
+    mean = f"{sum(result['accuracy'] for result in found) / len(found):.2%}"
+    show(Table(("seed", "accuracy", "seconds", "ms a step", "device"), [*rows, (), ("mean", mean, "", "", "")]))
+    return found

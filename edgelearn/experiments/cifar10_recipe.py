@@ -1,32 +1,36 @@
 """CIFAR-10 from scratch on 20,000 pictures with at most 0.5 million parameters, as a user would write it.
 
-    python tools/cifar10_recipe.py --write cifar10.npz     # the pictures of EDGELEARN_DATA, encoded, in one file
-    python tools/cifar10_recipe.py --data cifar10.npz --seeds 0 1 2
-    python tools/cifar10_recipe.py --data cifar10.npz --seeds 0 1 2 --framework torch
-
-`--framework torch` trains the same network in PyTorch, from the same weights, on the same examples in the same order:
-`train_torch`. Settings are chosen by `--validation`, which trains on four fifths of the training pictures and
-tests on the others; the test pictures are for the last run alone.
+`train_torch` trains the same network in PyTorch, from the same weights, on the same examples in the same order.
+Settings are chosen by `for_validation`, which trains on four fifths of the training pictures and tests on the others;
+the test pictures are for the last run alone.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import time
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 
 import numpy as np
 
-import edgelearn as el
 from edgelearn import atomic
 from edgelearn.data.cifar10 import CLASSES, SIZE, load_cifar10, standardized
 from edgelearn.data.draws import FlipAndCrop, epoch_order, mini_batches, stratified_split
 from edgelearn.data.pictures import ImageDataset, load_images
-from edgelearn.ops import Add, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU, Softmax
-from edgelearn.train import CosineDecay, PictureSource, VariedSource
+from edgelearn.graph import Network
+from edgelearn.ops import (
+    SGD,
+    Add,
+    BatchNormalization,
+    Conv2D,
+    Dense,
+    GlobalAveragePooling2D,
+    ReLU,
+    Softmax,
+    SoftmaxCrossEntropy,
+)
+from edgelearn.train import CosineDecay, Model, PictureSource, VariedSource
 from edgelearn.train.trainer import ahead
 
 EPOCHS, BATCH_SIZE, RATE, WEIGHT_DECAY, SMOOTHING = 60, 128, 0.1, 5e-3, 0.1
@@ -43,9 +47,9 @@ class Pictures:
     test_labels: np.ndarray
 
 
-def network() -> el.Network:
+def network() -> Network:
     """A residual network (He et al. 2016) of 0.4 million parameters, wide and shallow: a step has few launches."""
-    net = el.Network("cifar10_recipe", (SIZE, SIZE, 3))
+    net = Network("cifar10_recipe", (SIZE, SIZE, 3))
 
     def convolution(name: str, channels: int, size: int = 3, strides: int = 1, *inputs: str) -> str:
         sides = (size // 2, size // 2)
@@ -70,20 +74,20 @@ def network() -> el.Network:
     return net
 
 
-def optimizer(pictures: int, epochs: int) -> el.SGD:
+def optimizer(pictures: int, epochs: int) -> SGD:
     """Momentum, weight decay, and a rate that grows for two epochs and then falls to 0 along a cosine, where an average
     of the weights would be the weights. The decay isn't part of the gradient: PyTorch's 5e-4 at momentum 0.9 is 5e-3.
     """
     steps = ceil(pictures / BATCH_SIZE)
     warmup = min(2, epochs - 1) * steps
     rate = CosineDecay(RATE, max(1, epochs * steps - warmup), warmup_steps=warmup)
-    return el.SGD(rate, momentum=0.9, nesterov=True, weight_decay=WEIGHT_DECAY)
+    return SGD(rate, momentum=0.9, nesterov=True, weight_decay=WEIGHT_DECAY)
 
 
 def train(pictures: Pictures, seed: int, epochs: int, device: str | None = None) -> dict:
     """Train with one seed; returns accuracy and times."""
-    model = el.Model(network(), device=device, seed=seed)
-    model.compile(optimizer(len(pictures.train), epochs), el.SoftmaxCrossEntropy(SMOOTHING))
+    model = Model(network(), device=device, seed=seed)
+    model.compile(optimizer(len(pictures.train), epochs), SoftmaxCrossEntropy(SMOOTHING))
     examples = VariedSource(pictures.train, FlipAndCrop(seed), standardized)  # mirrored and shifted, anew in each epoch
     start = time.perf_counter()
     history = model.fit(examples, pictures.train_labels, BATCH_SIZE, epochs).history
@@ -182,45 +186,3 @@ def for_validation(pictures: Pictures) -> Pictures:
     first, second = stratified_split(pictures.train_labels, 0.8)
     x, y = pictures.train, pictures.train_labels
     return Pictures(x[first], y[first], x[second], y[second])
-
-
-def main(arguments: list[str] | None = None) -> list[dict]:
-    parser = argparse.ArgumentParser(
-        "cifar10_recipe.py", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--write", metavar="NPZ", help="write the pictures of EDGELEARN_DATA there, and end")
-    parser.add_argument("--data", metavar="NPZ", help="such a file (default: EDGELEARN_DATA)")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--epochs", type=int, default=EPOCHS)
-    parser.add_argument("--pictures", type=int, help="train with so many only")
-    parser.add_argument("--validation", action="store_true", help="test with a fifth of the training pictures")
-    parser.add_argument("--framework", choices=("edgelearn", "torch"), default="edgelearn")
-    parser.add_argument("--device", help="part of a device's name; of PyTorch cpu or cuda")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
-    options = parser.parse_args(arguments)
-    if options.write:
-        write(options.write)
-        return []
-    pictures = read(options.data)
-    if options.validation:
-        pictures = for_validation(pictures)
-    if options.pictures:
-        pictures = Pictures(
-            pictures.train[: options.pictures], pictures.train_labels[: options.pictures], pictures.test,
-            pictures.test_labels,
-        )  # fmt: skip
-    run = train_torch if options.framework == "torch" else train
-    results = []
-    for seed in options.seeds:
-        results.append(run(pictures, seed, options.epochs, options.device))
-        shown = {key: value for key, value in results[-1].items() if key != "loss"}
-        print(f"{options.framework}: {shown}, last loss {results[-1]['loss'][-1]:.4f}", flush=True)
-        if options.json:
-            atomic.write_json(options.json, results)
-    accuracies = [result["accuracy"] for result in results]
-    print(f"{options.framework}: test accuracy {100 * np.mean(accuracies):.2f} % over seeds {options.seeds}")
-    return results
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,14 @@
 """The recipe for CIFAR-10 on drawn pictures: it learns, and PyTorch's twin trains alike."""
 
-import cifar10_recipe as recipe
+import io
+import json
+
 import numpy as np
 import pytest
 
+from edgelearn.cli import main
 from edgelearn.data.cifar10 import CLASSES
+from edgelearn.experiments import cifar10_recipe as recipe
 
 
 @pytest.fixture
@@ -34,9 +38,7 @@ def test_it_trains_and_pytorch_trains_alike(pictures):
     assert theirs["parameters"] == ours["parameters"]
 
 
-def test_pictures_in_one_file(pictures, tmp_path, monkeypatch):
-    import io
-
+def test_pictures_in_one_file(pictures, tmp_path, monkeypatch, capsys):
     from PIL import Image
 
     from edgelearn.data.pictures import ImageDataset
@@ -50,9 +52,13 @@ def test_pictures_in_one_file(pictures, tmp_path, monkeypatch):
         return ImageDataset("cifar10", "drawn", "Drawn.", CLASSES, np.arange(len(side)), items)
 
     monkeypatch.setattr(recipe, "load_cifar10", encoded)
-    assert recipe.main(["--write", str(tmp_path / "cifar10.npz")]) == []
+    assert main(["cifar10", "--write", str(tmp_path / "cifar10.npz")]) == 0
     found = recipe.read(str(tmp_path / "cifar10.npz"))
     assert np.array_equal(found.train, pictures.train[:5]) and found.test_labels.tolist() == [0, 1, 2]
     assert np.array_equal(recipe.read(None).train, found.train)
+    capsys.readouterr()
+    assert main(["cifar10", "--data", str(tmp_path / "cifar10.npz"), "--epochs", "1", "--json"]) == 0
+    (trained,) = json.loads(capsys.readouterr().out)
+    assert trained["seed"] == 0 and len(trained["loss"]) == 1 and trained["parameters"] < 500_000
     parts = recipe.for_validation(pictures)
     assert len(parts.train) == 18 and len(parts.test) == 6

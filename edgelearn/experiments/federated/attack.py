@@ -1,23 +1,17 @@
-"""Measure what bad clients do to a federation, for each strategy that withstands them: the table of the manual.
+"""What bad clients do to a federation, for each strategy that withstands them.
 
-    python tools/attack_federated.py [--seeds 0 1 2] [--rounds 60] [--bad 0 1 2 3] [--strategies fedavg …]
-                                      [--mixing nearest] [--largest-share 0.2] [--speakers]
-
-Ten clients train a small dense network with the embedded words of twelve speakers, divided alike or, with --speakers,
-by speaker, one update a round with all of their clips; four other speakers test it. The first of the ten are bad.
-Prints accuracy in %, the mean over the seeds, for each strategy, kind of attack and number of bad clients.
-Training that diverges counts as chance.
+Ten clients train a small dense network with the embedded words of twelve speakers, divided alike or by speaker, one
+update a round with all of their clips; four other speakers test it. The first of the ten are bad. A training that
+diverges counts as chance.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-import edgelearn as el
 from edgelearn.data.features import DS_CNN_MLPERF, load_features
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import RunError
@@ -34,13 +28,16 @@ from edgelearn.federated import (
     make_mixing,
     make_strategy,
 )
-from edgelearn.ops import Dense, ReLU
+from edgelearn.graph import Network
+from edgelearn.ops import SGD, Dense, ReLU
+from edgelearn.tables import Table
+from edgelearn.train import Model
 
 CLIENTS, WORDS = 10, 8
-STRATEGIES = ("fedavg", "fedmedian", "fedtrimmedavg", "krum", "multikrum", "normclipping")
+COMPARED = ("fedavg", "fedmedian", "fedtrimmedavg", "krum", "multikrum", "normclipping")
 
 
-def scaled(factor: float, **fields) -> Callable[[Reply, np.random.Generator], Reply]:
+def scaled(factor: float, **fields: int) -> Callable[[Reply, np.random.Generator], Reply]:
     def lie(reply, rng):
         return replace(reply, payload=(np.float32(factor) * np.frombuffer(reply.payload, "<f4")).tobytes(), **fields)
 
@@ -81,7 +78,7 @@ class BadClients(LocalGrid):
 
 
 def measure(
-    seed: int, rounds: int, strategies: list[str], bad: list[int], speakers: bool, mixing: str = "none",
+    seed: int, rounds: int, strategies: Sequence[str], bad: Sequence[int], speakers: bool, mixing: str = "none",
     share: float | None = None,
 ) -> dict[tuple[str, str, int], float]:  # fmt: skip
     """Return the accuracy of each (strategy, kind of attack, number of bad clients)."""
@@ -92,11 +89,11 @@ def measure(
         x = (x - x.mean(1, keepdims=True)) / (x.std(1, keepdims=True) + 1e-3)
         sides.append((x.reshape(len(x), -1).astype(np.float32), part.labels))
     (x, y), test = sides
-    network = el.Network("words", x.shape[1:])
+    network = Network("words", x.shape[1:])
     network.add("hidden", Dense(32))
     network.add("relu", ReLU())
     network.add("words", Dense(WORDS))
-    model = el.Model(network, seed=seed).compile(el.SGD(0.3))
+    model = Model(network, seed=seed).compile(SGD(0.3))
     start = dict(model.weights)
     partition = ByGroup(CLIENTS, seed) if speakers else IID(CLIENTS, seed)
     examples = Examples(x, y, partition.divide(y, split.train.speakers))
@@ -124,28 +121,38 @@ def measure(
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--bad", type=int, nargs="+", default=[0, 1, 2, 3])
-    parser.add_argument("--strategies", nargs="+", default=STRATEGIES)
-    parser.add_argument("--mixing", default="none")
-    parser.add_argument("--largest-share", type=float)
-    parser.add_argument("--speakers", action="store_true")
-    options = parser.parse_args()
-    settings = options.rounds, options.strategies, options.bad, options.speakers, options.mixing, options.largest_share
-    seeds = [measure(seed, *settings) for seed in options.seeds]
-    counts = [count for count in options.bad if count]
-    print("| strategy | no bad clients |" + "".join(f" {kind}: {counts} |" for kind in ATTACKS))
-    print("|" + "---|" * (2 + len(ATTACKS)))
-    for name in options.strategies:
-        cells = [("none", [0]) if 0 in options.bad else ("none", []), *((kind, counts) for kind in ATTACKS)]
-        texts = [
-            ", ".join(f"{100 * np.mean([s[name, kind, n] for s in seeds]):.1f}" for n in some) for kind, some in cells
-        ]
-        print(f"| `{name}` | " + " | ".join(texts) + " |", flush=True)
+@dataclass(frozen=True)
+class Attacked:
+    """A federation with bad clients.
+
+    Arguments:
+    - `strategy`: of the server.
+    - `attack`: what bad clients do, "none" where there are none.
+    - `bad`: their number.
+    - `accuracy`: mean over the seeds.
+    """
+
+    strategy: str
+    attack: str
+    bad: int
+    accuracy: float
 
 
-if __name__ == "__main__":
-    main()
+def compare(
+    seeds: Sequence[int], rounds: int, strategies: Sequence[str], bad: Sequence[int], speakers: bool,
+    mixing: str = "none", share: float | None = None,
+) -> list[Attacked]:  # fmt: skip
+    """Train each federation with each seed."""
+    found = [measure(seed, rounds, strategies, bad, speakers, mixing, share) for seed in seeds]
+    return [Attacked(*key, float(np.mean([each[key] for each in found]))) for key in found[0]]
+
+
+def table(attacked: Sequence[Attacked]) -> Table:
+    """A row for each strategy: accuracy in %, with the numbers of bad clients in the header."""
+    counts = list(dict.fromkeys(each.bad for each in attacked if each.bad))
+    header = ("strategy", "no bad clients", *(f"{attack}: {counts}" for attack in ATTACKS))
+    rows: dict[str, dict[str, list[str]]] = {}
+    for each in attacked:
+        cells = rows.setdefault(each.strategy, {attack: [] for attack in ("none", *ATTACKS)})
+        cells[each.attack].append(f"{100 * each.accuracy:.1f}")
+    return Table(header, [(name, *map(", ".join, cells.values())) for name, cells in rows.items()])
