@@ -131,9 +131,9 @@ class Lowering:
         fused = fuse(self.network, sums=not self.rounds)  # else sums are rounded, too
         parts = (tuple(node for node in stage.nodes if node.name not in heads) for stage in fused)
         self.stages = [Stage(part) for part in parts if part]
-        self.trained = trained_stages(self.network, self.stages)
+        self.trained = trained_stages(self.network, self.stages, request.input_gradients)
         self.measure, self.prepare, self.micro, self.finish = (Emitter(traits, storage) for _ in range(4))
-        self.micro.training = storage.control if self.trains else None
+        self.micro.training = storage.control if self.trains and not request.input_gradients else None
         self.prepare.compute = self.micro.compute = request.compute
         self.inputs = {
             name: Tensor(x.buffer, (self.n, *self.network.inputs[name]), x.block) for name, x in storage.inputs.items()
@@ -212,7 +212,8 @@ class Lowering:
                     if stage.name in self.trained and stage.output.name in self.gradients:
                         self._backward(stage)
                 rematerialisation = remat.finish()
-                self._update()
+                if not self.request.input_gradients:
+                    self._update()
             self.at("loss")
             weights = [losses.weight(name) for name in losses.by_output] if len(answers) > 1 else []
             emit_count(micro, answers, self.storage.control, self.n, weights)
@@ -226,6 +227,7 @@ class Lowering:
         return Program(
             self.prepare.launches, micro.launches, self.finish.launches, self.inputs, floats, rematerialisation,
             self.measure.launches,
+            self._input_gradients(),
         )  # fmt: skip
 
     def at(self, layer: str) -> None:
@@ -594,7 +596,7 @@ class Lowering:
         below is trained."""
         stage = self._below(name)
         if stage is None:
-            return None
+            return self._input_target(name)
         accumulate = name in self.gradients
         if not accumulate:
             self.at(stage.name)
@@ -605,6 +607,28 @@ class Lowering:
             self.unmasked.remove(name)
         mask = value if stage.activation != LINEAR and name not in self.unmasked else None
         return Target(self.gradients[name], mask, stage.activation, accumulate, masks_sum=masks_sum)
+
+    def _input_gradients(self) -> dict[str, Tensor]:
+        """Gradients of the network's inputs, by name. Raises PlanError if the loss has none by one of them."""
+        if not (self.trains and self.request.input_gradients):
+            return {}
+        written = {buffer for launch in self.micro.launches for buffer in launch.writes}
+        found = {name: y for name in self.inputs if isinstance(y := self.gradients.get(name), Tensor)}
+        if missing := [name for name in self.inputs if name not in found or found[name].buffer not in written]:
+            raise PlanError(
+                f"The loss has no gradient by the input '{missing[0]}': no layer leads one from it to there."
+            )
+        return found
+
+    def _input_target(self, name: str) -> Target | None:
+        """Where the gradient of an input of the network is written, if it is asked for."""
+        if not (self.trains and self.request.input_gradients and name in self.inputs):
+            return None
+        accumulate = name in self.gradients
+        if not accumulate:
+            self.at(name)
+            self.gradients[name] = self.micro.tensor("gradient", self.inputs[name].shape)
+        return Target(self.gradients[name], accumulate=accumulate)
 
     def _below(self, name: str) -> Stage | None:
         """The trained stage whose output is `name`."""
@@ -982,7 +1006,7 @@ def _place(program: Program, alignment: int, offsets: dict[Buffer, int]) -> tupl
     size = 0
     for part, keep in (
         (program.prepare, []),
-        (program.micro, [y.buffer for y in program.outputs.values()]),
+        (program.micro, [y.buffer for y in (*program.outputs.values(), *program.input_gradients.values())]),
         (program.finish, []),
     ):
         placed, nbytes = place(lifetimes(part, keep), alignment)

@@ -76,6 +76,7 @@ class Program(Displayed):
     - `outputs`: its outputs, by name; without the head that a loss computes itself.
     - `rematerialisation`: what became of its activations.
     - `measure`: as weights are loaded: extremes of kernels, which updates leave from then on.
+    - `input_gradients`: gradients of the network's inputs by name, of a request that asks for them.
     """
 
     prepare: list[Launch]
@@ -85,6 +86,7 @@ class Program(Displayed):
     outputs: dict[str, Tensor]
     rematerialisation: Rematerialisation
     measure: list[Launch]
+    input_gradients: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def y(self) -> Tensor:

@@ -44,6 +44,8 @@ class Request(Displayed):
     - `compute`: the type that linear layers multiply in: see `Compute` (default fp32).
     - `activation_memory`: strategy per layer for what the backward pass needs, or a policy, a function of the network
       that gives them; default: store everything.
+    - `input_gradients`: the backward pass goes down to the network's inputs, whose gradients a session reads; nothing
+      is updated, and layers that act in training alone are left out (default False).
     - `allow`: strategies that the planner may use within a budget, besides exact ones on the device (default none).
     - `last_batches`: sizes of shorter mini-batches, such as the last one of an epoch; `len(x)` stands for the remainder
       of its division by `batch_size` (default none).
@@ -67,6 +69,7 @@ class Request(Displayed):
     weighted: bool = False
     compute: Compute = Compute()  # noqa: RUF009
     allow: tuple[Encoding, ...] = ()
+    input_gradients: bool = False
     trainable: frozenset[str] = field(init=False, repr=False)
     outputs: tuple[str, ...] = field(init=False, repr=False)
     layers: int = field(init=False, repr=False)
@@ -167,7 +170,9 @@ class Request(Displayed):
             raise PlanError("Training minimizes a loss, but the request's is None: give it one.")
         if self.weighted and (odd := [s for s in self.losses.by_output.values() if not s.takes_weights]):
             raise PlanError(f"{type(odd[0]).__name__} takes no weights of examples or classes: leave them out.")
-        if self.optimizer and not self.trainable:
+        if self.input_gradients and (self.precision != Precision() or self.trainable):
+            raise PlanError("Gradients of inputs need a precision of float32, and a network all of which is frozen.")
+        if self.optimizer and not self.trainable and not self.input_gradients:
             raise PlanError(
                 "Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense')."
             )

@@ -134,7 +134,9 @@ class Storage:
         }
         self.inputs = {
             name: self.tensor(name, (request.micro_batch, *network.inputs[name]), Role.INPUT, block)
-            for name, block in input_blocks(network).items()
+            for name, block in (
+                dict.fromkeys(network.inputs, BLOCK) if request.input_gradients else input_blocks(network)
+            ).items()
         }
         self.controls = self._controls(request.losses, request.weighted, request.micro_batch)
 

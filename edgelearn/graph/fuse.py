@@ -84,11 +84,12 @@ def _adds_two(network: Network, node: Node) -> bool:
     return type(node.op) is Add and len(shapes) == 2 and shapes[0] == shapes[1]
 
 
-def trained_stages(network: Network, stages: list[Stage]) -> set[str]:
-    """Names of the stages that a gradient must reach: those with trained parameters and all that depend on them."""
+def trained_stages(network: Network, stages: list[Stage], inputs: bool = False) -> set[str]:
+    """Names of the stages that a gradient must reach: those with trained parameters, or with `inputs` those that read
+    the network's inputs, and all that depend on them."""
     layers = {network.parameters[name].layer for name in network.trainable}
     trained: set[str] = set()
-    alive: set[str] = set()  # names of nodes whose gradient is needed
+    alive = set(network.inputs) if inputs else set[str]()  # names of what has a gradient
     for stage in stages:
         if any(node.owner in layers for node in stage.nodes) or any(i in alive for i in stage.inputs):
             trained.add(stage.name)

@@ -108,7 +108,10 @@ class Dropout(Op):
             self._emit(e, x, Target(y))
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        self._emit(e, dy, only(targets))
+        if e.training is None:
+            emit_copy(e, dy, only(targets))
+        else:
+            self._emit(e, dy, only(targets))
 
     def _emit(self, e: Emitter, x: Tensor, target: Target) -> None:
         groups, count = e.bands(x.rows, x.blocks)

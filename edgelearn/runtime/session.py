@@ -12,7 +12,7 @@ import numpy as np
 
 from edgelearn.compile.lower import head_of
 from edgelearn.compile.plan import Kind, Plan, Program, ProgramKey
-from edgelearn.compile.storage import Weights, input_blocks
+from edgelearn.compile.storage import Weights
 from edgelearn.errors import DeviceError, FormatError, PlanError
 from edgelearn.launch import Buffer, Launch, Role, Traffic, words_of
 from edgelearn.ops import Tensor, pack, unpack
@@ -96,7 +96,7 @@ class Session:
         self._counters = np.zeros(16, np.float32)  # of the last mini-batch
         self._examples = 0  # of the micro-batch that is on the device
         self._prepared: ProgramKey | None = None  # whose weights are prepared, since none have changed
-        self._blocks = input_blocks(plan.request.network)
+        self._blocks = {name: x.block for name, x in plan.storage.inputs.items()}
         self._empty: Empty | None = context.pinned.empty if context.device.is_gpu else None
         losses, nodes = plan.request.losses, plan.request.network.nodes
         # 1 exactly for a single vector: its loss then has the same bits as without a factor
@@ -337,6 +337,21 @@ class Session:
                     self._copy(counters, words).wait()
                 self._run(key, part)
             return self.gradients()
+
+    def input_gradients(
+        self, micro_batches: Iterable[tuple[Examples, Targets]], examples: int
+    ) -> dict[str, np.ndarray]:
+        """Return the gradients of the mean loss over a mini-batch by the network's inputs (n, ...), by name, for a plan
+        that has them."""
+        self._begin(examples, step=1)
+        found: dict[str, list[np.ndarray]] = {}
+        for key, part in self._parts(micro_batches, examples, 1):
+            if part != "finish":
+                self._run(key, part)
+            if part == "micro":
+                for name, gradient in self._program(key).input_gradients.items():
+                    found.setdefault(name, []).append(unpack(self.read(gradient.buffer), gradient.shape))
+        return {name: np.concatenate(parts) / self.loss_scale for name, parts in found.items()}
 
     def predict(self, x: Examples | None, n: int) -> Any:
         """Return the network's output (n, ...) for one micro-batch, by name if it has several. None stands for the x

@@ -10,13 +10,16 @@ from dataclasses import asdict, replace
 from numbers import Integral
 from operator import is_
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from edgelearn import atomic
 from edgelearn.compile import BudgetLike, Plan, Precision, Request, make_plan
 from edgelearn.compile.memory import ActivationMemory, Encoding
 from edgelearn.compile.policies import keep_all
 from edgelearn.compile.storage import input_block
+from edgelearn.data.draws import mini_batches
 from edgelearn.device import Device
 from edgelearn.display import MB, Displayed, megabytes
 from edgelearn.errors import FormatError, PlanError
@@ -95,6 +98,7 @@ class Plans:
         self._plans: dict[tuple, Plan] = {}
         self._splits: dict[tuple, Split] = {}
         self._remainders: dict[tuple, set[int]] = {}
+        self._frozen, self._frozen_of = network, tuple[Any, ...]()  # a frozen copy, and what it is a copy of
 
     def training(
         self, settings: Request, batch_size: int, micro_batch: int | None, budget: BudgetLike | None = None,
@@ -151,6 +155,19 @@ class Plans:
             except PlanError:
                 continue
         return make(FORWARD_SIZES[-1])
+
+    def of_inputs(self, settings: Request, batch_size: int, micro_batch: int | None, weighted: bool) -> Plan:
+        """Return the plan of the gradients of the network's inputs: all layers are frozen."""
+        network = self.network
+        key = network.outputs, tuple(network.nodes.values())
+        if key != self._frozen_of:
+            self._frozen, self._frozen_of = network.copy(), key
+            self._frozen.trainable = set()
+        request = Request(
+            self._frozen, batch_size, micro_batch or batch_size, SGD(), loss=settings.loss, compute=settings.compute,
+            weighted=weighted, input_gradients=True,
+        )  # fmt: skip
+        return self._plan(request, None)
 
     def _plan(self, request: Request, budget: BudgetLike | None) -> Plan:
         key, allow = (request, repr(budget)), request.allow
@@ -559,10 +576,24 @@ class Model(TrainedModel):
         return self.predict(x, len(x))
 
     @one_thread
-    def gradients(self, x, y, micro_batch: int | None = None, sample_weight=None) -> Weights:
+    def gradients(
+        self, x, y, micro_batch: int | None = None, sample_weight=None, *, of: Literal["weights", "inputs"] = "weights"
+    ) -> Any:
         """Return the gradients of the mean loss over a mini-batch, float32 by "layer/role". Nothing else changes.
-        Arguments and errors as Trainer.gradients; `micro_batch` as in `fit`."""
+        Arguments and errors as Trainer.gradients; `micro_batch` as in `fit`.
+
+        - `of`: `"inputs"` returns those of the examples instead, (n, ...), by name if there are several inputs. They
+          are computed as for predictions: by the stored statistics of BatchNorms, and without dropout.
+        """
+        if of not in ("weights", "inputs"):
+            raise PlanError(f"Gradients are of 'weights' or 'inputs', not {of!r}.")
         x, y = labeled(x, y, self.network, self.loss, sample_weight)
+        if of == "inputs":
+            plan = self._plans.of_inputs(self.settings, len(x), micro_batch, y.weights is not None)
+            session = self._predicting(plan)
+            parts = mini_batches(np.arange(len(x)), plan.request.micro_batch)
+            found = session.input_gradients(((session.fetch(x, part), y[part]) for part in parts), len(x))
+            return found if len(self.network.inputs) > 1 else next(iter(found.values()))
         return self._training(self._batch_plan(y, micro_batch)).gradients(x, y)
 
     @one_thread
