@@ -128,7 +128,7 @@ def test_ray_is_started_again(tmp_path, monkeypatch, starts):
     if starts[-1] == "work":
         assert TinyFederation.start(config, store, [], log=lines.append)["accuracy"] > 0
     else:
-        with pytest.raises(RunError, match=r"3 times.*--resume"):
+        with pytest.raises(RunError, match=r"3 starts.*--resume"):
             TinyFederation.start(config, store, [], log=lines.append)
     assert sum("once more" in line for line in lines) == 2 and not FakeDeployment.starts
 

@@ -595,7 +595,7 @@ def run_elsewhere(experiment: FederatedKind, run: Run, config: FederatedConfig, 
         raise RunError(f"{error} {advice}") from error
     if run.status != "finished":
         if _CRASHED in reason:
-            reason = f"Ray's processes died or didn't answer in time, {1 + _RESTARTS} times. Flower says: {reason}"
+            reason = f"Ray's processes died or didn't answer in {1 + _RESTARTS} starts, as on a busy machine. {reason}"
         raise RunError(f"The run ended as {run.status}: {reason} {advice}")
     results = run.record["results"]
     for line in (f"Test accuracy: {results['accuracy']:.2%}", *summary(run.id, results, read_rounds(run))):
