@@ -12,6 +12,7 @@ from .strategy import (
     FedAvg,
     FedAvgM,
     FedMedian,
+    FedNova,
     FedTrimmedAvg,
     FedYogi,
     Krum,
@@ -24,8 +25,8 @@ from .strategy import (
 
 __all__ = [
     "IID", "MIXINGS", "STRATEGIES", "Buckets", "ByGroup", "ClientMemory", "Clients", "Compressor", "Dirichlet",
-    "Examples", "FedAdam", "FedAvg", "FedAvgM", "FedMedian", "FedTrimmedAvg", "FedYogi", "Grid", "Instruction", "Krum",
-    "LabelsPerClient", "LocalGrid", "Mixing", "MultiKrum", "Nearest", "NoCompression", "NormClipping", "Partition",
-    "Partly", "Reply", "RoundRecord", "Server", "ServerSettings", "Size", "Strategy", "Update", "counts", "make_mixing",
-    "make_strategy", "mean", "screen", "size_of",
+    "Examples", "FedAdam", "FedAvg", "FedAvgM", "FedMedian", "FedNova", "FedTrimmedAvg", "FedYogi", "Grid",
+    "Instruction", "Krum", "LabelsPerClient", "LocalGrid", "Mixing", "MultiKrum", "Nearest", "NoCompression",
+    "NormClipping", "Partition", "Partly", "Reply", "RoundRecord", "Server", "ServerSettings", "Size", "Strategy",
+    "Update", "counts", "make_mixing", "make_strategy", "mean", "screen", "size_of",
 ]  # fmt: skip

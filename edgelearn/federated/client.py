@@ -18,7 +18,7 @@ from edgelearn.train.sources import Source
 
 from .compression import Compressor, NoCompression, at_round, keeps_state, receive, start_of
 from .messages import Instruction, Reply, split_own
-from .privacy import Masks
+from .privacy import LocalPrivacy, Masks
 from .strategy import FedAvg, Strategy
 
 _SUFFIX = ".safetensors"
@@ -104,6 +104,7 @@ class Clients:
     - `steps`: updates of a client in a round, in place of epochs, each with a mini-batch of the trainer's size that is
       drawn from its examples (default None: epochs).
     - `masks`: hide changes from the server, in place of compression (default none).
+    - `local`: clips changes and adds noise to them before they leave the client (default none).
     - `strategy`: the server's, which may give a client targets of its own in place of labels, such as the vector that
       verifies a user (default FedAvg: labels).
 
@@ -121,6 +122,7 @@ class Clients:
     steps: int | None = None
     masks: Masks | None = None
     strategy: Strategy = field(default_factory=FedAvg)
+    local: LocalPrivacy | None = None
 
     def __post_init__(self) -> None:
         if self.down is not None and self.memory is None:
@@ -172,6 +174,8 @@ class Clients:
         history = self.trainer.fit(x, targets, epochs)
         trained = self.trainer.weights
         changes = [trained[name] - before for name, before in zip(self.names, begun, strict=True)]
+        if self.local:
+            changes = self.local.protect(changes, client, number)
         if self.masks:
             payload = self.masks.hide(changes, client, number)
         else:

@@ -18,7 +18,7 @@ from edgelearn.errors import FormatError, PlanError, RunError
 from .compression import Shapes, check_size, count, flatten, split
 from .strategy import Arrays, norm
 
-_NOISE = 36  # separates this random stream from others of the same seed
+_NOISE, _LOCAL = 36, 42  # separate these random streams from others of the same seed
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Privacy:
     - `delta`: probability with which the guarantee may fail, above 0 and below 1 (default 1e-5).
     - `seed`: draws the noise, so that runs can be repeated: a laboratory's choice, since whoever knows the seed knows
       the noise (default 0).
+    - `sampled`: (clients of a round, all clients): ε then counts that only some clients are drawn, as
+      `sampled_epsilon` (default None: it doesn't, as `gaussian_epsilon`).
 
     Raises PlanError for values out of range.
     """
@@ -44,6 +46,7 @@ class Privacy:
     noise: float
     delta: float = 1e-5
     seed: int = 0
+    sampled: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if not (0 < self.clip < inf and 0 < self.noise < inf and 0 < self.delta < 1):
@@ -74,9 +77,75 @@ class Privacy:
         return {"epsilon": self.epsilon(rounds)}
 
     def epsilon(self, rounds: int) -> float:
-        """Return ε of (ε, δ) after so many rounds, as `gaussian_epsilon`. Drawing only some clients in a round protects
-        more; that isn't counted."""
+        """Return ε of (ε, δ) after so many rounds. Raises RunError if `sampled` needs a package that isn't there."""
+        if self.sampled:
+            return sampled_epsilon(self.noise, rounds, self.delta, *self.sampled)
         return gaussian_epsilon(self.noise, rounds, self.delta)
+
+
+@dataclass(frozen=True)
+class LocalPrivacy:
+    """Local differential privacy: each client scales its change down to length `clip` and adds noise of deviation
+    `noise` · `clip` itself, so that nobody, the server included, sees what it learned.
+
+    Arguments:
+    - `clip`: largest length of a change, above 0.
+    - `noise`: multiplier of the noise, above 0. With n clients the deviation of the mean is √n smaller.
+    - `delta`: probability with which the guarantee may fail (default 1e-5).
+    - `seed`: draws the noise, so that runs can be repeated: a laboratory's choice (default 0).
+
+    Raises PlanError for values out of range.
+    """
+
+    clip: float
+    noise: float
+    delta: float = 1e-5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        Privacy(self.clip, self.noise, self.delta)
+
+    def protect(self, arrays: Arrays, client: int, number: int) -> Arrays:
+        """Return a client's change in round `number` with noise, float32."""
+        factor, deviation = min(1.0, self.clip / max(norm(arrays), 1e-300)), self.noise * self.clip
+        rng = np.random.default_rng([self.seed, _LOCAL, number, client])
+        return [(factor * array + deviation * rng.standard_normal(array.shape)).astype(np.float32) for array in arrays]
+
+    def epsilon(self, rounds: int) -> float:
+        """Return ε of (ε, δ) for a client that took part in so many rounds: any data of its own in place of any other
+        moves its clipped change by 2 `clip` at most."""
+        return gaussian_epsilon(self.noise / 2, rounds, self.delta)
+
+
+def sampled_epsilon(noise: float, rounds: int, delta: float, drawn: int, clients: int) -> float:
+    """Return ε of rounds in each of which some clients are drawn without replacement, for data in which one client's
+    are replaced by others: a bound by Rényi divergences (Wang, Balle and Kasiviswanathan 2019), by the package
+    dp-accounting.
+
+    Arguments:
+    - `noise`: multiplier of the noise; a replaced client moves the sum of clipped changes by 2 clip, so the bound is of
+      half of it.
+    - `rounds`: number of releases.
+    - `delta`: as above.
+    - `drawn`: clients of a round.
+    - `clients`: all clients.
+
+    Raises RunError if dp-accounting isn't installed.
+    """
+    try:
+        import dp_accounting  # pyright: ignore[reportMissingImports]
+        from dp_accounting import rdp  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise RunError(
+            "An ε that counts the drawing of clients needs dp-accounting: pip install 'edgelearn[privacy]'. Without "
+            "it, leave the accountant 'exact'."
+        ) from None
+    if rounds < 1:
+        return 0.0
+    accountant = rdp.RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE)
+    event = dp_accounting.SampledWithoutReplacementDpEvent(clients, drawn, dp_accounting.GaussianDpEvent(noise / 2))
+    accountant.compose(event, rounds)
+    return float(accountant.get_epsilon(delta))
 
 
 def gaussian_epsilon(noise: float, rounds: int, delta: float) -> float:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from math import floor, sqrt
+from dataclasses import dataclass, fields, replace
+from math import ceil, floor, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -89,6 +89,17 @@ class Strategy(ABC):
         """
         return own
 
+    def fitted(self, momentum: float, batch_size: int, epochs: int, steps: int | None) -> Strategy:
+        """Return the strategy for clients that train in this way (default: the same for all).
+
+        Arguments:
+        - `momentum`: of the clients' optimizer.
+        - `batch_size`: examples of a client's update.
+        - `epochs`: passes over a client's examples in a round.
+        - `steps`: updates of every client in a round, in place of epochs; None: epochs.
+        """
+        return self
+
     def scale(self, number: int) -> float:
         """Factor of the step of round `number` (from 1)."""
         return self.decay ** (number - 1)
@@ -117,6 +128,37 @@ class FedAvg(Strategy):
 
     def step(self, mean, state, number):
         return mean, state
+
+
+@dataclass(frozen=True)
+class FedNova(FedAvg):
+    """The mean of the clients' changes, each divided by the number of its updates (Wang et al. 2020, "Tackling the
+    objective inconsistency problem in heterogeneous federated optimization", with momentum as in their section 4):
+    clients with more examples make more updates in an epoch, and their data counts for no more than its share.
+
+    Arguments: those of Strategy, and
+    - `batch_size`: examples of a client's update; None: all clients make as many updates (default None).
+    - `epochs`: passes over a client's examples in a round (default 1).
+    - `momentum`: of the clients' optimizer, which begins anew in each round (default 0).
+    """
+
+    batch_size: int | None = None
+    epochs: int = 1
+    momentum: float = 0.0
+
+    def fitted(self, momentum, batch_size, epochs, steps):
+        return replace(self, momentum=momentum, batch_size=None if steps else batch_size, epochs=epochs)
+
+    def way(self, examples: int) -> float:
+        """Sum of the weights of a client's gradients in its change: its updates, without momentum."""
+        updates = 1 if self.batch_size is None else self.epochs * ceil(examples / self.batch_size)
+        rest = 1 - self.momentum
+        return (updates - self.momentum * (1 - self.momentum**updates) / rest) / rest
+
+    def combined(self, changes, examples, length):
+        ways = [self.way(count) for count in examples]
+        effective = sum(count * way for count, way in zip(examples, ways, strict=True)) / sum(examples)
+        return mean(changes, examples, [effective / way for way in ways])
 
 
 @dataclass(frozen=True)
@@ -302,7 +344,7 @@ class NormClipping(FedAvg):
 
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    "fedavg": FedAvg, "fedprox": FedAvg, "fedavgm": FedAvgM, "fedadam": FedAdam, "fedyogi": FedYogi,
+    "fedavg": FedAvg, "fedprox": FedAvg, "fednova": FedNova, "fedavgm": FedAvgM, "fedadam": FedAdam, "fedyogi": FedYogi,
     "fedmedian": FedMedian, "fedtrimmedavg": FedTrimmedAvg, "krum": Krum, "multikrum": MultiKrum,
     "normclipping": NormClipping,
 }  # fmt: skip

@@ -18,6 +18,7 @@ from federated_tiny import KIND, ROUNDS
 
 from edgelearn.cli import main
 from edgelearn.errors import FormatError, RunError
+from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.federated import (
     TASKS,
     FederatedConfig,
@@ -364,3 +365,15 @@ def test_compression_both_ways_survives_a_kill(store, killed):
     assert checkpoint(resumed(killed("client:1", settings))) == checkpoint(whole)
     first, *_, last = (each["down"]["payload"] for each in read_rounds(whole))
     assert last < first  # those who were drawn in the round before get a change in 8 bits
+
+
+def test_local_noise_and_normalised_steps(store):
+    config = FederatedConfig("tiny", clients=4, rounds=2, fraction=0.5, strategy="fednova", clip=1.0, local_noise=0.01)
+    results = FederatedExperiment.start(config, store, [], log=lambda line: None)
+    assert results["local_epsilon"] > 100 and results["delta"] == 1e-5 and "epsilon" not in results
+    loaded = FederatedExperiment.load(config)
+    assert (loaded.strategy.batch_size, loaded.strategy.epochs, loaded.strategy.momentum) == (8, 1, 0.0)
+    for wrong in ({"local_noise": 1.0}, {"clip": 1.0}, {"clip": 1.0, "local_noise": 1.0, "compress": "int8"},
+                  {"clip": 1.0, "local_noise": 1.0, "accountant": "sampled"}):  # fmt: skip
+        with pytest.raises(ConfigError):
+            FederatedConfig("tiny", **wrong)

@@ -1,8 +1,19 @@
+import sys
+
 import numpy as np
 import pytest
 
-from edgelearn.errors import FormatError, NonFiniteError, PlanError
-from edgelearn.federated.privacy import STEP, Masks, Privacy, gaussian_delta, gaussian_epsilon
+from edgelearn.errors import FormatError, NonFiniteError, PlanError, RunError
+from edgelearn.federated.privacy import (
+    STEP,
+    LocalPrivacy,
+    Masks,
+    Privacy,
+    gaussian_delta,
+    gaussian_epsilon,
+    sampled_epsilon,
+)
+from edgelearn.federated.strategy import norm
 
 SHAPES = [(30, 40), (7,)]
 
@@ -77,6 +88,35 @@ def test_epsilon_of_flowers_accountant():
         accountant.compose(GaussianPrivacyEvent(noise_multiplier=noise, sample_size=100, population_size=100), rounds)
         exact = gaussian_epsilon(noise, rounds, 1e-5)
         assert exact <= accountant.get_epsilon(1e-5) <= 1.1 * exact
+
+
+def test_sampling_protects_more():
+    """All clients drawn: the bound by Rényi divergences of half of the noise. A tenth of them: far less is lost."""
+    pytest.importorskip("dp_accounting")
+    whole, exact = sampled_epsilon(4.0, 20, 1e-5, 100, 100), gaussian_epsilon(2.0, 20, 1e-5)
+    assert exact <= whole <= 1.1 * exact
+    assert sampled_epsilon(4.0, 20, 1e-5, 10, 100) < 0.3 * exact and sampled_epsilon(4.0, 0, 1e-5, 10, 100) == 0
+    assert Privacy(1.0, 4.0, sampled=(10, 100)).logs(20)["epsilon"] == sampled_epsilon(4.0, 20, 1e-5, 10, 100)
+
+
+def test_an_accountant_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(RunError, match=r"edgelearn\[privacy\]"):
+        Privacy(1.0, 1.0, sampled=(1, 2)).epsilon(1)
+
+
+def test_clients_add_noise_themselves():
+    local, some = LocalPrivacy(clip=0.5, noise=2.0, seed=3), changes(5.0, 0.0)
+    quiet = LocalPrivacy(clip=0.5, noise=1e-9).protect(some[0], 1, 1)
+    assert norm(quiet) == pytest.approx(0.5, rel=1e-5) and all(array.dtype == np.float32 for array in quiet)
+    values = np.concatenate([array.ravel() for array in local.protect(some[1], 1, 1)])
+    assert values.std() == pytest.approx(1.0, rel=0.06)
+    again, later, other = (local.protect(some[1], *of)[0] for of in ((1, 1), (1, 2), (2, 1)))
+    assert np.array_equal(again.ravel(), values[: again.size])
+    assert not np.array_equal(again, later) and not np.array_equal(again, other)
+    assert local.epsilon(5) == gaussian_epsilon(1.0, 5, 1e-5)
+    with pytest.raises(PlanError):
+        LocalPrivacy(clip=0.0, noise=1.0)
 
 
 def test_no_round_no_loss():

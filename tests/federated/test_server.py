@@ -98,6 +98,30 @@ def test_fedprox_equals_numpy():
         np.testing.assert_allclose(array, sums[name], atol=2e-6)
 
 
+@pytest.mark.parametrize("momentum", (0.0, 0.9))
+def test_fednova_equals_numpy(momentum):
+    """Clients of 1 to 13 examples make 1 to 7 updates of 2; one with identical gradients goes as far as the others."""
+    rng, sizes, rate = np.random.default_rng(4), [1, 6, 13], 0.1
+    gradients = [rng.normal(size=(7, 3)) for _ in sizes]
+    changes, ways = [], []
+    for size, steps in zip(sizes, gradients, strict=True):
+        velocity, change, weights = 0.0, 0.0, np.zeros(7)
+        for step in range(-(-size // 2)):
+            velocity = momentum * velocity + steps[step]
+            change = change - rate * velocity
+            weights[: step + 1] += momentum ** np.arange(step, -1, -1.0)
+        changes.append([np.float32(change)])
+        ways.append(weights.sum())
+    strategy = fl.FedNova().fitted(momentum, 2, 1, None)
+    (found,) = strategy.combined(changes, sizes, 1.0)
+    shares = np.array(sizes) / sum(sizes)
+    expected = (shares @ ways) * sum(s * c[0] / w for s, c, w in zip(shares, np.float64(changes), ways, strict=True))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert [strategy.way(size) for size in sizes] == pytest.approx(ways)
+    alike = fl.FedNova().fitted(momentum, 2, 1, 5).combined(changes, sizes, 1.0)
+    np.testing.assert_array_equal(alike, fl.FedAvg().combined(changes, sizes, 1.0))
+
+
 class Bits(Callback):
     """The state after each round."""
 

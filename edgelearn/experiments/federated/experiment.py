@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -52,7 +53,7 @@ from edgelearn.federated import (
 )
 from edgelearn.federated.compression import make_compressor
 from edgelearn.federated.flower import FlowerGrid, client_app, server_app
-from edgelearn.federated.privacy import Masks, Privacy
+from edgelearn.federated.privacy import LocalPrivacy, Masks, Privacy
 from edgelearn.federated.strategy import takes_bad
 from edgelearn.graph import Network
 from edgelearn.keywords.learners import Embedder, FineTune, Head, Learner
@@ -125,6 +126,10 @@ class FederatedConfig(TrainingConfig):
       aggregation (default False).
     - `clip`, `noise`: differential privacy: largest length of a client's change, and multiplier of the noise (default:
       none); `delta`: of (ε, δ) (default 1e-5).
+    - `accountant`: what ε counts: "exact" (default) all rounds as if every client took part; "sampled" that clients are
+      drawn, by the package dp-accounting.
+    - `local_noise`: local differential privacy: multiplier of the noise that each client adds to its own change, with
+      `clip` (default: none).
     - `engine`: where clients run: "local" (default) in this process, "ray" in Flower's simulation, "deployed" on
       `nodes` SuperNodes (default 2) of Flower, with `tls` and nodes that `authenticate` on request.
     - `listen`: this machine's address, where SuperNodes of other machines call, which `authenticate`; none is started
@@ -190,6 +195,12 @@ class FederatedConfig(TrainingConfig):
     masked: bool = setting(False, "hide each client's change from the server: a demonstration")
     clip: float | None = setting(None, "differential privacy: largest length of a client's change", above=0)
     noise: float | None = setting(None, "differential privacy: multiplier of the noise", above=0)
+    accountant: str = setting(
+        "exact", "what ε counts; sampled: also that clients are drawn, by dp-accounting", choices=("exact", "sampled")
+    )
+    local_noise: float | None = setting(
+        None, "local differential privacy: multiplier of the noise that each client adds", above=0
+    )
     delta: float = setting(1e-5, "of the (ε, δ) of differential privacy", above=0, maximum=0.5)
     engine: str = setting("local", "where clients run", choices=ENGINES)
     nodes: int = setting(2, "SuperNodes of the engine deployed, which share the clients", minimum=1)
@@ -211,12 +222,16 @@ class FederatedConfig(TrainingConfig):
             (own and self.data is None, "data", "the task own needs the path of your examples: give data."),
             (own != (self.model is not None) and self.needs_model, "model",
              "the task own needs the file of your network." if own else "your own network is for the task own."),
-            (private != (self.noise is not None), "noise" if private else "clip",
-             "clip and noise belong together: give both."),
+            (private == (self.noise is None and self.local_noise is None), "noise" if private else "clip",
+             "clip and noise belong together, or clip and local noise: give both."),
+            (self.accountant == "sampled" and self.noise is None, "accountant",
+             "ε is counted where the server adds noise: give clip and noise."),
+            (self.local_noise and self.compress != "float32", "compress",
+             "local noise is drawn after what compression would leave out: leave compress out."),
             (self.masked and (private or self.compress != "float32"), "masked",
              "masks hide changes as they are: leave clip, noise and compress out."),
-            ((strategy.combines or self.mixing != "none") and (self.masked or private), "strategy",
-             "with mixing and strategies other than means the server sees each change: leave masked and clip out."),
+            ((strategy.combines or self.mixing != "none") and (self.masked or self.noise is not None), "strategy",
+             "with mixing and strategies other than means the server sees each change: leave masked and noise out."),
             (self.masked and strategy.own_size, "masked",
              f"{self.strategy} sends clients' own vectors: choose another strategy."),
             (self.authenticate and not self.tls, "authenticate", "nodes authenticate over TLS only: give tls too."),
@@ -246,7 +261,15 @@ class FederatedConfig(TrainingConfig):
         """Differential privacy, if there is any."""
         if self.clip is None or self.noise is None:
             return None
-        return Privacy(self.clip, self.noise, self.delta, self.seed)
+        drawn = len(ServerSettings(self.clients or 1, 1, self.fraction, self.seed).drawn(1))
+        sampled = (drawn, self.clients or 1) if self.accountant == "sampled" else None
+        return Privacy(self.clip, self.noise, self.delta, self.seed, sampled)
+
+    def make_local_privacy(self) -> LocalPrivacy | None:
+        """Local differential privacy, if there is any."""
+        if self.clip is None or self.local_noise is None:
+            return None
+        return LocalPrivacy(self.clip, self.local_noise, self.delta, self.seed)
 
 
 def with_group_normalization(network: Network, groups: int = 8) -> Network:
@@ -428,6 +451,13 @@ class Federation(Training[FederatedConfig]):
         micro_batch = min(self.config.micro_batch or size, size)
         return self.model.trainer(size, micro_batch, self.config.budget, [steps * size] if steps else sizes)
 
+    @property
+    def strategy(self) -> Strategy:
+        """The server's strategy, which knows how clients train."""
+        config, momentum = self.config, getattr(self.model.optimizer, "momentum", 0.0)
+        size = min(self.task.batch_size, max(self.examples.sizes))
+        return config.make_strategy().fitted(momentum, size, config.epochs or 1, config.steps)
+
     @cached_property
     def phases(self) -> Phases:
         return Phases(train=self.trainer.plan)
@@ -454,6 +484,7 @@ class Federation(Training[FederatedConfig]):
         return Clients(
             self.trainer, dict(self.model.weights), self.examples, config.epochs or 1, config.seed,
             self.compressor(config.compress), memory, down, config.steps, masks, config.make_strategy(),
+            config.make_local_privacy(),
         )  # fmt: skip
 
     def make_server(self, run: Run) -> Server:
@@ -464,7 +495,7 @@ class Federation(Training[FederatedConfig]):
 
         config, (settings, masks, down) = self.config, self._shared
         return self.server_type(
-            self.model, self.model.changing, settings, config.make_strategy(),
+            self.model, self.model.changing, settings, self.strategy,
             self.carrier or LocalGrid(self.clients(run.folder / CLIENTS)), self.test,
             masks or self.compressor(config.compress), record, masks or config.make_privacy(), down,
             config.make_mixing(),
@@ -492,6 +523,9 @@ def finish_federation(training: Federation, run: Run, seconds: float) -> tuple[d
     results["memory"] |= {"process": peak_resident_bytes()}
     if privacy := training.config.make_privacy():
         results |= {"epsilon": privacy.epsilon(len(happened)), "delta": privacy.delta}
+    if local := training.config.make_local_privacy():
+        most = Counter(client["client"] for each in happened for client in each["clients"]).most_common(1)
+        results |= {"local_epsilon": local.epsilon(most[0][1] if most else 0), "delta": local.delta}
     return results, "\n".join(filter(None, [text, *summary(run.id, results, happened)]))
 
 
@@ -509,6 +543,8 @@ class FederatedKind(Experiment[FederatedConfig, Federation]):
         return import_object, (self.reference,)
 
     def start(self, config, store, callbacks, log=print):
+        if private := config.make_privacy():
+            private.epsilon(1)  # what it needs must be there before anything is trained
         if config.engine != "local":
             require_flower(config.engine)
         return super().start(config, store, callbacks, log)

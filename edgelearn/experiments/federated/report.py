@@ -77,6 +77,9 @@ def summary(run: str, results: dict, happened: Sequence[dict]) -> list[str]:
     lines = [f"Clients sent {up} and received {down}"]
     if "epsilon" in results:
         lines.append(f"Differential privacy: ε = {results['epsilon']:.2f} at δ = {results['delta']:g}")
+    if "local_epsilon" in results:
+        epsilon, delta = results["local_epsilon"], results["delta"]
+        lines.append(f"Local privacy of who took part most often: ε = {epsilon:.2f} at δ = {delta:g}")
     left_out = [(each["round"], client, why) for each in happened for client, why in each["left_out"].items()]
     if left_out:
         asked = len(left_out) + sum(len(each["clients"]) for each in happened)
