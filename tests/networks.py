@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgelearn.graph import Network
+from edgelearn.ops import Op
 
 
 def add(network: Network, *layers: tuple[Any, ...]) -> str:
@@ -13,3 +14,10 @@ def add(network: Network, *layers: tuple[Any, ...]) -> str:
     Returns the name of the last one.
     """
     return [network.add(*layer) for layer in layers][-1]
+
+
+def chain(name: str, shape: tuple[int, ...], **layers: Op) -> Network:
+    """A network whose layers follow one another: `chain("small", (4,), dense=Dense(3), relu=ReLU())`."""
+    network = Network(name, shape)
+    add(network, *layers.items())
+    return network

@@ -10,14 +10,12 @@ from edgelearn.cli import main
 from edgelearn.interop import import_graph
 from edgelearn.interop.qfp import read_qfp
 from edgelearn.ops import Conv2D, Dense, Flatten
+from tests.networks import chain
 
 
 @pytest.fixture
 def model(tmp_path):
-    network = el.Network("small", (4, 4, 2))
-    network.add("conv", Conv2D(3, 3))
-    network.add("flat", Flatten())
-    network.add("dense", Dense(2))
+    network = chain("small", (4, 4, 2), conv=Conv2D(3, 3), flat=Flatten(), dense=Dense(2))
     found = el.Model(network)
     found.save(tmp_path / "small.safetensors")
     return found
@@ -36,10 +34,7 @@ def test_integers_by_pictures(tmp_path, refused):
     pytest.importorskip("tflite")
     from PIL import Image
 
-    network = el.Network("pictures", (8, 8, 3))
-    network.add("conv", Conv2D(4, 3, use_bias=False))
-    network.add("flat", Flatten())
-    network.add("dense", Dense(2))
+    network = chain("pictures", (8, 8, 3), conv=Conv2D(4, 3, use_bias=False), flat=Flatten(), dense=Dense(2))
     el.Model(network).save(tmp_path / "m.safetensors")
     source, out, folder = (str(tmp_path / name) for name in ("m.safetensors", "m.tflite", "pictures"))
     arguments = ["convert", source, out, "--int8", "--images", folder]

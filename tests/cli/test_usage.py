@@ -6,6 +6,7 @@ import edgelearn as el
 from edgelearn.cli import COMMANDS, full_parser, main
 from edgelearn.cli.parser import leaves
 from edgelearn.ops import Dense, Flatten
+from tests.networks import chain
 
 WORDS = ["", *COMMANDS, *(name for name, _ in leaves(full_parser()) if " " in name)]
 SMALL = "mobilenet_v2_cifar --alpha 0.25"
@@ -123,9 +124,7 @@ def test_what_cannot_be_done(line, problem, status, tmp_path, monkeypatch, refus
     monkeypatch.setenv("HOME", str(tmp_path))
     (here := tmp_path / "here").mkdir()
     monkeypatch.chdir(here)
-    network = el.Network("small", (4, 4, 2))
-    network.add("flat", Flatten())
-    network.add("dense", Dense(2))
+    network = chain("small", (4, 4, 2), flat=Flatten(), dense=Dense(2))
     el.Model(network).save("small.safetensors")
     refused(problem, *line.format(pictures=pictures).split(), status=status)
     assert [path.name for path in here.iterdir()] == ["small.safetensors"] and not (tmp_path / "runs").exists()

@@ -8,6 +8,7 @@ from edgelearn.data.pictures import normalize
 from edgelearn.experiments.tasks import Pictures, Task, TaskKind, drawn_weights
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, ReLU, Softmax
 from edgelearn.train import PictureSource, Subset
+from tests.networks import chain
 
 SIZE, TRAIN, TEST, BATCH = 16, 800, 200, 50
 
@@ -38,15 +39,11 @@ def load(config):
 
 
 def _network():
-    network = el.Network("tiny", (SIZE, SIZE, 3))
-    network.add("conv", Conv2D(16, 3, strides=2, padding="same", use_bias=False))
-    network.add("bn", BatchNormalization())
-    network.add("relu", ReLU(6))
-    network.add("depthwise", DepthwiseConv2D(3, padding="same"))
-    network.add("pool", GlobalAveragePooling2D())
-    network.add("dense", Dense(len(KINDS)))
-    network.add("softmax", Softmax())
-    return network
+    return chain(
+        "tiny", (SIZE, SIZE, 3), conv=Conv2D(16, 3, strides=2, padding="same", use_bias=False), bn=BatchNormalization(),
+        relu=ReLU(6), depthwise=DepthwiseConv2D(3, padding="same"), pool=GlobalAveragePooling2D(),
+        dense=Dense(len(KINDS)), softmax=Softmax(),
+    )  # fmt: skip
 
 
 KIND = TaskKind("Noisy squares, a tiny network", 6, BATCH, load)

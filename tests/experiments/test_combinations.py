@@ -16,18 +16,16 @@ from edgelearn.lab.runs import compare as compare_runs
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, MeanSquaredError, ReLU
 from edgelearn.tables import Table
 from edgelearn.train import Callback
+from tests.networks import chain
 
 COUNT = 40
 
 
 def network(classes=2):
-    net = el.Network("own", (8, 8, 3))
-    net.add("conv", Conv2D(16, 3, padding="same", use_bias=False))
-    net.add("norm", BatchNormalization())
-    net.add("relu", ReLU())
-    net.add("pool", GlobalAveragePooling2D())
-    net.add("dense", Dense(classes))
-    return net
+    return chain(
+        "own", (8, 8, 3), conv=Conv2D(16, 3, padding="same", use_bias=False), norm=BatchNormalization(), relu=ReLU(),
+        pool=GlobalAveragePooling2D(), dense=Dense(classes),
+    )  # fmt: skip
 
 
 def examples():

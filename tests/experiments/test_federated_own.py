@@ -15,17 +15,13 @@ from edgelearn.experiments.tasks import load_model
 from edgelearn.experiments.verification import VerificationConfig, VerificationExperiment
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import BatchNormalization, Dense, ReLU
+from tests.networks import chain
 
 CLASSES, COUNT = 3, 90
 
 
 def network(outputs=CLASSES):
-    made = el.Network("mine", (6,))
-    made.add("hidden", Dense(8))
-    made.add("norm", BatchNormalization())
-    made.add("relu", ReLU())
-    made.add("out", Dense(outputs))
-    return made
+    return chain("mine", (6,), hidden=Dense(8), norm=BatchNormalization(), relu=ReLU(), out=Dense(outputs))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from edgelearn.experiments.federated.experiment import FederatedTask, FederatedT
 from edgelearn.experiments.tasks import drawn_weights
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense, Flatten
+from tests.networks import chain
 
 
 def load(config):
@@ -24,9 +25,7 @@ def load(config):
         return np.float32(sounds[words] + 0.02 * rng.normal(size=(len(words), *shape)))
 
     labels = np.arange(30) % 3
-    network = el.Network("words", shape)
-    network.add("flatten", Flatten())
-    network.add("classifier", Dense(3))
+    network = chain("words", shape, flatten=Flatten(), classifier=Dense(3))
     data = {"origin": "drawn", "description": "Noise.", "classes": ["a", "b", "c"], "train": 30, "test": 33}
     model = el.Model(network, None, config.device, config.seed)
     tested = np.array([0, 1, 2] * 5 + [1, 0, 2] * 5 + [0, 1, 2]), np.array(["same"] * 15 + ["other"] * 15 + ["few"] * 3)

@@ -24,17 +24,14 @@ from edgelearn.ops import (
     Softmax,
 )
 from edgelearn.train import Callback
+from tests.networks import chain
 
 
 def network(size: int = 16, classes: int = 7) -> el.Network:
-    found = el.Network("small", (size, size, 3))
-    found.add("conv", Conv2D(8, 3, 2, "same", use_bias=False))
-    found.add("bn", BatchNormalization())
-    found.add("relu", ReLU())
-    found.add("pool", GlobalAveragePooling2D())
-    found.add("dense", Dense(classes))
-    found.add("softmax", Softmax())
-    return found
+    return chain(
+        "small", (size, size, 3), conv=Conv2D(8, 3, 2, "same", use_bias=False), bn=BatchNormalization(), relu=ReLU(),
+        pool=GlobalAveragePooling2D(), dense=Dense(classes), softmax=Softmax(),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -172,9 +169,7 @@ def test_clips(tmp_path):
         (tmp_path / "words" / word).mkdir(parents=True)
         for i in range(5):
             soundfile.write(tmp_path / "words" / word / f"{i}.wav", 0.1 * rng.standard_normal(RATE), RATE)
-    words = el.Network("words", (49, 10, 1))
-    words.add("conv", Conv2D(4, 3, 4))
-    words.add("flat", Flatten())
+    words = chain("words", (49, 10, 1), conv=Conv2D(4, 3, 4), flat=Flatten())
     el.Model(words).save(tmp_path / "words.safetensors")
     trained = el.finetune(
         tmp_path / "words.safetensors", clips=str(tmp_path / "words"), front_end="ds_cnn", epochs=1, batch_size=4

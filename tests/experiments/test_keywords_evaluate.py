@@ -13,9 +13,9 @@ from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import Episodes, personalisation
 from edgelearn.experiments.keywords.episodes import Evaluator, to_table
 from edgelearn.experiments.keywords.personalisation import to_table as to_personal_table
-from edgelearn.graph import Network
 from edgelearn.keywords.learners import Embedder, FineTune, Head, Learner, Linear, NearestMean, Neighbours
 from edgelearn.ops import Conv2D, Flatten
+from tests.networks import chain
 
 FRONT_END, WORDS, SPEAKERS, TAKES = LogMel(window=400, hop=8000, fft=512, bands=8), 6, 6, 6
 
@@ -23,9 +23,7 @@ FRONT_END, WORDS, SPEAKERS, TAKES = LogMel(window=400, hop=8000, fft=512, bands=
 @pytest.fixture(scope="module")
 def embedder() -> Embedder:
     """Gives the features themselves."""
-    network = Network("identity", (3, 8, 1))
-    network.add("conv", Conv2D(1, 1, use_bias=False))
-    network.add("flatten", Flatten())
+    network = chain("identity", (3, 8, 1), conv=Conv2D(1, 1, use_bias=False), flatten=Flatten())
     return Embedder(network, {"conv/kernel": np.ones((1, 1, 1, 1), np.float32)}, FRONT_END)
 
 

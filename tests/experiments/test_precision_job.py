@@ -26,12 +26,12 @@ from edgelearn.experiments.precision import (
 )
 from edgelearn.experiments.precision_claims import Times, time_steps
 from edgelearn.experiments.tasks import Pictures, load_model, predict
-from edgelearn.graph import Network
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import Dense, Flatten
 from edgelearn.runtime import choose_device
 from edgelearn.train import Callback, RangeTrace, callbacks
 from tests.experiments import precision_tiny
+from tests.networks import chain
 
 BASE = PrecisionConfig("sample", epochs=1)
 ROWS = ["fp32", "everything, in-hindsight", "everything, current"]
@@ -266,9 +266,7 @@ def test_what_was_timed_is_told_and_what_disturbed_it():
 
 
 def test_steps_are_timed_in_turn(device):
-    network = Network("small", (4, 4, 16))
-    network.add("flatten", Flatten())
-    network.add("dense", Dense(5))
+    network = chain("small", (4, 4, 16), flatten=Flatten(), dense=Dense(5))
     rounds = []
     times = time_steps(
         network, device, 2, rounds=3, steps=2, variants=("fp32", "in-hindsight", "current"),

@@ -19,6 +19,7 @@ from edgelearn.federated.strategy import Average
 from edgelearn.federated.verification import warm_up_threshold as threshold
 from edgelearn.interop import safetensors
 from edgelearn.ops import SGD, Dense, ReLU
+from tests.networks import chain
 
 
 @pytest.fixture
@@ -274,11 +275,7 @@ USERS, SIZE = 4, 127
 
 
 def network() -> el.Network:
-    network = el.Network("points", (6,))
-    network.add("hidden", Dense(32))
-    network.add("relu", ReLU())
-    network.add("verification", Dense(SIZE, use_bias=False))
-    return network
+    return chain("points", (6,), hidden=Dense(32), relu=ReLU(), verification=Dense(SIZE, use_bias=False))
 
 
 class Listening(fl.LocalGrid):

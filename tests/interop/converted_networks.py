@@ -8,19 +8,18 @@ from pointwise_networks import POINTWISE
 from edgelearn import models, ops
 from edgelearn.graph import Network
 from edgelearn.interop.weights import fold_batchnorm
+from tests.networks import chain
 
 STEP = 1e-8
 
 
 def every_kind_of_padding() -> Network:
-    net = Network("padded", (9, 11, 4))
-    net.add("conv", ops.Conv2D(8, 3, 2, ((1, 0), (0, 2)), groups=2))
-    net.add("max", ops.MaxPooling2D(3, 2, ((0, 1), (1, 1))))
-    net.add("average", ops.AveragePooling2D(2, 1, ((1, 0), (0, 1))))
-    net.add("same", ops.AveragePooling2D(2, 1, "same"))
-    net.add("zeros", ops.ZeroPadding2D(((1, 0), (0, 1))))
-    net.add("more", ops.PadChannels(1, 3))
-    net.add("some", ops.SliceChannels(1, 8))
+    net = chain(
+        "padded", (9, 11, 4), conv=ops.Conv2D(8, 3, 2, ((1, 0), (0, 2)), groups=2),
+        max=ops.MaxPooling2D(3, 2, ((0, 1), (1, 1))), average=ops.AveragePooling2D(2, 1, ((1, 0), (0, 1))),
+        same=ops.AveragePooling2D(2, 1, "same"), zeros=ops.ZeroPadding2D(((1, 0), (0, 1))), more=ops.PadChannels(1, 3),
+        some=ops.SliceChannels(1, 8),
+    )  # fmt: skip
     net.add("both", ops.Concatenate(), "some", "zeros")
     net.add("flat", ops.Flatten())
     net.add("image", ops.Reshape((1, -1, 16)))
@@ -49,10 +48,9 @@ def of_the_last_axis() -> Network:
 
 def overwritten() -> Network:
     """A ReLU whose input is read by a shortcut, too."""
-    net = Network("shortcut", (4, 4, 4))
-    net.add("conv", ops.Conv2D(4, 3, padding="same"))
-    net.add("bn", ops.BatchNormalization())
-    net.add("relu", ops.ReLU())
+    net = chain(
+        "shortcut", (4, 4, 4), conv=ops.Conv2D(4, 3, padding="same"), bn=ops.BatchNormalization(), relu=ops.ReLU()
+    )
     net.add("add", ops.Add(), "bn", "relu")
     net.add("flat", ops.Flatten())
     net.add("dense", ops.Dense(3))
@@ -129,11 +127,10 @@ def normalized() -> Network:
 
 def grouped() -> Network:
     """Layers that Keras doesn't have: transposed convolutions in groups."""
-    net = Network("grouped", (4, 5, 6))
-    net.add("transposed", ops.Conv2DTranspose(9, 3, 2, "same", groups=3))
-    net.add("flat", ops.Flatten())
-    net.add("dense", ops.Dense(3))
-    return net
+    return chain(
+        "grouped", (4, 5, 6), transposed=ops.Conv2DTranspose(9, 3, 2, "same", groups=3), flat=ops.Flatten(),
+        dense=ops.Dense(3),
+    )  # fmt: skip
 
 
 NETWORKS = {

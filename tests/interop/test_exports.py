@@ -15,18 +15,17 @@ from edgelearn.interop.exporting import inference_graph
 from edgelearn.interop.formats import read_model
 from edgelearn.ops.elementwise import Activation
 from edgelearn.train.state import calibrate
+from tests.networks import chain
 
 INT8 = el.Precision(weights=ops.Format(8, symmetric=True), activations=ops.Format(8))
 
 
 def with_uneven_strides() -> el.Network:
-    network = el.Network("uneven", (9, 12, 3))
-    network.add("conv", ops.Conv2D(8, (3, 2), (2, 1), "same", (1, 1)))
-    network.add("relu", ops.ReLU())
-    network.add("dilated", ops.DepthwiseConv2D(3, dilation_rate=(1, 2), padding="same", use_bias=False))
-    network.add("bn", ops.BatchNormalization())
-    network.add("relu6", ops.ReLU(6))
-    network.add("strided", ops.DepthwiseConv2D(3, (1, 2), "same"))
+    network = chain(
+        "uneven", (9, 12, 3), conv=ops.Conv2D(8, (3, 2), (2, 1), "same", (1, 1)), relu=ops.ReLU(),
+        dilated=ops.DepthwiseConv2D(3, dilation_rate=(1, 2), padding="same", use_bias=False),
+        bn=ops.BatchNormalization(), relu6=ops.ReLU(6), strided=ops.DepthwiseConv2D(3, (1, 2), "same"),
+    )  # fmt: skip
     network.add("bn_alone", ops.BatchNormalization(), "relu6")
     network.add("pooled", ops.AveragePooling2D(2, (1, 2), "same"))
     network.add("both", ops.Concatenate(), "strided", "pooled")
@@ -74,14 +73,12 @@ def transposed() -> el.Network:
 
 def residual() -> el.Network:
     """Every op that is written in integers."""
-    network = el.Network("residual", (8, 8, 3))
-    network.add("stem", ops.Conv2D(8, 3, 2, "same", use_bias=False))
-    network.add("stem_bn", ops.BatchNormalization())
-    network.add("stem_relu", ops.ReLU(6))
-    network.add("depthwise", ops.DepthwiseConv2D(3, padding="same", use_bias=False))
-    network.add("depthwise_bn", ops.BatchNormalization())
-    network.add("project", ops.Conv2D(8, 1, padding=((1, 0), (0, 1))))
-    network.add("crop", ops.MaxPooling2D(2, 1))
+    network = chain(
+        "residual", (8, 8, 3), stem=ops.Conv2D(8, 3, 2, "same", use_bias=False), stem_bn=ops.BatchNormalization(),
+        stem_relu=ops.ReLU(6), depthwise=ops.DepthwiseConv2D(3, padding="same", use_bias=False),
+        depthwise_bn=ops.BatchNormalization(), project=ops.Conv2D(8, 1, padding=((1, 0), (0, 1))),
+        crop=ops.MaxPooling2D(2, 1),
+    )  # fmt: skip
     network.add("sum", ops.Add(), "crop", "stem_relu")
     network.add("sum_relu", ops.ReLU())
     network.add("mean", ops.AveragePooling2D(2, 1, "same"))
@@ -295,14 +292,11 @@ def test_int8_by_calibration(trained, suffix, tmp_path):
 
 def scaled() -> el.Network:
     """Every op that is written in integers as more than one operation, or as a convolution of single pixels."""
-    network = el.Network("scaled", (12, 8, 3))
-    network.add("pixels", ops.Rescaling(1 / 127.5, -1))
-    network.add("conv", ops.Conv2D(8, 3, 2, "same"))
-    network.add("swish", ops.HardSwish())
-    network.add("bn", ops.BatchNormalization())
-    network.add("silu", ops.SiLU())
-    network.add("bands", ops.SubSpectralNormalization(sub_bands=3))
-    network.add("sigmoid", ops.Sigmoid())
+    network = chain(
+        "scaled", (12, 8, 3), pixels=ops.Rescaling(1 / 127.5, -1), conv=ops.Conv2D(8, 3, 2, "same"),
+        swish=ops.HardSwish(), bn=ops.BatchNormalization(), silu=ops.SiLU(),
+        bands=ops.SubSpectralNormalization(sub_bands=3), sigmoid=ops.Sigmoid(),
+    )  # fmt: skip
     network.add("tanh", ops.Tanh(), "bands")
     network.add("sum", ops.Add(), "sigmoid", "tanh", "swish")
     network.add("leaky", ops.LeakyReLU(0.2))
@@ -601,9 +595,7 @@ def test_ops_without_a_counterpart_are_named_all_at_once(tmp_path):
     class Second(ops.Flatten):
         pass
 
-    network = el.Network("unknown", (2, 2, 1))
-    network.add("a", First())
-    network.add("b", Second())
+    network = chain("unknown", (2, 2, 1), a=First(), b=Second())
     with pytest.raises(FormatError, match=r"First.*Second"):
         inference_graph(network, {})
     assert ModelFile(network, {}).texts() == {}

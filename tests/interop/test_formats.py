@@ -10,6 +10,7 @@ from edgelearn.errors import ExtensionError, FormatError
 from edgelearn.interop import ModelFile, find_format, formats, read_model, safetensors, write_model
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import Conv2D, Dense, Flatten, Scale
+from tests.networks import chain
 
 PLUGIN = '''
 """Weights as lines "layer/role number number ...", behind the word WEIGHTS."""
@@ -107,10 +108,7 @@ def test_a_layer_that_keras_lacks_is_named(tmp_path):
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras with NumPy 2
 @pytest.mark.parametrize("suffix", ["safetensors", "weights.h5", "keras", "onnx", "tflite"])
 def test_weights_that_are_not_finite_are_reported(suffix, tmp_path):
-    network = el.Network("small", (4, 4, 3))
-    network.add("conv", Conv2D(5, 3))
-    network.add("flat", Flatten())
-    network.add("dense", Dense(2))
+    network = chain("small", (4, 4, 3), conv=Conv2D(5, 3), flat=Flatten(), dense=Dense(2))
     weights = network.initialize(0)
     weights["conv/kernel"][0, 0, 0, :2] = np.nan, np.inf
     path = tmp_path / f"m.{suffix}"

@@ -15,16 +15,14 @@ from edgelearn.interop import keras_h5
 from edgelearn.models import mobilenet_v1, mobilenet_v2
 from edgelearn.ops import BatchNormalization, Conv2D, Conv2DTranspose, Dense, GlobalAveragePooling2D
 from edgelearn.train import Model
+from tests.networks import chain
 
 
 @pytest.fixture
 def network():
-    net = Network("toy", (4, 4, 3))
-    net.add("conv", Conv2D(5, 3))
-    net.add("norm", BatchNormalization())
-    net.add("pool", GlobalAveragePooling2D())
-    net.add("dense", Dense(2))
-    return net
+    return chain(
+        "toy", (4, 4, 3), conv=Conv2D(5, 3), norm=BatchNormalization(), pool=GlobalAveragePooling2D(), dense=Dense(2)
+    )
 
 
 @pytest.fixture

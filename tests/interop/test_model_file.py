@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 
 from edgelearn.errors import FormatError, RunError
-from edgelearn.graph import Network
 from edgelearn.interop import read_model, safetensors
 from edgelearn.interop.safetensors import ModelFile
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D
+from tests.networks import chain
 
 
 def network(classes=3):
-    net = Network("small", (4, 4, 2))
-    net.add("conv", Conv2D(5, 1))
-    net.add("bn", BatchNormalization())
-    net.add("pool", GlobalAveragePooling2D())
-    net.add("dense", Dense(classes))
+    net = chain(
+        "small", (4, 4, 2), conv=Conv2D(5, 1), bn=BatchNormalization(), pool=GlobalAveragePooling2D(),
+        dense=Dense(classes),
+    )  # fmt: skip
     return net.freeze("conv")
 
 

@@ -11,6 +11,7 @@ from edgelearn import ops
 from edgelearn.errors import FormatError
 from edgelearn.interop import read_model, safetensors
 from edgelearn.interop.state_dict import from_torch_layout, read_bcresnet, to_torch_layout, torch_name
+from tests.networks import chain
 
 from .torch_files import Global, torch_save, torch_save_before_1_6
 
@@ -241,14 +242,11 @@ def test_branches_that_are_alike_are_not_guessed(tmp_path):
 
 
 def test_layouts_lead_back():
-    network = el.Network("n", (4, 4, 6))
-    network.add("up", ops.Conv2DTranspose(8, 3, strides=2, padding="same", groups=2))
-    network.add("many", ops.DepthwiseConv2D(3, depth_multiplier=2))
-    network.add("grouped", ops.Conv2D(8, 3, groups=4))
-    network.add("slope", ops.PReLU())
-    network.add("flat", ops.Flatten())
-    network.add("norm", ops.BatchNormalization())
-    network.add("dense", ops.Dense(5))
+    network = chain(
+        "n", (4, 4, 6), up=ops.Conv2DTranspose(8, 3, strides=2, padding="same", groups=2),
+        many=ops.DepthwiseConv2D(3, depth_multiplier=2), grouped=ops.Conv2D(8, 3, groups=4), slope=ops.PReLU(),
+        flat=ops.Flatten(), norm=ops.BatchNormalization(), dense=ops.Dense(5),
+    )  # fmt: skip
     for name, array in drawn(network).items():
         theirs = to_torch_layout(network, name, array)
         assert np.array_equal(from_torch_layout(network, name, theirs), array)
@@ -260,10 +258,7 @@ def test_layouts_lead_back():
 
 
 def test_an_order_of_features_that_cannot_be_told(tmp_path):
-    network = el.Network("n", (4, 4, 6))
-    network.add("turned", ops.Transpose((3, 1, 2)))
-    network.add("flat", ops.Flatten())
-    network.add("dense", ops.Dense(5))
+    network = chain("n", (4, 4, 6), turned=ops.Transpose((3, 1, 2)), flat=ops.Flatten(), dense=ops.Dense(5))
     with pytest.raises(FormatError, match="'flat' of 'n' can't be told"):
         el.load(torch_save(tmp_path / "x.pt", {"dense.weight": np.zeros((5, 96), np.float32)}), network)
 

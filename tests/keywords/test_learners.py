@@ -7,9 +7,9 @@ import pytest
 
 from edgelearn.data.features import LogMel
 from edgelearn.errors import DataError, ShapeError, UsageError
-from edgelearn.graph import Network
 from edgelearn.keywords import learners
 from edgelearn.ops import BatchNormalization, Conv2D, GlobalAveragePooling2D, ReLU
+from tests.networks import chain
 
 FRONT_END = LogMel(window=400, hop=800, fft=512, bands=12)
 FRAMES, BANDS, CLASSES = 21, 12, 3
@@ -21,14 +21,11 @@ def embedder() -> learners.Embedder:
 
 
 def tiny(bands_first: bool) -> learners.Embedder:
-    network = Network("tiny", (BANDS, FRAMES, 1) if bands_first else (FRAMES, BANDS, 1))
-    network.add("conv", Conv2D(20, 3, 2, use_bias=False))
-    network.add("conv_bn", BatchNormalization())
-    network.add("conv_relu", ReLU())
-    network.add("tail", Conv2D(24, 1, use_bias=False))
-    network.add("tail_bn", BatchNormalization())
-    network.add("tail_relu", ReLU())
-    network.add("pool", GlobalAveragePooling2D())
+    network = chain(
+        "tiny", (BANDS, FRAMES, 1) if bands_first else (FRAMES, BANDS, 1), conv=Conv2D(20, 3, 2, use_bias=False),
+        conv_bn=BatchNormalization(), conv_relu=ReLU(), tail=Conv2D(24, 1, use_bias=False),
+        tail_bn=BatchNormalization(), tail_relu=ReLU(), pool=GlobalAveragePooling2D(),
+    )  # fmt: skip
     weights = network.initialize(1)
     return learners.Embedder(network, weights | {"tail_bn/gamma": 4 * weights["tail_bn/gamma"]}, FRONT_END)
 

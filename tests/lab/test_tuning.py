@@ -17,6 +17,7 @@ from edgelearn.lab.tuning import CPU, GPU, Race, Rig, TunedStep, Tuner, Work, gr
 from edgelearn.launch import Buffer, Decision, In, Launch, Out, Role
 from edgelearn.ops import SGD, Compute, Traits
 from edgelearn.runtime import Context, Kernels, Session, list_devices
+from tests.networks import chain
 
 RNG = np.random.default_rng(0)
 
@@ -97,11 +98,10 @@ def folder(tmp_path, monkeypatch):
 
 
 def network() -> Network:
-    net = Network("small", (12, 12, 16))
-    net.add("pointwise", el.ops.Conv2D(33, 1))
-    net.add("pool", el.ops.GlobalAveragePooling2D())
-    net.add("dense", el.ops.Dense(4))
-    return net
+    return chain(
+        "small", (12, 12, 16), pointwise=el.ops.Conv2D(33, 1), pool=el.ops.GlobalAveragePooling2D(),
+        dense=el.ops.Dense(4),
+    )  # fmt: skip
 
 
 def work(n: int = 2) -> Work:

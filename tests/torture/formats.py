@@ -38,6 +38,7 @@ from edgelearn.lab.runs.run import encode_checkpoint, read_checkpoint
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D
 from edgelearn.ops.formats import Format
 from edgelearn.tuned import TuningResults, store
+from tests.networks import chain
 
 from . import federations, graphdef, keras_models, saved_models, tfrecords
 from .attacks import FileFormat, Read
@@ -53,12 +54,9 @@ from .mutations import (
 
 def network() -> Network:
     """A small network with a convolution, BatchNorm and a classifier."""
-    net = Network("small", (8, 8, 3))
-    net.add("conv", Conv2D(8, 3))
-    net.add("norm", BatchNormalization())
-    net.add("pool", GlobalAveragePooling2D())
-    net.add("dense", Dense(2))
-    return net
+    return chain(
+        "small", (8, 8, 3), conv=Conv2D(8, 3), norm=BatchNormalization(), pool=GlobalAveragePooling2D(), dense=Dense(2)
+    )
 
 
 def _model(folder: Path) -> Path:

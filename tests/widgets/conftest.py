@@ -11,6 +11,7 @@ from edgelearn.experiments.tasks import Task, finish_task
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import SGD, Dense, Softmax
 from edgelearn.train import Callback
+from tests.networks import chain
 
 SECONDS = 30  # no test waits so long unless something is wrong
 
@@ -38,9 +39,7 @@ class Gate(Callback):
 
 def numbers(config):
     """24 examples of 4 numbers in 3 classes."""
-    network = el.Network("tiny", (4,))
-    network.add("dense", Dense(3))
-    network.add("softmax", Softmax())
+    network = chain("tiny", (4,), dense=Dense(3), softmax=Softmax())
     x = np.random.default_rng(config.seed).normal(size=(24, 4)).astype(np.float32)
     data = x, x.argmax(1) % 3
     entry = {"origin": "drawn", "description": "Numbers.", "classes": ["a", "b", "c"], "train": 24, "test": 24}

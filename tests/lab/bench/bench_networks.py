@@ -3,16 +3,14 @@
 from edgelearn.graph import Network
 from edgelearn.models import resnet18_cifar
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
+from tests.networks import chain
 
 
 def small() -> Network:
-    net = Network("small", (8, 8, 3))
-    net.add("conv", Conv2D(16, 3, padding="same", use_bias=False))
-    net.add("bn", BatchNormalization())
-    net.add("relu", ReLU())
-    net.add("pool", GlobalAveragePooling2D())
-    net.add("dense", Dense(10))
-    return net
+    return chain(
+        "small", (8, 8, 3), conv=Conv2D(16, 3, padding="same", use_bias=False), bn=BatchNormalization(), relu=ReLU(),
+        pool=GlobalAveragePooling2D(), dense=Dense(10),
+    )  # fmt: skip
 
 
 def narrow() -> Network:
