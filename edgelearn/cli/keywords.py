@@ -30,10 +30,10 @@ from edgelearn.keywords.learners import Embedder, Learner, Linear, Neighbours
 from edgelearn.keywords.listener import HOP, REFRACTORY, SMOOTHING
 from edgelearn.lab.runs import RunStore
 
-from .answer import Answer, show
+from .answer import Answer, log, show
 from .memory import CLAIMS
 from .models import WRITTEN
-from .parser import DEVICE, RESUME, RUNS, argument, command, setting, writable
+from .parser import DEVICE, MARKDOWN, RESUME, RUNS, argument, command, setting, writable
 from .training import TRAINING, train
 
 # Without the learner that needs a shared classifier of the words and clips of other people: see `personal`.
@@ -379,6 +379,23 @@ def personal(
             show(each)
         found += [{"what": name} | asdict(report) for report in reports]
     return found
+
+
+@command("keywords false-accepts", "hits against false accepts, by how the threshold was set", many={
+    "way": "how it was set", "threshold": "score", "hits, occurrences": "words detected and spoken",
+    "false_accepts, hours": "in recordings without them", "seed": "number",
+})  # fmt: skip
+def false_accepts(
+    words: tuple[str, ...] = setting(("left", "stop"), "of Speech Commands", metavar="WORD"),
+    seeds: tuple[int, ...] = setting((0, 1, 2), minimum=0),
+    data: str | None = DATA,
+    markdown: bool = MARKDOWN,
+) -> list[Any]:
+    from edgelearn.experiments.keywords.false_accepts import measure, table
+
+    found = [each for seed in seeds for each in measure(words, seed, data, log)]
+    show(table(found), markdown)
+    return list(found)
 
 
 @command("keywords check", "check the published claims: passed, failed or not measured", many=CLAIMS)

@@ -1,6 +1,4 @@
-"""Measure hits against false accepts an hour of enrolled words, by how the threshold was set: a table of the manual.
-
-    EDGELEARN_DATA=… python tools/false_accepts.py [--words left stop] [--seeds 0 1 2]
+"""Hits against false accepts an hour of enrolled words, by how the threshold was set.
 
 Each word is enrolled with five clips of as many speakers of Speech Commands. Half of all other speakers make the
 surroundings, clips of other English and of Arabic words with pauses over synthetic noise, which set the threshold. The
@@ -10,19 +8,22 @@ enrolled words by speakers who weren't enrolled.
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
 from edgelearn.data.audio import ClipDataset, load_clips
 from edgelearn.data.speech_commands import load_named
-from edgelearn.experiments.keywords.embedding import find_embedder
-from edgelearn.experiments.keywords.episodes import ARABIC, ENGLISH
-from edgelearn.experiments.keywords.streaming import LongRecording, sweep
 from edgelearn.keywords import Listener, OtherWords, Vocabulary
 from edgelearn.keywords.files import other_words
 from edgelearn.keywords.listener import Scores, threshold_per_hour
+from edgelearn.tables import Table
+
+from .embedding import find_embedder
+from .episodes import ARABIC, ENGLISH
+from .streaming import LongRecording, sweep
 
 SHOTS, RATES, LEVEL = 5, (10.0, 3.0, 1.0), -30.0  # clips of a word, false accepts an hour, decibels of the noise
 
@@ -55,13 +56,36 @@ def halves(clips: ClipDataset, seed: int) -> tuple[ClipDataset, ClipDataset]:
     return clips.take(first), clips.take(~first)
 
 
-def measure(words: list[str], seed: int) -> list[tuple[str, float, int, int, float, float]]:
-    """Return (how, threshold, hits, occurrences, false accepts, hours) for each way to set the threshold."""
-    english, arabic = load_named(ENGLISH), load_named(ARABIC)
-    embedder, where = find_embedder(None)
-    print(where)
+@dataclass(frozen=True)
+class ThresholdTest:
+    """A threshold on recordings.
+
+    Arguments:
+    - `way`: how it was set.
+    - `threshold`: the score.
+    - `hits`, `occurrences`: words that were detected and spoken.
+    - `false_accepts`, `hours`: in recordings without them.
+    - `seed`: drew speakers and recordings.
+    """
+
+    way: str
+    threshold: float
+    hits: int
+    occurrences: int
+    false_accepts: int
+    hours: float
+    seed: int
+
+
+def measure(
+    words: Sequence[str], seed: int, data: str | None = None, log: Callable[[str], object] = lambda line: None
+) -> list[ThresholdTest]:
+    """Test each way to set the threshold. Raises DataError without Speech Commands in `data`."""
+    english, arabic = load_named(ENGLISH, data), load_named(ARABIC, data)
+    embedder, where = find_embedder(None, data)
+    log(where)
     vocabulary, rng = Vocabulary.empty(embedder), np.random.default_rng(seed)
-    spoken = english.only(words)
+    spoken = english.only(list(words))
     enrolled = rng.permutation(np.unique(spoken.speakers))[: 4 * SHOTS]
     for word in words:
         clips = spoken.take((spoken.words == word) & np.isin(spoken.speakers, enrolled))
@@ -82,34 +106,32 @@ def measure(words: list[str], seed: int) -> list[tuple[str, float, int, int, flo
         name: Listener(embedder, vocabulary, others=OtherWords.load(some, embedder)).threshold
         for name, some in (("synthesised words (default)", other_words()), ("`--others`, real words", picked))
     }
-    heard = after_each_other(listener, surroundings)
+    around = after_each_other(listener, surroundings)
     hours = sum(each.seconds for each in surroundings) / 3600
     for rate in RATES:
-        ways[f"`--surroundings` of {hours:.1f} hours, {rate:g} an hour"] = threshold_per_hour(heard, 3600 * hours, rate)
+        ways[f"`--surroundings` of {hours:.1f} hours, {rate:g} an hour"] = threshold_per_hour(
+            around, 3600 * hours, rate
+        )
     tests = [(each, scores_of(listener, each)) for each in (said, *elsewhere)]
     found = []
     for how, threshold in ways.items():
-        spoken, *silent = (
+        heard, *silent = (
             sweep(scores, vocabulary.words, each.timeline, each.seconds, [threshold])[0] for each, scores in tests
         )
         alarms, hours = sum(report.false_alarms for report in silent), sum(report.seconds for report in silent) / 3600
-        found.append((how, threshold, len(spoken.delays), spoken.occurrences, alarms, hours))
+        found.append(ThresholdTest(how, threshold, len(heard.delays), heard.occurrences, alarms, hours, seed))
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--words", nargs="+", default=["left", "stop"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    options = parser.parse_args()
-    measured = [measure(options.words, seed) for seed in options.seeds]
-    print("| threshold set by | threshold | hits | false accepts an hour |\n|---|---|---|---|")
-    for rows in zip(*measured, strict=True):
-        hits, spoken, alarms = (sum(row[place] for row in rows) for place in (2, 3, 4))
-        hours = sum(row[5] for row in rows)
-        thresholds = ", ".join(f"{row[1]:.3f}" for row in rows)
-        print(f"| {rows[0][0]} | {thresholds} | {hits} of {spoken} ({hits / spoken:.0%}) | {alarms / hours:.1f} |")
-
-
-if __name__ == "__main__":
-    main()
+def table(tests: Sequence[ThresholdTest]) -> Table:
+    """A row for each way, over all seeds, whose ways are in the same order."""
+    by_seed: dict[int, list[ThresholdTest]] = {}
+    for each in tests:
+        by_seed.setdefault(each.seed, []).append(each)
+    rows = []
+    for own in zip(*by_seed.values(), strict=True):
+        hits, spoken = sum(each.hits for each in own), sum(each.occurrences for each in own)
+        accepts = sum(each.false_accepts for each in own) / sum(each.hours for each in own)
+        thresholds = ", ".join(f"{each.threshold:.3f}" for each in own)
+        rows.append((own[0].way, thresholds, f"{hits} of {spoken} ({hits / spoken:.0%})", f"{accepts:.1f}"))
+    return Table(("threshold set by", "threshold", "hits", "false accepts an hour"), rows)

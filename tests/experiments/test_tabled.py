@@ -1,4 +1,4 @@
-"""Bad clients of a federation, and a strategy that withstands them."""
+"""Experiments that make one table: bad clients, exported files, thresholds of keywords."""
 
 import json
 from importlib.util import find_spec
@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 from edgelearn.cli import main
+from edgelearn.experiments.keywords.false_accepts import ThresholdTest, table
 
 
 def test_a_strategy_withstands_what_the_mean_does_not(capsys):
@@ -21,3 +22,14 @@ def test_a_strategy_withstands_what_the_mean_does_not(capsys):
 def test_exported_files_need_their_runtimes(capsys):
     assert main(["precision", "exports"]) == 1
     assert "pip install" in capsys.readouterr().err
+
+
+def test_thresholds_are_added_up_over_seeds():
+    tests = [
+        ThresholdTest("default", 0.5 + seed, 9, 10, 4 * seed, 2.0, seed) if way else ThresholdTest(
+            f"{seed} hours", 0.7, 8, 10, 1, 1.0, seed
+        )
+        for seed in (0, 1) for way in (1, 0)
+    ]  # fmt: skip
+    first, second = table(tests).rows
+    assert first == ("default", "0.500, 1.500", "18 of 20 (90%)", "1.0") and second[0] == "0 hours"
