@@ -33,8 +33,8 @@ class Serial:
     def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
         problem = make_problem(workload)
         assert not isinstance(problem, OpProblem)
-        self.folder = TemporaryDirectory(prefix="edgelearn-serial-")
-        write_bundle(make_request(workload, workload.micro_batch), problem.weights, self.folder.name, "c")
-        bundle = NativeBundle(self.folder.name)
+        with TemporaryDirectory(prefix="edgelearn-serial-") as folder:  # what is loaded needs no file any more
+            write_bundle(make_request(workload, workload.micro_batch), problem.weights, folder, "c")
+            bundle = NativeBundle(folder)
         labels = problem.labels.astype(np.int32)
         return lambda: bundle.train_step(problem.inputs, labels, workload.learning_rate)[0]
