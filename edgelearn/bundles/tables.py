@@ -236,6 +236,8 @@ def _check(plan: Plan) -> None:
         raise PlanError(f"The network's output would be {plan.program(Kind.PREDICT).y.dtype}: compute in 'fp32'.")
     if request.weighted:
         raise PlanError("A bundle takes no weights of examples: plan without weighted=True.")
+    if any(group.rate != 1 for group in plan.storage.groups):
+        raise PlanError("A bundle has one learning rate: leave learning_rates out of the optimizer.")
     if plan.paged_bytes:
         raise PlanError("A bundle has no pages outside the device: leave Offload() out of the activation memory.")
     if request.compute.scales_loss:

@@ -55,7 +55,7 @@ from .precision import Precision
 from .rematerialisation import Rematerialisation, Rematerialiser
 from .representation import Emit, Representation
 from .request import Request
-from .storage import Storage, lifetimes, place
+from .storage import Group, Storage, lifetimes, place
 
 HEADS = ("Softmax", "LogSoftmax", "Sigmoid")  # at an output; a loss computes it itself, more exactly
 LIKE = {"Softmax": ("Softmax", "LogSoftmax")}  # heads that a loss which names the first computes: names of ops
@@ -858,22 +858,31 @@ class Lowering:
 
     def _emit_rules(self, optimizer: Optimizer) -> None:
         """Emit the optimizer's rule, for all parameters at once or tensor by tensor."""
-        storage, finish, control = self.storage, self.finish, self.storage.control
+        storage, finish, groups = self.storage, self.finish, list(self.storage.groups)
         if optimizer.per_tensor:
-            for name, w in storage.parameters.items():
-                slots = [storage.slot_tensors[f"{slot}/{name}"].buffer for slot in optimizer.slots]
-                decay = self.network.parameters[name].weight.decays
-                optimizer.emit_update(finish, w.buffer, storage.gradients[name].buffer, slots, control, decay)
+            for group in groups:
+                rule, control = self._rule(optimizer, group)
+                for name in group.names:
+                    w, g = (tensors[name].buffer for tensors in (storage.parameters, storage.gradients))
+                    slots = [storage.slot_tensors[f"{slot}/{name}"].buffer for slot in optimizer.slots]
+                    rule.emit_update(finish, w, g, slots, control, group.decay > 0)
             finish.emit_jobs()
             return
         starts = [storage.offsets[slot] for slot in storage.slots if slot.name in optimizer.slots]
-        whole = [(0, storage.sizes[Role.PARAMETER], False)]
-        for offset, nbytes, decay in storage.ranges if optimizer.weight_decay else whole:
-            if nbytes:
-                w, g = (storage.stretch(role, offset, nbytes) for role in (Role.PARAMETER, Role.GRADIENT))
-                slots = [storage.stretch(Role.OPTIMIZER, start + offset, nbytes) for start in starts]
-                finish.pieces = self._pieces(offset, nbytes)
-                optimizer.emit_update(finish, w, g, slots, control, decay)
+        if len({(group.rate, group.decay) for group in groups}) == 1:  # kernels and others alike
+            groups = [replace(groups[0], names=tuple(storage.parameters))]
+        for group in groups:
+            offset, nbytes = storage.span(group)
+            rule, control = self._rule(optimizer, group)
+            w, g = (storage.stretch(role, offset, nbytes) for role in (Role.PARAMETER, Role.GRADIENT))
+            slots = [storage.stretch(Role.OPTIMIZER, start + offset, nbytes) for start in starts]
+            finish.pieces = self._pieces(offset, nbytes)
+            rule.emit_update(finish, w, g, slots, control, group.decay > 0)
+
+    def _rule(self, optimizer: Optimizer, group: Group) -> tuple[Optimizer, Control]:
+        """The optimizer with a group's weight decay, and the numbers that the host sends for the group."""
+        rule = replace(optimizer, weight_decay=group.decay) if group.decay else optimizer
+        return rule, replace(self.storage.control, scalars=self.storage.scalars_of(group))
 
     def _pieces(self, offset: int, nbytes: int) -> Pieces | None:
         """The parameters in `nbytes` bytes from `offset`, in pieces of kernels whose extremes the update leaves, and of

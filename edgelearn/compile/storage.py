@@ -91,10 +91,41 @@ def input_block(network: Network) -> int:
     return block
 
 
+@dataclass(frozen=True)
+class Group:
+    """Parameters that are updated alike.
+
+    Arguments:
+    - `names`: of them.
+    - `rate`: factor of the learning rate.
+    - `decay`: weight decay.
+    """
+
+    names: tuple[str, ...]
+    rate: float
+    decay: float
+
+
+def _groups(request: Request, trained: Sequence[str]) -> list[Group]:
+    """The trained parameters by what their updates differ in, those that decay first. Raises PlanError for a pattern
+    that matches no parameter of the network."""
+    network, optimizer = request.network, request.optimizer
+    if optimizer is None:
+        return []
+    for pattern, _ in (*optimizer.learning_rates, *optimizer.weight_decays):
+        network.match(pattern)
+    groups: dict[tuple[bool, float, float], list[str]] = {}
+    for name in trained:
+        decays = network.parameters[name].weight.decays
+        rate, decay = optimizer.group_of(name, decays)
+        groups.setdefault((not decays, rate, decay), []).append(name)
+    return [Group(tuple(groups[key]), *key[1:]) for key in sorted(groups)]
+
+
 class Storage:
     """Persistent tensors, shared by all programs of a plan.
 
-    Trained parameters are contiguous, those with weight decay first; gradients and optimizer state have the same order,
+    Trained parameters are contiguous, group by group, kernels first; gradients and optimizer state have the same order,
     so that one launch updates them all. The host writes `inputs` and `controls`.
 
     Arguments:
@@ -117,15 +148,13 @@ class Storage:
         self.quantizers: dict[str, Quantizer] = {}
         slots = request.optimizer.all_slots if request.optimizer else ()
         trained = [name for name in network.parameters if request.optimizer and name in request.trainable]
-        for name in sorted(trained, key=lambda name: not network.parameters[name].weight.decays):
+        self.groups = _groups(request, trained)
+        for name in (name for group in self.groups for name in group.names):
             shape = network.parameters[name].weight.packed_shape
             self.parameters[name] = self.tensor(name, shape, Role.PARAMETER)
             self.gradients[name] = self.tensor(f"{name} gradient", shape, Role.GRADIENT)
         self.fill |= {t.buffer: _packer(network, name) for name, t in self.parameters.items()}
         total = self.sizes.get(Role.PARAMETER, 0)
-        decayed = next((self.offsets[t.buffer] for n, t in self.parameters.items()
-                        if not network.parameters[n].weight.decays), total)  # fmt: skip
-        self.ranges = [(0, decayed, True), (decayed, total - decayed, False)]
         self.slots = [self._reserve(Buffer(slot, total, Role.OPTIMIZER)) for slot in slots]
         self.slot_tensors = {
             f"{slot.name}/{name}": Tensor(self._part(slot, parameter.buffer), parameter.shape)
@@ -139,6 +168,18 @@ class Storage:
             ).items()
         }
         self.controls = self._controls(request.losses, request.weighted, request.micro_batch)
+
+    def scalars_of(self, group: Group) -> Tensor:
+        """The numbers that the host sends for the updates of a group, which differ in the learning rate."""
+        if group.rate == 1:
+            return self.control.scalars
+        return self.tensor(f"scalars at {group.rate:g} of the learning rate", (1, 16), Role.CONTROL)
+
+    def span(self, group: Group) -> tuple[int, int]:
+        """(offset, bytes) of a group's parameters in the memory of their role."""
+        places = [(self.offsets[self.parameters[name].buffer], self.parameters[name].buffer) for name in group.names]
+        start, (last, buffer) = places[0][0], places[-1]
+        return start, last - start + -(-buffer.nbytes // self.alignment) * self.alignment
 
     def tensor(
         self,

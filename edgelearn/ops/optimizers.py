@@ -3,8 +3,9 @@ proximal term."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from math import sqrt
 from typing import Any, ClassVar, Self
 
@@ -37,6 +38,9 @@ class Optimizer:
     - `ema_momentum`: average = ema_momentum * average + (1 - ema_momentum) * weights after each step (default 0.99).
     - `proximal`: μ of the term μ/2 ‖w − w₀‖² in the loss, w₀ the trained weights before the first step (Li et al. 2020,
       "FedProx"; default 0: none). Its gradient isn't clipped.
+    - `learning_rates`: factors of the learning rate by patterns of layers or parameters, as of Network.freeze, such as
+      {"conv*": 0.1, "*/bias": 2}; of several patterns that match, the last one counts (default: 1 for all).
+    - `weight_decays`: other weight decays by pattern, also of biases and BatchNorm (default: none).
 
     Raises PlanError for values out of range.
     """
@@ -49,6 +53,8 @@ class Optimizer:
     use_ema: bool = field(default=False, kw_only=True)
     ema_momentum: float = field(default=0.99, kw_only=True)
     proximal: float = field(default=0.0, kw_only=True)
+    learning_rates: Any = field(default=(), kw_only=True)
+    weight_decays: Any = field(default=(), kw_only=True)
 
     per_tensor: ClassVar[bool] = False  # `emit_update` gets one parameter tensor at a time, and may emit jobs
     measures: ClassVar[bool] = False  # its kernels leave the extremes of what they update (see Pieces)
@@ -94,6 +100,18 @@ class Optimizer:
                 raise PlanError(f"{name} is a finite number above 0, or None, not {limit!r:.60}.")
         number("ema_momentum", self.ema_momentum, 0, 1)
         number("proximal", self.proximal, 0)
+        for name in ("learning_rates", "weight_decays"):
+            object.__setattr__(self, name, _by_pattern(name, getattr(self, name)))
+
+    def group_of(self, name: str, decays: bool) -> tuple[float, float]:
+        """(factor of the learning rate, weight decay) of the parameter `name`, "layer/role"; `decays`: it is a
+        kernel."""
+        rate, decay = 1.0, self.weight_decay if decays else 0.0
+        for pattern, value in self.learning_rates:
+            rate = value if matches(pattern, name) else rate
+        for pattern, value in self.weight_decays:
+            decay = value if matches(pattern, name) else decay
+        return rate, decay
 
     def correction(self, step: int) -> float:
         """A factor of this step (from 1) that the host computes for the kernel."""
@@ -127,6 +145,23 @@ class Optimizer:
             float(self.weight_decay if decay else 0.0), *measured, *map(InOut, slots), *settings,
             items=pieces.count if pieces else 0, **macros,
         )  # fmt: skip
+
+
+def matches(pattern: str, name: str) -> bool:
+    """True if the parameter "layer/role" matches a pattern; one without a slash is that of a layer."""
+    return fnmatchcase(name, pattern if "/" in pattern else f"{pattern}/*")
+
+
+def _by_pattern(name: str, given: Any) -> tuple[tuple[str, float], ...]:
+    """Numbers by pattern as pairs, which can be a key of a cache. Raises PlanError for anything else."""
+    pairs = tuple(given.items() if isinstance(given, Mapping) else given)
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise PlanError(
+                f"{name} is a dictionary of numbers by pattern, such as {{'conv*': 0.1}}, not {given!r:.60}."
+            )
+        number(f"{name}['{pair[0]}']", pair[1], 0)
+    return tuple((pattern, float(value)) for pattern, value in pairs)
 
 
 def _emit_over(

@@ -229,6 +229,11 @@ class Session:
             sent = scalars.copy()
             sent[Scalar.INVERSE_BATCH] = factor / examples * scale
             self.send(control.scalars.buffer, sent)
+        for group in storage.groups if step else ():
+            if group.rate != 1:
+                sent = scalars.copy()
+                sent[Scalar.LEARNING_RATE] *= group.rate
+                self.send(storage.scalars_of(group).buffer, sent)
         counters = storage.control.counters.buffer
         handle, offset = self.at(counters)
         self.context.fill_zero(handle, counters.nbytes, offset)
