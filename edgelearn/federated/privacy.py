@@ -214,19 +214,24 @@ class Masks:
 
         Raises NonFiniteError for a NaN or infinity, FormatError for values whose sum might not fit.
         """
-        clients, flat = self.drawn(number), np.rint(flatten(arrays).astype(np.float64) / STEP)
-        if np.abs(flat).max(initial=0) * len(clients) >= _LIMIT:
-            raise FormatError(
-                f"Masked values must lie below {STEP * _LIMIT / len(clients):g} for {len(clients)} clients; the "
-                f"largest is {STEP * np.abs(flat).max():g}. Scale the change down."
-            )
-        total = flat.astype(np.int64).astype(np.uint32)
+        clients = self.drawn(number)
+        total = self.whole(arrays, len(clients))
         for other in clients:
             if other != client:
                 pair = np.random.default_rng([self.seed, _MASKS, number, min(client, other), max(client, other)])
-                bits = pair.integers(0, 1 << 32, len(flat), np.uint32)
+                bits = pair.integers(0, 1 << 32, len(total), np.uint32)
                 total = total + bits if client < other else total - bits
         return total.astype("<u4").tobytes()
+
+    def whole(self, arrays: Arrays, clients: int) -> np.ndarray:
+        """Return values as multiples of 2^-20 modulo 2^32, uint32 (n,), whose sum over so many clients fits."""
+        flat = np.rint(flatten(arrays).astype(np.float64) / STEP)
+        if np.abs(flat).max(initial=0) * clients >= _LIMIT:
+            raise FormatError(
+                f"Masked values must lie below {STEP * _LIMIT / clients:g} for {clients} clients; the largest is "
+                f"{STEP * np.abs(flat).max():g}. Scale the change down."
+            )
+        return flat.astype(np.int64).astype(np.uint32)
 
     def decode(self, data: bytes, shapes: Shapes) -> Arrays:
         """Return masked values as they came, uint32. Raises FormatError for bytes of another size."""
@@ -240,11 +245,21 @@ class Masks:
                 f"Round {number}: {drawn - len(changes)} of {drawn} clients are missing, so masks don't cancel. Resume "
                 "the run when all are there, or train without masks."
             )
-        sums = [np.zeros(array.shape, np.uint32) for array in changes[0]]  # modulo 2^32
+        return self.unmasked(changes, [np.zeros(array.shape, np.uint32) for array in changes[0]], drawn)
+
+    def unmasked(self, changes: Sequence[Arrays], masks: Arrays, clients: int) -> Arrays:
+        """Return the mean of masked changes, float32.
+
+        Arguments:
+        - `changes`: as they came, uint32.
+        - `masks`: what is left of the masks in their sum, uint32.
+        - `clients`: divides the sum.
+        """
+        sums = [np.zeros_like(array) - array for array in masks]  # modulo 2^32
         for change in changes:
             sums = [sum_ + array for sum_, array in zip(sums, change, strict=True)]
         totals = [np.atleast_1d(array).view(np.int32).reshape(array.shape) * STEP for array in sums]
-        return [(total / drawn).astype(np.float32) for total in totals]
+        return [(total / clients).astype(np.float32) for total in totals]
 
     def logs(self, rounds: int) -> dict[str, float]:
         """Figures for the log of a round: none."""

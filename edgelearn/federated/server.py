@@ -428,6 +428,8 @@ class Server(TrainedModel):
             for client in left_out:  # whatever it has: next time it gets all weights
                 self._downlink.forget(client)
         record = _recorded(number, sent, outcomes, updates, left_out)
+        for bytes_, more in zip((record.down, record.up), getattr(self.grid, "overhead", (0, 0)), strict=True):
+            bytes_["total"] += more  # messages of the grid's own
         if not updates:
             client, reason = next(iter(left_out.items()))
             raise RunError(

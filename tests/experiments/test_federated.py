@@ -377,3 +377,16 @@ def test_local_noise_and_normalised_steps(store):
                   {"clip": 1.0, "local_noise": 1.0, "accountant": "sampled"}):  # fmt: skip
         with pytest.raises(ConfigError):
             FederatedConfig("tiny", **wrong)
+
+
+def test_secure_aggregation_and_a_resume(store):
+    """About the same weights as without; keys are random, and bits don't depend on them."""
+    found = []
+    for settings in ({}, {"secure": True}, {"secure": True}):
+        FederatedExperiment.start(FederatedConfig("tiny", **settings), store, [], log=lambda line: None)
+        found.append(store.open(store.list()[0].id).load_checkpoint()[0]["weights/dense/kernel"])
+    np.testing.assert_allclose(found[0], found[1], atol=0.05)
+    assert np.array_equal(found[1], found[2]) and not np.array_equal(found[0], found[1])
+    for wrong in ({"masked": True}, {"compress": "int8"}, {"strategy": "krum"}, {"clip": 1.0, "noise": 1.0}):
+        with pytest.raises(ConfigError):
+            FederatedConfig("tiny", secure=True, **wrong)

@@ -53,7 +53,9 @@ from edgelearn.federated import (
 )
 from edgelearn.federated.compression import make_compressor
 from edgelearn.federated.flower import FlowerGrid, client_app, server_app
+from edgelearn.federated.messages import Work
 from edgelearn.federated.privacy import LocalPrivacy, Masks, Privacy
+from edgelearn.federated.secure import FixedPoint, SecureGrid, SecureWork
 from edgelearn.federated.strategy import takes_bad
 from edgelearn.graph import Network
 from edgelearn.keywords.learners import Embedder, FineTune, Head, Learner
@@ -124,6 +126,8 @@ class FederatedConfig(TrainingConfig):
     - `validation_frequency`: test after so many rounds (default 1), and at the end.
     - `masked`: hide each client's change from the server by masks that cancel in the sum: a demonstration of secure
       aggregation (default False).
+    - `secure`: secure aggregation: the server sees the sum of the changes alone, also if up to a third of the clients
+      of a round drop out (default False).
     - `clip`, `noise`: differential privacy: largest length of a client's change, and multiplier of the noise (default:
       none); `delta`: of (ε, δ) (default 1e-5).
     - `accountant`: what ε counts: "exact" (default) all rounds as if every client took part; "sampled" that clients are
@@ -193,6 +197,7 @@ class FederatedConfig(TrainingConfig):
     )
     validation_frequency: int = setting(1, "test after so many rounds", minimum=1)
     masked: bool = setting(False, "hide each client's change from the server: a demonstration")
+    secure: bool = setting(False, "secure aggregation: the server sees the sum of changes alone; clients may drop out")
     clip: float | None = setting(None, "differential privacy: largest length of a client's change", above=0)
     noise: float | None = setting(None, "differential privacy: multiplier of the noise", above=0)
     accountant: str = setting(
@@ -218,6 +223,7 @@ class FederatedConfig(TrainingConfig):
         except PlanError as error:
             raise ConfigError("bad" if self.server_rate is None else "server_rate", str(error)) from None
         private, own = self.clip is not None, self.task == OWN
+        hidden = self.masked or self.secure or self.noise is not None
         for refused, name, problem in (
             (own and self.data is None, "data", "the task own needs the path of your examples: give data."),
             (own != (self.model is not None) and self.needs_model, "model",
@@ -228,11 +234,16 @@ class FederatedConfig(TrainingConfig):
              "ε is counted where the server adds noise: give clip and noise."),
             (self.local_noise and self.compress != "float32", "compress",
              "local noise is drawn after what compression would leave out: leave compress out."),
+            (self.masked and self.secure, "secure", "masked demonstrates what secure does: give one of them."),
+            (self.secure and self.compress != "float32", "compress",
+             "secure aggregation adds up whole numbers: leave compress out."),
+            (self.secure and self.noise is not None, "noise",
+             "with secure aggregation the server can clip nothing: give local noise in place of noise."),
             (self.masked and (private or self.compress != "float32"), "masked",
              "masks hide changes as they are: leave clip, noise and compress out."),
-            ((strategy.combines or self.mixing != "none") and (self.masked or self.noise is not None), "strategy",
-             "with mixing and strategies other than means the server sees each change: leave masked and noise out."),
-            (self.masked and strategy.own_size, "masked",
+            ((strategy.combines or self.mixing != "none") and hidden, "strategy",
+             "mixing, and strategies other than means, must see each change: leave masked, secure and noise out."),
+            ((self.masked or self.secure) and strategy.own_size, "strategy",
              f"{self.strategy} sends clients' own vectors: choose another strategy."),
             (self.authenticate and not self.tls, "authenticate", "nodes authenticate over TLS only: give tls too."),
             (self.listen and not self.authenticate, "listen",
@@ -417,6 +428,7 @@ TASKS: dict[str, FederatedTaskKind] = {
 FOLDER = "flower"  # in the run's folder
 TRAFFIC = "traffic.json"  # in that folder: bytes as Flower counts them
 CLIENTS, PARTITION = "clients", "partition.png"  # in the run's folder
+SECRETS = "secrets"  # in the clients' folder: keys of secure aggregation
 _NODES_HERE, _NODES_ELSEWHERE = 180, 3600  # seconds that the nodes may take
 _BEGINS = 180  # seconds that a ServerApp may take to take the run over
 _CRASHED = "Simulation Runtime crashed"  # what Flower says when Ray fails
@@ -476,7 +488,8 @@ class Federation(Training[FederatedConfig]):
             config.validation_frequency, config.average, config.largest_share,
         )  # fmt: skip
         down = None if config.compress_down == "float32" else self.compressor(config.compress_down)
-        return settings, Masks(settings.drawn, config.seed) if config.masked else None, down
+        masks = Masks(settings.drawn, config.seed) if config.masked else None
+        return settings, FixedPoint(settings.drawn) if config.secure else masks, down
 
     def clients(self, folder: Path | None = None) -> Clients:
         """The clients. What they keep from round to round lies in `folder`; None: they keep nothing."""
@@ -487,6 +500,11 @@ class Federation(Training[FederatedConfig]):
             config.make_local_privacy(),
         )  # fmt: skip
 
+    def work(self, folder: Path) -> Work:
+        """What answers the server's messages: the clients, with secure aggregation around them if it is asked for."""
+        clients = self.clients(folder)
+        return SecureWork(clients, ClientMemory(folder / SECRETS)) if self.config.secure else clients
+
     def make_server(self, run: Run) -> Server:
         """The server, which writes what happens in each round into the run's folder."""
 
@@ -494,9 +512,11 @@ class Federation(Training[FederatedConfig]):
             atomic.append_line(run.folder / ROUNDS, atomic.to_json(happened.to_dict()))
 
         config, (settings, masks, down) = self.config, self._shared
+        grid = self.carrier or LocalGrid(self.work(run.folder / CLIENTS))
+        if config.secure:
+            grid = masks = SecureGrid(settings.drawn, grid=grid)
         return self.server_type(
-            self.model, self.model.changing, settings, self.strategy,
-            self.carrier or LocalGrid(self.clients(run.folder / CLIENTS)), self.test,
+            self.model, self.model.changing, settings, self.strategy, grid, self.test,
             masks or self.compressor(config.compress), record, masks or config.make_privacy(), down,
             config.make_mixing(),
         )  # fmt: skip
@@ -694,17 +714,17 @@ def _watch(run: Run, rounds: int, log: Log) -> Callable[[], bool]:
 
 
 @lru_cache(maxsize=1)
-def _clients(reference: str, config: str, folder: str) -> Clients:
+def _clients(reference: str, config: str, folder: str) -> Work:
     """The clients of a process, which Ray keeps for many messages."""
     experiment = import_object(reference)
     loaded = experiment.load(experiment.config_type.from_dict(json.loads(config)))
-    return loaded.clients(Path(folder) / CLIENTS)
+    return loaded.work(Path(folder) / CLIENTS)
 
 
 def make_client_app(reference: str) -> Any:
     """Return Flower's ClientApp for the experiment that `reference` names."""
 
-    def work(context: Any) -> Clients:  # Ray pickles it, so the cache is the module's
+    def work(context: Any) -> Work:  # Ray pickles it, so the cache is the module's
         here = context.node_config.get("folder") or context.run_config["folder"]
         return _clients(reference, context.run_config["config"], str(here))
 
