@@ -18,13 +18,14 @@ from .train import Model, Trainer, from_torch, load, metrics
 from .train.inspection import inspect
 from .train.loading import combined
 from .train.planning import plan_for
+from .train.rate_finder import find_learning_rate
 
 __version__ = "0.1.0"
 __all__ = [
     "LAMB", "SGD", "Adam", "AdamW", "Combination", "Compute", "EdgelearnError", "Lion", "Model", "Network", "Plan",
     "Precision", "RMSprop", "SoftmaxCrossEntropy", "Trainer", "bundle", "choose_device", "combined", "compare",
-    "explain", "finetune", "from_torch", "inspect", "list_devices", "load", "losses", "metrics", "models", "ops",
-    "plan_for", "self_test", "tune",
+    "explain", "find_learning_rate", "finetune", "from_torch", "inspect", "list_devices", "load",
+    "losses", "metrics", "models", "ops", "plan_for", "self_test", "tune",
 ]  # fmt: skip
 
 

@@ -234,7 +234,7 @@ def named_precision(precision: str | Precision) -> Precision:
     stored and multiplied). A Precision is returned as it is. Raises PlanError for another name."""
     if isinstance(precision, Precision):
         return precision
-    if precision not in PRECISIONS:
+    if not isinstance(precision, str) or precision not in PRECISIONS:
         raise PlanError(f"precision is {', '.join(PRECISIONS)} or a Precision, not {precision!r:.60}.")
     return PRECISIONS[precision]
 

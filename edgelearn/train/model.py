@@ -18,6 +18,7 @@ from edgelearn import atomic
 from edgelearn.compile import BudgetLike, Plan, Precision, Request, make_plan
 from edgelearn.compile.memory import ActivationMemory, Encoding
 from edgelearn.compile.policies import keep_all
+from edgelearn.compile.precision import named_precision
 from edgelearn.compile.storage import input_block
 from edgelearn.data.draws import mini_batches
 from edgelearn.device import Device
@@ -315,7 +316,7 @@ class Model(TrainedModel):
         loss_weights: Mapping[str, float] | Sequence[float] | None = None,
         metrics: Any = (),
         batchnorm: str = "auto",
-        precision: Precision | None = None,
+        precision: Precision | str | None = None,
         activation_memory: Callable[[Network], ActivationMemory] | None = None,
         allow: Sequence[Encoding] = (),
         compute: Compute | str = "fp32",
@@ -333,7 +334,8 @@ class Model(TrainedModel):
         - `batchnorm`: `"moving"` normalizes with the stored statistics and leaves them unchanged (fine-tuning);
           `"batch"` uses the statistics of each micro-batch and updates the stored ones (training from scratch);
           `"auto"` is `"batch"` if the network has statistics that were never set (see Model), else `"moving"`.
-        - `precision`: what is quantized, in training and wherever the network runs; default float32 everywhere.
+        - `precision`: what is quantized, in training and wherever the network runs: a Precision, or a name as commands
+          take it, "fp16" or "int8" (see `Combination`); default "fp32", float32 everywhere.
         - `activation_memory`: a policy such as `policies.checkpoints`; default: store everything, or what the budget
           given to `fit` or `plan` leads to.
         - `allow`: strategies that the planner may use within a budget, besides exact ones on the device: `Compress()`,
@@ -352,8 +354,8 @@ class Model(TrainedModel):
             )
         settings = Request(
             self.network, optimizer=as_optimizer(optimizer), loss=output_losses(loss, loss_weights, self.network),
-            batchnorm=batchnorm, seed=self.seed, precision=precision or Precision(), compute=Compute.of(compute),
-            activation_memory=activation_memory or keep_all, allow=tuple(allow),
+            batchnorm=batchnorm, seed=self.seed, precision=named_precision("fp32" if precision is None else precision),
+            compute=Compute.of(compute), activation_memory=activation_memory or keep_all, allow=tuple(allow),
         )  # fmt: skip
         found = OutputMetrics(() if metrics is None else metrics, self.network)
         weights = self._current().weights

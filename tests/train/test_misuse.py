@@ -64,7 +64,7 @@ COMPILE = [
     ({"optimizer": "ftrl"}, r"such as SGD\(0.01\).* not 'ftrl'"),
     ({"optimizer": SGD}, r"such as SGD\(0.01\)"),
     ({"loss": "hinge"}, "'hinge'"),
-    ({"precision": "int8"}, "Precision.*'int8'"),
+    ({"precision": "int9"}, "fp32, fp16, int8 or a Precision, not 'int9'"),
     ({"metrics": np.ones(3)}, "A metric is a name"),
     ({"activation_memory": {"stem": Recompute()}}, "activation_memory"),
 ]
