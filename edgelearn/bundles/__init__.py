@@ -1,4 +1,4 @@
-"""Bundles: the training of a network as C sources for phones and boards."""
+"""Bundles: the training of a network as C sources for phones, boards and microcontrollers."""
 
 from .native import NativeBundle
 from .write import Bundle, bundle, read_state

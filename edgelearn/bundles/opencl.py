@@ -47,7 +47,7 @@ class OpenCLTarget:
     Raises PlanError for kernels that need instructions which no driver compiles from text.
     """
 
-    folder = "opencl"
+    folders = ("opencl",)
     device = traits = None  # the plan is for the model's device
 
     def __init__(self, tables: Tables, fills: Sequence[Fill]) -> None:

@@ -199,7 +199,8 @@ class PlainTarget:
     Raises PlanError for kernels without a C function, naming layer and remedy.
     """
 
-    folder, device, traits = "c", PLAIN, PLAIN_TRAITS
+    folders: tuple[str, ...] = ("c",)
+    device, traits = PLAIN, PLAIN_TRAITS
 
     def __init__(self, tables: Tables, fills: Sequence[Fill]) -> None:
         self.tables, self.fills = tables, fills

@@ -17,6 +17,7 @@ from edgelearn.interop.weights import Weights
 from edgelearn.runtime import choose_device, launch_times
 from edgelearn.train import Model
 
+from .cortex_m import CortexMTarget
 from .opencl import OpenCLTarget
 from .plain import PlainTarget
 from .tables import Tables
@@ -25,7 +26,7 @@ from .text import model_source, weights_file
 RUNTIME = Path(__file__).parent / "runtime"
 SHARED = ("edgelearn.h", "plan.h", "edgelearn.c", "main.c")
 MOST_NAMES = 8  # of layers, on the page
-TARGETS = {"opencl": OpenCLTarget, "c": PlainTarget}
+TARGETS = {"opencl": OpenCLTarget, "c": PlainTarget, "cortex-m": CortexMTarget}
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,7 +36,7 @@ class Bundle(Displayed):
     Arguments:
     - `folder`: where it is.
     - `plan`: what it follows.
-    - `target`: "opencl" or "c".
+    - `target`: "opencl", "c" or "cortex-m".
     - `device`: the device that the plan's kernels were chosen for.
     - `weights_bytes`: size of model.weights.
     - `code_bytes`: size of the kernels' texts.
@@ -116,7 +117,8 @@ def bundle(
     - `micro_batch`, `budget`: as in Model.plan.
     - `last_batches`: up to four sizes of shorter mini-batches that it is to take, too (default none).
     - `target`: "opencl" (default), a device with a driver of OpenCL 1.2; "c", one processor without any driver: plain
-      C99 on static memory, which computes in float32.
+      C99 on static memory, which computes in float32; "cortex-m", the same for a microcontroller, with frozen weights
+      in flash.
 
     Raises PlanError for a training that a bundle can't hold, saying what to change; RunError if a file can't be
     written.
@@ -153,15 +155,16 @@ def write_bundle(
     tables = Tables(plan)
     fills = tables.fills(weights)
     made = kind(tables, fills)
-    folder, content = Path(out), weights_file(fills)
+    folder, content = Path(out), weights_file(made.fills)
     written = Bundle(
         folder, plan, target, chosen.id, len(content), made.code_bytes, made.kernels, tables.launches_of_step,
         tables.multiply_adds_of_step,
     )  # fmt: skip
     _make(folder)
-    for source in [*(RUNTIME / name for name in SHARED), *(RUNTIME / made.folder).iterdir()]:
+    own = [source for name in made.folders for source in sorted((RUNTIME / name).iterdir())]
+    for source in [*(RUNTIME / name for name in SHARED), *own]:
         shutil.copyfile(source, folder / source.name)
-    texts = {"model.c": model_source(tables, fills), "plan.txt": f"{written}\n"} | made.files()
+    texts = {"model.c": model_source(tables, made.fills), "plan.txt": f"{written}\n"} | made.files()
     for name, text in texts.items():
         atomic.write_bytes(folder / name, text.encode())
     atomic.write_bytes(folder / "model.weights", content)
