@@ -63,6 +63,7 @@ CASES = {
     "average pool": [("AveragePool", ["x"], ["y"], {"kernel_shape": [2, 3], "strides": [2, 2], "pads": [0, 1, 0, 1]})],
     "average with padding": [("AveragePool", ["x"], ["y"], {"kernel_shape": [3, 3], "strides": [2, 2],
                                                             "pads": [1, 1, 1, 1], "count_include_pad": 1})],
+    "average of the whole image": [("AveragePool", ["x"], ["y"], {"kernel_shape": [9, 7]})],
     "global average": [("GlobalAveragePool", ["x"], ["y"], {})],
     "global maximum": [("GlobalMaxPool", ["x"], ["y"], {})],
     "mean over height": [("ReduceMean", ["x"], ["y"], {"axes": [2], "keepdims": 1})],
@@ -607,6 +608,19 @@ def test_dense_layers_of_more_than_4_million_values(tmp_path, kind, monkeypatch)
         monkeypatch.setenv("EDGELEARN_CONSTANT_BYTES", "10000000")
         with pytest.raises(FormatError, match=r"18,022,400 bytes.*EDGELEARN_CONSTANT_BYTES"):
             read_model(path)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ([("Conv", ["x", "k3", "wrong"], ["y"], {})], r"Conv_0.*its bias has shape \(5,\), expected \(6,\)"),
+        ([("Flatten", ["x"], ["f"], {}), ("MatMul", ["f", "square"], ["y"], {})], r"378.*\(6, 6\)"),
+    ],
+)
+def test_weights_of_other_shapes_are_named(nodes, words, tmp_path):
+    arrays = {"wrong": draw(5), "square": draw(6, 6), "k3": SMALL["k3"]}
+    with pytest.raises((FormatError, UnsupportedError), match=words):
+        read_model(save(tmp_path, model(nodes, arrays)))
 
 
 def test_names_that_are_no_text(tmp_path):

@@ -111,6 +111,7 @@ def test_an_entry_gives_an_op_its_name_both_ways():
 # A value reshaped and transposed as NumPy does it, without a layer that moves anything
 MOVES = {
     "nothing": (lambda b, x: x, lambda a: a),
+    "the last axes as one": (lambda b, x: shapes.flatten(b, x, start=2), lambda a: a.reshape(1, 6, 20)),
     "a channel shuffle": (
         lambda b, x: shapes.reshape(
             b, shapes.transpose(b, shapes.reshape(b, x, (1, 2, 3, 4, 5)), (0, 2, 1, 3, 4)), (1, -1, 4, 5)
