@@ -374,15 +374,11 @@ def _aligned(graph: InferenceGraph, layer: Layer, inputs: Sequence[Value]) -> li
 
 def _formula(graph: InferenceGraph, layer: Layer, *inputs: Value) -> Value:
     if graph.has(layer.op):
-        return graph.unary(type(layer.op).__name__, inputs[0], **settings_of(layer.op))
+        settings = {each.name: getattr(layer.op, each.name) for each in fields(layer.op)}
+        return graph.unary(type(layer.op).__name__, inputs[0], **settings)
     weights = [graph.constant(a.astype(np.float32), role) for role, a in layer.weights.items()]
     operands = [Expression(graph, x) for x in (*_aligned(graph, layer, inputs), *weights)]
     return layer.op.formula(Formulas(), *operands).value
-
-
-def settings_of(op: Op) -> dict[str, Any]:
-    """The arguments that made an op."""
-    return {each.name: getattr(op, each.name) for each in fields(op)}  # type: ignore[arg-type]
 
 
 def _compared(kind: str) -> Callable[..., Value]:

@@ -129,6 +129,7 @@ HANDLERS: dict[str, Any] = forms(
         "Range": "arange",
         "RealDiv": "div",
         "ResizeNearestNeighbor": "resize_nearest",
+        "Round": "rounded",
         "SelectV2": "where",
         "Shape": "shape_of",
         "Slice": "part",

@@ -14,7 +14,7 @@ import io
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from edgelearn.ops import Op
 from edgelearn.ops.window import Padding, Window
 
 from . import read_tflite
-from .exporting import InferenceGraph, Operation, Quantization, Value, inference_graph, settings_of
+from .exporting import InferenceGraph, Operation, Quantization, Value, inference_graph
 from .formats import Written, constant_bytes, to_float16
 from .forms import Form, arguments, as_file, by_meaning
 from .operators import named
@@ -81,6 +81,7 @@ def file_bytes(
     """Return the file of one graph, with a signature "serving_default" that names inputs and outputs, and `metadata` by
     name."""
     writer = _FileWriter()
+    writer.buffers.append(writer.write(Table("Buffer")))  # number 0, of tensors that aren't constant
     tensors = dict.fromkeys(inputs.values())
     tensors |= {t: None for o in operators for t in (*o.inputs, o.output) if t is not None}
     index = {tensor: i for i, tensor in enumerate(tensors)}
@@ -111,7 +112,7 @@ def _operator_table(operator: TfliteOperator, index: Mapping[TfliteTensor, int],
     inputs = tuple(-1 if tensor is None else index[tensor] for tensor in operator.inputs)
     table = Table("Operator", OpcodeIndex=code, Inputs=inputs, Outputs=(index[operator.output],))
     if kind := OPTION_TYPES.get((TABLES.get(operator.code, operator.code).replace("_", "") + "options").lower()):
-        table["BuiltinOptionsType"], table["BuiltinOptions"] = kind, Options(operator.code, operator.options)
+        table["BuiltinOptionsType"], table["BuiltinOptions"] = kind, _options(operator.code, operator.options)
     return table
 
 
@@ -123,17 +124,20 @@ TABLES = {
 }  # fmt: skip
 
 
-class Options(dict[int, tuple[str, Any, Any]]):
-    """Fields of options by number: type, value and default, as `read_tflite.OPTIONS` has them."""
+class Fields(dict[int, tuple[str, Any]]):
+    """A table by the numbers of its fields: the type of each, as flatbuffers' builder calls it, and the value."""
 
-    def __init__(self, code: str, options: Mapping[str, Any]) -> None:
-        known = {name: (number, kind, default) for name, number, kind, default in OPTIONS.get(code, [])}
-        super().__init__()
-        for name, value in options.items():
-            if name in known:
-                number, kind, default = known[name]
-                value = ENUMERATIONS[kind].index(value) if kind in ENUMERATIONS else value
-                self[number] = SLOTS[kind], value, default
+
+def _options(code: str, options: Mapping[str, Any]) -> Fields:
+    """Options by their names in `read_tflite.OPTIONS`; others are left out, and so are defaults."""
+    found = Fields()
+    for name, number, kind, default in OPTIONS.get(code, []):
+        value = options.get(name, default)
+        if value in ENUMERATIONS.get(kind, ()):
+            value = ENUMERATIONS[kind].index(value)
+        if value != default:
+            found[number] = SLOTS[kind], value
+    return found
 
 
 SLOTS = {"b": "Int8", "p": "Int8", "a": "Int8", "i": "Int32", "f": "Float32", "?": "Bool"}
@@ -146,7 +150,7 @@ class _FileWriter:
         self.builder = flatbuffers.Builder(1 << 16)
         self.numbers: dict[tuple[str, bytes], int] = {}  # vectors, written once each
         self.contents: dict[bytes, int] = {}  # numbers of buffers
-        self.buffers: list[int] = [self.write(Table("Buffer"))]  # number 0 is empty
+        self.buffers: list[int] = []
 
     def buffer(self, content: bytes) -> int:
         """The number of a new buffer."""
@@ -181,15 +185,20 @@ class _FileWriter:
             for key, each in fields.items():
                 getattr(tflite, f"{value.name}Add{key}")(self.builder, each)
             return getattr(tflite, f"{value.name}End")(self.builder)
-        if isinstance(value, Options):
-            self.builder.StartObject(1 + max(value, default=0))
-            for number, (kind, each, default) in value.items():
-                getattr(self.builder, f"Prepend{kind}Slot")(number, each, default)
+        if isinstance(value, Fields):
+            fields = {number: (kind, self.write(each)) for number, (kind, each) in value.items()}
+            self.builder.StartObject(1 + max(fields, default=0))
+            for number, (kind, each) in fields.items():
+                getattr(self.builder, f"Prepend{kind}Slot")(number, each, None)
             return self.builder.EndObject()
         if isinstance(value, str):
             return self.builder.CreateString(value)
         if isinstance(value, list):
-            return _offsets(self.builder, [self.write(each) for each in value])
+            tables = [self.write(each) for each in value]
+            self.builder.StartVector(4, len(tables), 4)
+            for table in reversed(tables):
+                self.builder.PrependUOffsetTRelative(table)
+            return self.builder.EndVector()
         if isinstance(value, bytes):  # aligned
             builder = self.builder
             builder.StartVector(1, len(value), ALIGNMENT)
@@ -209,32 +218,22 @@ METADATA_NAME, SIGNATURE, LABELS = "TFLITE_METADATA", b"M001", "labels.txt"
 NORMALIZATION, AXIS_LABELS = 1, 2  # of the enumerations ProcessUnitOptions and AssociatedFileType
 
 
-def _offsets(b: flatbuffers.Builder, tables: Sequence[int]) -> int:
-    """A vector of tables."""
-    b.StartVector(4, len(tables), 4)
-    for table in reversed(tables):
-        b.PrependUOffsetTRelative(table)
-    return b.EndVector()
-
-
 def metadata_bytes(name: str, preprocessing: Mapping[str, Any], class_names: Sequence[str]) -> bytes:
     """Return the flatbuffer. Pictures' {"mean", "deviation"} of pixels / 255 become mean and std of pixels."""
-    b = flatbuffers.Builder(1024)
     units, files = [], []
     if "mean" in preprocessing and ("deviation" in preprocessing or "std" in preprocessing):
         spread, scale = ("std", 1) if "std" in preprocessing else ("deviation", 255)
         mean, std = (np.float32(preprocessing[key]) * np.float32(scale) for key in ("mean", spread))
-        options = _metadata_table(b, {0: b.CreateNumpyVector(mean), 1: b.CreateNumpyVector(std)})
-        units = [_metadata_table(b, {1: options}, {0: NORMALIZATION})]
+        units = [_metadata({1: _metadata({0: mean, 1: std})}, {0: NORMALIZATION})]
     if class_names:
-        files = [_metadata_table(b, {0: b.CreateString(LABELS)}, {2: AXIS_LABELS})]
-    ends = []
-    for end, place, tables in (("input", 4, units), ("output", 6, files)):
-        named = {0: b.CreateString(end)}
-        ends.append(_metadata_table(b, named | ({place: _offsets(b, tables)} if tables else {})))
-    graph = _metadata_table(b, {2: _offsets(b, ends[:1]), 3: _offsets(b, ends[1:])})
-    b.Finish(_metadata_table(b, {0: b.CreateString(name), 3: _offsets(b, [graph])}), SIGNATURE)
-    return bytes(b.Output())
+        files = [_metadata({0: LABELS}, {2: AXIS_LABELS})]
+    ends = [
+        [_metadata({0: end, place: tables} if tables else {0: end})]
+        for end, place, tables in (("input", 4, units), ("output", 6, files))
+    ]
+    writer = _FileWriter()
+    writer.builder.Finish(writer.write(_metadata({0: name, 3: [_metadata({2: ends[0], 3: ends[1]})]})), SIGNATURE)
+    return bytes(writer.builder.Output())
 
 
 def with_labels(model: bytes, class_names: Sequence[str]) -> bytes:
@@ -248,14 +247,10 @@ def with_labels(model: bytes, class_names: Sequence[str]) -> bytes:
     return content.getvalue()
 
 
-def _metadata_table(b: flatbuffers.Builder, offsets: Mapping[int, int], bytes_: Mapping[int, int] | None = None) -> int:
-    """A table with offsets and single bytes by field number."""
-    b.StartObject(9)
-    for number, offset in offsets.items():
-        b.PrependUOffsetTRelativeSlot(number, offset, 0)
-    for number, value in (bytes_ or {}).items():
-        b.PrependUint8Slot(number, value, 0)
-    return b.EndObject()
+def _metadata(offsets: Mapping[int, Any], numbers: Mapping[int, int] | None = None) -> Fields:
+    """A table with texts, vectors and tables, and with single bytes, by number of field."""
+    fields = {number: ("UOffsetTRelative", value) for number, value in offsets.items()}
+    return Fields(fields | {number: ("Uint8", value) for number, value in (numbers or {}).items()})
 
 
 # Operators that compute on int8; those in ALIKE only if input and output have one quantization.
@@ -279,8 +274,9 @@ def has(known: Mapping[str, Form], op: Op) -> bool:
     """True if TFLite has an operator for an op of a single value with its settings."""
     if (form := known.get(type(op).__name__)) is None:
         return False
-    options, settings = {name for name, *_ in OPTIONS.get(form.kind, [])}, settings_of(op)
-    return settings == settings_of(type(op)()) or form.attributes(**settings).keys() <= options
+    options = {name for name, *_ in OPTIONS.get(form.kind, [])}
+    changed = {each.name: getattr(op, each.name) for each in fields(op) if getattr(op, each.name) != each.default}
+    return form.attributes(**changed).keys() <= options
 
 
 def write(

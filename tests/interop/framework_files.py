@@ -146,6 +146,12 @@ def faked(x):
     return fake.fake_quant_with_min_max_args(tf.nn.sigmoid(y), 0.0, 1.0, 16)
 
 
+def picked(x):
+    """Rows by rounded numbers of each example."""
+    numbers = tf.round(tf.minimum(tf.abs(x[:, 0, :, 0]), 1) * 4)
+    return tf.gather(x, tf.cast(numbers, tf.int32), axis=1, batch_dims=1)
+
+
 def unsupported():
     @keras.saving.register_keras_serializable("tests")
     class Mine(L.Layer):
@@ -216,9 +222,12 @@ def main():
     (FOLDER / "dilated.pb").write_bytes(concrete.graph.as_graph_def().SerializeToString())
     lite("dilated", concrete)
     x = RNG.normal(size=(2, 5, 4, 3)).astype(np.float32)
-    np.savez(FOLDER / "faked.npz", x=x, y=faked(x).numpy())
-    concrete = tf.function(faked).get_concrete_function(tf.TensorSpec(x.shape, tf.float32))
-    (FOLDER / "faked.pb").write_bytes(concrete.graph.as_graph_def().SerializeToString())
+    for function in (faked, picked):
+        name = function.__name__
+        np.savez(FOLDER / f"{name}.npz", x=x, y=function(x).numpy())
+        concrete = tf.function(function).get_concrete_function(tf.TensorSpec((None, *x.shape[1:]), tf.float32))
+        (FOLDER / f"{name}.pb").write_bytes(concrete.graph.as_graph_def().SerializeToString())
+    lite("picked", concrete)
 
 
 def lite(name, concrete, **settings):

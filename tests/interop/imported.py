@@ -8,7 +8,7 @@ def infer(made, x):
     found = dict.fromkeys(made.network.inputs, np.float64(x))
     for node in made.network.nodes.values():
         own = {
-            p.role: np.float64(made.weights[p.name]) for p in made.network.parameters.values() if p.layer == node.name
+            p.role: np.float64(made.weights[p.name]) for p in made.network.parameters.values() if p.layer == node.owner
         }
         found[node.name] = node.op.reference_forward([found[name] for name in node.inputs], own)
         assert found[node.name].shape[1:] == node.shape

@@ -24,7 +24,7 @@ FLOAT = ("classifier.keras", "classifier.h5", "classifier.tflite", "classifier.p
          "sequence.tflite",
          "shuffle.keras", "shuffle.tflite", "dilated.pb", "dilated.tflite", "attending.keras", "attending.pb",
          "words.keras",
-         "words.pb")  # fmt: skip
+         "words.pb", "picked.pb", "picked.tflite")  # fmt: skip
 OURS = {
     "factors/variable": "factors/scale",
     "sep/depthwise_kernel": "sep_depthwise/kernel",
