@@ -15,7 +15,7 @@ from edgelearn.ops.observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMa
 
 from .quantized_reference import fitting
 from .steps import batches
-from .test_networks import CLASSES, EXAMPLES, drawn, entangled, residual, separable
+from .test_networks import CLASSES, EXAMPLES, convolutions, drawn, entangled, residual, separable
 from .test_plan import saved_bytes
 
 FORMATS = {"weights": Format(symmetric=True), "activations": Format(), "gradients": Format()}
@@ -36,9 +36,7 @@ def pooled() -> Network:
         net.add(f"{name}_norm", BatchNormalization())
         net.add(f"{name}_relu", ReLU())
         net.add(f"{name}_pool", pool)
-    net.add("flatten", Flatten())
-    net.add("dense", Dense(CLASSES))
-    return net
+    return flattened(net)
 
 
 @pytest.mark.parametrize("batchnorm", ("batch", "moving"))
@@ -124,15 +122,15 @@ def test_updates_leave_the_ranges_that_kernels_have(start, name):
         assert np.array_equal(w, other.weights()[parameter]), parameter
 
 
-def chain() -> Network:
-    """Nothing but convolutions, and the loss: 8 x 8 pixels, 32 channels."""
-    net = Network("chain", (8, 8, 16))
-    for name in "abc":
-        net.add(name, Conv2D(32, 3, padding="same"))
-        net.add(f"{name}_relu", ReLU())
+def flattened(net: Network) -> Network:
     net.add("flatten", Flatten())
     net.add("dense", Dense(CLASSES))
     return net
+
+
+def chain() -> Network:
+    """Nothing but convolutions, and the loss: 8 x 8 pixels, 32 channels."""
+    return flattened(convolutions(Network("chain", (8, 8, 16)), "abc", 32, relu=ReLU()))
 
 
 def planned(kernels, precision: Precision, batch: int = 6, micro: int = 3):
@@ -146,13 +144,7 @@ def test_saved_activations_are_a_quarter(kernels):
 
 def normalized() -> Network:
     net = Network("normalized", (8, 8, 16))
-    for name in "abc":
-        net.add(name, Conv2D(32, 3, padding="same"))
-        net.add(f"{name}_norm", BatchNormalization())
-        net.add(f"{name}_relu", ReLU())
-    net.add("flatten", Flatten())
-    net.add("dense", Dense(CLASSES))
-    return net
+    return flattened(convolutions(net, "abc", 32, norm=BatchNormalization(), relu=ReLU()))
 
 
 def test_kernels_behind_kept_statistics_are_integers_alone(kernels):

@@ -21,6 +21,15 @@ def unit(net: Network, name: str, op, *inputs: str, relu: ReLU | None = ReLU()) 
     return net.add(f"{name}_relu", relu) if relu else last
 
 
+def convolutions(net: Network, names: str, channels: int, **after: ops.Op) -> Network:
+    """Convolutions of 3 x 3, one after the other, each with the layers that come `after` it."""
+    for name in names:
+        net.add(name, Conv2D(channels, 3, padding="same"))
+        for kind, op in after.items():
+            net.add(f"{name}_{kind}", op)
+    return net
+
+
 def head(net: Network) -> Network:
     net.add("pool", ops.GlobalAveragePooling2D())
     net.add("dense", Dense(CLASSES))
@@ -247,11 +256,7 @@ def check_step(kernels, network: Network, micro: int, batchnorm: str = "moving",
 
 @pytest.mark.parametrize("batchnorm", ["moving", "batch"])
 def test_step_with_winograd_tiles(kernels, batchnorm):
-    net = Network("wide", (28, 30, 3))
-    for name in "ab":
-        net.add(name, Conv2D(32, 3, padding="same"))
-        net.add(f"{name}_bn", BatchNormalization())
-        net.add(f"{name}_silu", ops.SiLU())
+    net = convolutions(Network("wide", (28, 30, 3)), "ab", 32, bn=BatchNormalization(), silu=ops.SiLU())
     check_step(kernels, head(net), 2, batchnorm, traits=ops.Traits(compute_units=2, vector_width=16))
 
 

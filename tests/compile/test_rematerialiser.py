@@ -13,7 +13,7 @@ from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dropout, Format,
 from edgelearn.ops.observers import CurrentMinMax, InHindsightMinMax
 
 from .steps import batches, first_step, same, same_bits, shrink, steps
-from .test_networks import EXAMPLES, NETWORKS, drawn, head, separable
+from .test_networks import EXAMPLES, NETWORKS, convolutions, drawn, head, separable
 
 
 def everything(network: Network) -> dict:
@@ -138,11 +138,8 @@ def test_as_on_a_gpu(start, batchnorm):
 
 def test_transformed_kernels_are_made_again(start):
     """Gradients of convolutions by Winograd's tiles have the same bits as if everything were stored."""
-    network, found = Network("wide", (36, 36, 3)), []
-    for name in "abc":
-        network.add(name, Conv2D(32, 3, padding="same"))
-        network.add(f"{name}_bn", BatchNormalization())
-        network.add(f"{name}_relu", ReLU())
+    network = convolutions(Network("wide", (36, 36, 3)), "abc", 32, bn=BatchNormalization(), relu=ReLU())
+    found = []
     weights, x, labels = drawn(head(network))
     for activation_memory in ({}, everything(network)):
         request = Request(network, EXAMPLES, 2, SGD(0.0), "batch", activation_memory=activation_memory)

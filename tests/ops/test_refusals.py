@@ -103,6 +103,8 @@ OTHERS = [
         (ops.CategoricalCrossentropy, 1.0), (ops.CategoricalFocalCrossentropy, {"gamma": -1}),
         (ops.CategoricalFocalCrossentropy, {"alpha": -1}), (ops.MinimumEntropy, -1), (ops.PositiveHinge, -1),
         (ops.PositiveHinge, 1.5), (ops.PositiveHinge, NAN), (ops.CodewordHinge().check, ((4, 4, 16), 2)),
+        (ops.TripletLoss, {"margin": -1}), (ops.TripletLoss().check, ((4, 4, 16), 2)), (ops.CTC, {"blank": -1}),
+        (ops.CTC().check, ((5,), 2)), (ops.CTC(blank=7).check, ((9, 7), 2)),
         (Prototypical(3, 2).check, ((16,), 6)),
         *((Prototypical, {"num_classes": 3, "shots": 2} | given) for given in (
             {"num_classes": 1}, {"shots": 0}, {"dummy_prototypes": -1}, {"distance": "hamming"}, {"scale": 0.0},

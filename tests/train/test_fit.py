@@ -572,26 +572,54 @@ class Keep(Log):
         self.kept.append(self.model.state()[0])
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_data(value):
-    x, y = examples(12)
-    x[9, 2, 3, 1] = value
-    model = Model(toy_network()).compile(SGD(0.1, momentum=0.9))
+def spoilt(count: int, example: int, value: float) -> tuple[np.ndarray, np.ndarray]:
+    x, y = examples(count)
+    x[example, 2, 3, 1] = value
+    return x, y
+
+
+def set_to(value: float, *names: str, optimizer=ops.Adam(0.01)) -> Model:  # noqa: B008
+    """A model without a ceiling, some of whose weights have one value."""
+    net = toy_network(ceiling=None)
+    full = {name: np.full(net.parameters[name].weight.shape, value) for name in names}
+    return Model(net, net.initialize(0) | full).compile(optimizer)
+
+
+def steep() -> Model:
+    """Nothing overflows on the way up, if examples are small."""
+    net = toy_network(ceiling=None)
+    weights = net.initialize(0)
+    weights["dense/kernel"] = np.sign(weights["dense/kernel"]) * np.float32(1e38)
+    weights["body/kernel"] *= np.float32(1e5)
+    return Model(net, weights).compile(SGD(1e-30))
+
+
+def momentum(**settings) -> Model:
+    return Model(toy_network()).compile(SGD(0.1, momentum=0.9), **settings)
+
+
+X, Y = examples(12)
+PARTS = {"batch_size": 12, "micro_batch": 5}
+NONFINITE = [  # words of the message, model, examples, options of fit
+    *(("Epoch 1, step 1: example 9", momentum, spoilt(12, 9, value), PARTS) for value in (np.nan, np.inf)),
+    ("Epoch 1, step 1: example 9", lambda: momentum(batchnorm="batch"), spoilt(12, 9, np.nan), PARTS),
+    *(("of example 17", lambda: Model(frozen_stem()).compile(SGD(0.1)), spoilt(20, 17, np.nan),
+       {"batch_size": 20, "cache": cache}) for cache in ("fp32", "fp16")),
+    *((f"first in layer '{layer}' \\(.*output", lambda name=name: set_to(3e38, name), (np.abs(X) * 10, Y), PARTS)
+      for name, layer in (("body/kernel", "body"), ("stem_bn/gamma", "stem"), ("dense/kernel", "dense"))),
+    (r"first in layer 'body' \(.*, stem/output gradient\)", steep, (X * np.float32(1e-30), Y), {"batch_size": 12}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "make", "data", "options"), NONFINITE)
+def test_a_step_that_is_not_finite_is_named_and_changes_nothing(words, make, data, options):
+    model = make()
     before = model.weights
-    with pytest.raises(NonFiniteError, match=r"Epoch 1, step 1: example 9"):
-        model.fit(x, y, 12, micro_batch=5)
+    with pytest.raises(NonFiniteError, match=words):
+        model.fit(*data, **options)
     assert same(model.weights, before)
     assert model.position.updates == 0
     assert model.context.ledger.held == 0
-
-
-@pytest.mark.parametrize("cache", ["fp32", "fp16"])
-def test_data_under_a_cache(cache):
-    x, y = examples(20)
-    x[17, 2, 3, 1] = np.nan
-    model = Model(frozen_stem()).compile(SGD(0.1))
-    with pytest.raises(NonFiniteError, match="of example 17"):
-        model.fit(x, y, 12, cache=cache)
 
 
 def test_a_huge_learning_rate():
@@ -604,45 +632,6 @@ def test_a_huge_learning_rate():
     last = {name.removeprefix("weights/"): array for name, array in keep.kept[-1].items()}
     assert same({name: model.weights[name] for name in last}, last)
     assert all(np.isfinite(array).all() for array in model.weights.values())
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "layer"),
-    [("body/kernel", 3e38, "body"), ("stem_bn/gamma", 3e38, "stem"), ("dense/kernel", 3e38, "dense")],
-)
-def test_an_overflow_in_the_forward_pass_names_its_layer(name, value, layer):
-    x, y = examples(12)
-    net = toy_network(ceiling=None)
-    model = Model(net, net.initialize(0) | {name: np.full(net.parameters[name].weight.shape, value)})
-    model.compile(ops.Adam(0.01))
-    before = model.weights
-    with pytest.raises(NonFiniteError, match=f"first in layer '{layer}' \\(.*output"):
-        model.fit(np.abs(x) * 10, y, 12, micro_batch=5)
-    assert same(model.weights, before)
-
-
-def test_an_overflow_in_the_backward_pass_names_its_layer():
-    """Examples so small that nothing overflows on the way up."""
-    x, y = examples(12)
-    net = toy_network(ceiling=None)
-    weights = net.initialize(0)
-    weights["dense/kernel"] = np.sign(weights["dense/kernel"]) * np.float32(1e38)
-    weights["body/kernel"] *= np.float32(1e5)
-    model = Model(net, weights).compile(SGD(1e-30))
-    before = model.weights
-    with pytest.raises(NonFiniteError, match=r"first in layer 'body' \(.*, stem/output gradient\)"):
-        model.fit(x * np.float32(1e-30), y, 12)
-    assert same(model.weights, before)
-
-
-def test_batch_statistics_stay_too():
-    x, y = examples(12)
-    x[9, 2, 3, 1] = np.nan
-    model = Model(toy_network()).compile(SGD(0.1), batchnorm="batch")
-    before = model.weights
-    with pytest.raises(NonFiniteError):
-        model.fit(x, y, 12, micro_batch=5)
-    assert same(model.weights, before)
 
 
 def test_a_feature_too_large_for_fp16():
