@@ -199,6 +199,15 @@ def family_bytes(pid: int) -> int:
     return total
 
 
+def family_seconds(pid: int) -> float:
+    """Seconds of a core that a process and its children have taken so far."""
+    total, process = 0.0, psutil.Process(pid)
+    for each in [process, *process.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            total += sum(each.cpu_times()[:2])
+    return total
+
+
 def main(contenders: Sequence[str], clients: int, rounds: int) -> None:
     """Measure, and print a line for each contender."""
     device = choose_device(None).device
@@ -214,18 +223,22 @@ def main(contenders: Sequence[str], clients: int, rounds: int) -> None:
             except WorkerError as error:
                 print(f"{name} is left out: {str(error).splitlines()[-1]}")
         times: dict[str, list[float]] = {name: [] for name in workers}
+        computing: dict[str, list[float]] = {name: [] for name in workers}
         sampler = Sampler({name: worker.process.pid for name, worker in workers.items()})
         stack.callback(sampler.close)
         for turn in range(rounds + 1):
             for name, worker in workers.items():
+                before = family_seconds(worker.process.pid)
                 seconds = worker.call("round")
                 if turn:  # the first compiles kernels
                     times[name].append(seconds)
+                    computing[name].append(family_seconds(worker.process.pid) - before)
         sampler.close()
         for name, values in times.items():
             peak, imports = sampler.peaks[name] / MIB, workers[name].call("imported") / MIB
             print(
-                f"  {name:<8} {median(values):6.2f} s a round ({min(values):.2f} to {max(values):.2f}); "
+                f"  {name:<8} {median(values):6.2f} s a round ({min(values):.2f} to {max(values):.2f}), "
+                f"{median(computing[name]):.1f} s of a core; "
                 f"{peak:,.0f} MiB, {peak - imports:,.0f} over the imports"
             )
 
