@@ -42,12 +42,12 @@ from .sources import (
     Source,
     Stream,
     Targets,
-    as_source,
     check_examples,
     examples_of,
     fit_examples,
     labeled,
     output_losses,
+    to_predict,
 )
 from .state import OWN, Logs, StoppedError, TrainedModel, TrainingState, TrainingStatus, calibrate, check_suffix
 from .trainer import Trainer
@@ -531,12 +531,19 @@ class Model(TrainedModel):
         return trainer.evaluate(self._predicting(plan), x, y, self.metrics)
 
     @one_thread
-    def predict(self, x, batch_size: int | None = None) -> Any:
+    def predict(self, x, batch_size: int | None = None, *, steps: int | None = None) -> Any:
         """Return the network's output for examples `x`: float32 (n, ...), probabilities if it ends in a softmax; of
-        several outputs a dictionary by name."""
-        x = as_source(x, self.network)
-        plan = self._plans.forward(self.settings, optional_size("batch_size", batch_size), examples=(len(x),))
-        return trainer.predict(self._predicting(plan), x)
+        several outputs a dictionary by name.
+
+        - `x`: as in `fit`; or batches of examples, alone or as (x, y, ...), of which the rest isn't read: a DataLoader,
+          a tf.data.Dataset, a generator, or a function that returns one.
+        - `steps`: most batches, where `x` is a stream of them (default: all).
+        """
+        size, found = optional_size("batch_size", batch_size), []
+        for part in to_predict(x, self.network, optional_size("steps", steps)):
+            plan = self._plans.forward(self.settings, size, examples=(len(part),))
+            found.append(trainer.predict(self._predicting(plan), part))
+        return trainer.joined(found)
 
     # -- loops of one's own --------------------------------------------------------------------------------------
 

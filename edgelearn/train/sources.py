@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from math import floor
 from typing import Any, Protocol
 
@@ -450,6 +451,33 @@ def is_stream(x: Any) -> bool:
     if isinstance(x, np.ndarray | Mapping | str | type) or (hasattr(x, "shape") and hasattr(x, "__getitem__")):
         return False
     return hasattr(x, "__iter__") or callable(x)
+
+
+def to_predict(x: Any, network: Network, steps: int | None = None) -> Iterator[Source]:
+    """Yield the examples of `x` as sources: all at once, or batch by batch for a stream, whose batches are x, or tuples
+    (x, y, ...) of which the rest isn't read. `steps`: most batches of a stream (default: all).
+
+    Raises PlanError for `steps` of arrays, DataError for a stream without batches, ShapeError as `as_source`.
+    """
+    if isinstance(x, list | tuple) or not is_stream(x):
+        if steps is not None:
+            raise PlanError("Steps are for a DataLoader, a tf.data.Dataset or a generator: arrays are predicted whole.")
+        yield as_source(x, network)
+        return
+    if steps is None and _is_endless(x):
+        raise PlanError(f"This {type(x).__name__} has no end: give predict the number of its batches, steps.")
+    names, batch = list(network.inputs), None
+    batches: Any = x() if callable(x) else x
+    for batch in islice(batches, steps):
+        given = batch[0] if isinstance(batch, tuple) else batch
+        if isinstance(given, tuple | list) and len(names) > 1:
+            given = dict(zip(names, given, strict=True))
+        if not isinstance(given, Mapping):
+            given = {names[0]: given}
+        arrays = {name: _as_input(array, network.inputs.get(name, ())) for name, array in given.items()}
+        yield as_source(arrays if len(names) > 1 else next(iter(arrays.values())), network)
+    if batch is None:
+        raise DataError(f"This {type(x).__name__} has no batches to predict.")
 
 
 def examples_of(

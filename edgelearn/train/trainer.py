@@ -28,7 +28,7 @@ from edgelearn.runtime.session import Examples, OutputTargets
 from . import sources
 from .callbacks import Callback, CallbackList, History, watched
 from .metrics import OutputMetrics
-from .sources import Source, Stream, Targets, as_source, check_whole, labeled
+from .sources import Source, Stream, Targets, check_whole, examples_of, fit_examples, labeled, to_predict
 from .state import Logs, TrainedModel, TrainingState, TrainingStatus
 
 Key = TypeVar("Key")
@@ -107,7 +107,11 @@ def added(sums: ByOutput, more: ByOutput) -> ByOutput:
 
 def predict(session: Session, x: Source) -> Any:
     """Return the network's output for each example: float32 (n, ...); of several outputs a dictionary by name."""
-    outputs = [session.predict(words, len(part)) for part, words in prepared(session, x)]
+    return joined([session.predict(words, len(part)) for part, words in prepared(session, x)])
+
+
+def joined(outputs: Sequence[Any]) -> Any:
+    """Outputs of consecutive examples as one array, or by name."""
     if isinstance(outputs[0], dict):
         return {name: np.concatenate([part[name] for part in outputs]) for name in outputs[0]}
     return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
@@ -366,18 +370,20 @@ class Trainer(TrainedModel):
     # -- all examples
 
     def fit(
-        self, x, y, epochs: int = 1, *, validation_data: tuple | None = None, validation_frequency: int = 1,
-        callbacks: Sequence[Callback] = (), shuffle: bool = True,
+        self, x, y=None, epochs: int = 1, *, validation_data: Any = None, validation_frequency: int = 1,
+        callbacks: Sequence[Callback] = (), shuffle: bool = True, steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
     ) -> History:  # fmt: skip
-        """Train in mini-batches of the plan's `batch_size` until `epochs` are done since `load`.
+        """Train in mini-batches of the plan's `batch_size` until `epochs` are done since `load`. The examples of a
+        stream are regrouped to that size.
 
         Arguments and errors as Model.fit.
         """
         request, history = self.plan.request, History()
-        examples = [labeled(x, y, self.network, self.loss)]
-        if validation_data is not None:
-            examples += [labeled(validation_data[0], validation_data[1], self.network, self.loss)]
-        size = request.batch_size
+        examples = fit_examples(
+            x, y, self.network, self.loss, None, None, validation_data, 0.0, steps_per_epoch, validation_steps
+        )
+        size, shuffle = request.batch_size, shuffle and not isinstance(examples[0][0], Stream)
         start(self.status, self.loss, len(examples[0][0]), size, request.micro_batch, epochs, shuffle)
         notify = CallbackList(self, [*watched(callbacks, self.plan), history])
         try:
@@ -386,11 +392,11 @@ class Trainer(TrainedModel):
             notify("on_train_end", {})
         return history
 
-    def evaluate(self, x, y) -> Logs:
-        return evaluate(self.session, *labeled(x, y, self.network, self.loss))
+    def evaluate(self, x, y=None, *, steps: int | None = None) -> Logs:
+        return evaluate(self.session, *examples_of(x, y, self.network, self.loss, steps=steps))
 
-    def predict(self, x) -> Any:
-        return predict(self.session, as_source(x, self.network))
+    def predict(self, x, *, steps: int | None = None) -> Any:
+        return joined([predict(self.session, part) for part in to_predict(x, self.network, steps)])
 
 
 def start(

@@ -795,3 +795,36 @@ def test_leaving_a_loop_leaves_no_thread():
     with pytest.raises(RuntimeError):
         use()
     assert not threads()
+
+
+def test_predicting_streams():
+    """Batches of examples alone, with targets, of a generator, and of two inputs, give the predictions of arrays."""
+    x, y = examples(21)
+    model = Model(toy_network(), seed=1)
+    parts = [slice(0, 8), slice(8, 16), slice(16, 21)]
+    for stream in (
+        (x[part] for part in parts), lambda: ((x[part], y[part]) for part in parts), iter([(x, y)]),
+        (x[part] for part in [*parts, slice(0, 5)]),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(model.predict(stream, steps=3), model.predict(x))
+    assert len(model.predict((x[part] for part in parts), steps=2)) == 16
+    with pytest.raises(DataError, match="no batches"):
+        model.predict(iter([]))
+    with pytest.raises(PlanError, match="Steps are for"):
+        model.predict(x, steps=1)
+
+
+def test_a_trainer_takes_streams():
+    """Regrouped to the plan's mini-batches: the same updates as from arrays in this order."""
+    x, y = examples(20)
+    found = []
+    for stream in (False, True):
+        model = Model(toy_network(), seed=1).compile(SGD(0.1), batchnorm="moving")
+        with model.trainer(8, 4, examples=(20,)) as trainer:
+            batches = lambda: ((x[i : i + 5], y[i : i + 5]) for i in range(0, 20, 5))  # noqa: E731
+            data = {"x": batches, "validation_data": batches} if stream else {"x": x, "y": y, "validation_data": (x, y)}
+            history = trainer.fit(**data, epochs=2, shuffle=False).history
+            found.append((trainer.weights, history["loss"], history["val_loss"], trainer.predict(iter([x[:8]]))))
+    assert all(np.array_equal(array, found[1][0][name]) for name, array in found[0][0].items())
+    assert found[0][1:3] == found[1][1:3]
+    assert np.array_equal(found[0][3], found[1][3])
