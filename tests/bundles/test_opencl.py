@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import os
 import random
 import shutil
 
@@ -59,7 +60,7 @@ TRAININGS = {  # network, optimizer, settings of compile, batch size, micro-batc
     "all, recomputed": (
         separable_network, el.SGD(RATE), {"batchnorm": "batch", "activation_memory": policies.checkpoints}, 6, 3, (),
     ),
-    "the last layers, int8": (fine_tuned, el.SGD(RATE), {"batchnorm": "moving", "precision": INT8}, 4, 4, ()),
+    "dense, int8": (dense_network, el.SGD(RATE), {"precision": INT8}, 4, 4, ()),
 }  # fmt: skip
 
 
@@ -215,7 +216,10 @@ def test_nothing_is_allocated_after_open(tmp_path):
 
 @needs_compiler
 def test_other_compilers_have_no_warnings_either(tmp_path, monkeypatch):
-    others = [each for each in COMPILERS if shutil.which(each)]
+    found = {os.path.realpath(path): path for each in COMPILERS if (path := shutil.which(each))}
+    others = [path for real, path in found.items() if real != os.path.realpath(str(native.compiler()))]
+    if not others:
+        pytest.skip("there is one compiler alone, which builds all other tests' bundles")
     model = el.Model(dense_network(), seed=3).compile(el.Adam(RATE))
     for target in ("opencl", "c"):
         el.bundle(model, tmp_path / target, batch_size=6, target=target)
