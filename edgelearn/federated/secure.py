@@ -220,6 +220,7 @@ class SecureWork:
 
     def _keep(self, fields: dict, state: dict) -> None:
         data = np.frombuffer(json.dumps(state).encode(), np.uint8)
+        self.memory.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # for nobody else's eyes
         self.memory.save(fields["client"], fields["round"], {_STATE: data})
 
     def _kept(self, fields: dict) -> dict:

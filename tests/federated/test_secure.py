@@ -67,7 +67,7 @@ def federation(tmp_path, vanish, rounds=1):
     made, settings = model(), fl.ServerSettings(CLIENTS, rounds)
     before = {name: array.copy() for name, array in made.weights.items()}
     work = Work(FixedPoint(settings.drawn), [before[name].shape for name in made.changing])
-    inner = Dropping(SecureWork(work, fl.ClientMemory(tmp_path)), vanish)
+    inner = Dropping(SecureWork(work, fl.ClientMemory(tmp_path / "secrets")), vanish)
     grid, records, test = SecureGrid(settings.drawn, grid=inner), [], (np.zeros((1, 5), np.float32), np.zeros(1, int))
     server = fl.Server(made, made.changing, settings, fl.FedAvg(), grid, test, grid, records.append, grid)
     return server, work, before, inner, records
@@ -124,8 +124,8 @@ def test_a_client_tells_no_more_than_the_sum(tmp_path):
     secure.answer = listening
     server.fit()
     fields = next(f for f in (_read(data)[0] for data in asked) if f["stage"] == "unmask")
-    own, told = fields["client"], fl.ClientMemory(tmp_path).load(fields["client"], 2)["secure"].tobytes()
-    assert b"told" in told
+    own, told = fields["client"], fl.ClientMemory(tmp_path / "secrets").load(fields["client"], 2)["secure"].tobytes()
+    assert b"told" in told and (tmp_path / "secrets").stat().st_mode & 0o077 == 0
     for change in ({}, {"missing": [2, own]}, {"answered": [own]}, {"answered": [3, 4, 5, 1]}):
         reply = _read(answer(_stage("unmask", {**fields, **change})))[0]
         assert "more than the sum" in reply["problem"]
