@@ -26,7 +26,13 @@ IN_CONDA = {
     "soxr": {"soxr-python"},
     "flatbuffers": {"python-flatbuffers"},
 }
-IN_PYPI = {"ai-edge-litert", "axe-playwright-python", "fast-sugiyama", "tflite"}  # that conda-forge doesn't have
+IN_PYPI = {
+    "ai-edge-litert",
+    "axe-playwright-python",
+    "dp-accounting",
+    "fast-sugiyama",
+    "tflite",
+}  # that conda-forge doesn't have
 ONLY_IN_CONDA = {"python", "pip"}
 
 

@@ -62,6 +62,7 @@ OPTIONAL = {  # packages by pip's name of the extra
     "edgelearn[tensorboard]": ("tensorboardx",),
     "edgelearn[completion]": ("shtab",),
     "edgelearn[federated]": ("flwr",),
+    "edgelearn[privacy]": ("cryptography", "dp-accounting"),
     "edgelearn[formats]": ("onnx", "flatbuffers", "tflite"),
     "edgelearn[notebooks]": ("jupyterlab", "ipywidgets", "ipykernel", "anywidget", "fast-sugiyama"),
 }
