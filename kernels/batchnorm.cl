@@ -52,74 +52,43 @@ KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const in
   combined_statistics(ITEM_START(partials), PARTS, of, get_group_id(0), epsilon, pace, 1, shares);
 }
 
-// Statistics and z in one launch, a work-group a set
-KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT_VALUES(z), SET_ARGUMENTS, const int blocks,
+// Statistics and z in one launch; a work-group takes none, one or several sets.
+KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, SINK_ARGUMENTS, SET_ARGUMENTS, const int all_blocks,
                      const float epsilon, const float pace) {
-  LOCAL_SHARES(shares);
-  const Stored y = STORED_START(y);
-  output_values z = ITEM_START(z);
-  const Rows rows = SET_ROWS;
-  const int block = get_group_id(0);
-  if (block >= blocks) return;
-  const Decoding decoding = decoding_of(y, block / SUB_BANDS);
-  const Affine affine = whole_statistics(y, decoding, PARTS, rows, block, m, epsilon, pace, shares);
-  for (int row = MEMBER; row < m; row += MEMBERS) {
-    const size_t at = set_row_at(rows, block, row);
-    store(z + at, activate(LOAD_STORED(y, at, decoding) * affine.scale + affine.shift));
-  }
-}
-
-// The same to a result that may be quantized; a work-group takes none, one or several sets. Without sub-bands.
-KERNEL whole_forward_result(INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, const int m, const int all_blocks,
-                            const float epsilon, const float pace) {
   LOCAL_RECORDS(shared);
   LOCAL_SHARES(shares);
   const Stored y = STORED_START(y);
-  const Result result = RESULT(m);
-  const Rows rows = {m, m};
+  const Sink z = SINK(m);
+  const Rows rows = SET_ROWS;
   RangeStatistics s = NO_STATISTICS;
   const Sets sets = sets_of_group(all_blocks);
   for (int block = sets.first; block < sets.last; block++) {
-    const Decoding decoding = decoding_of(y, block);
+    const Decoding decoding = decoding_of(y, block / SUB_BANDS);
     const Affine affine = whole_statistics(y, decoding, PARTS, rows, block, m, epsilon, pace, shares);
-    normalize_rows(result, &s, y, decoding, block, 0, m, affine);
+    for (int row = MEMBER * AT_ONCE; row < m; row += MEMBERS * AT_ONCE)
+      normalize_rows(z, &s, y, decoding, rows, block, row, m, affine);
   }
   WRITE_STATISTICS(s, shared);
 }
 
 // finish_statistics and normalize_forward in one launch: every work-group combines the groups' sums, the first one of a
-// set writes what they lead to.
-KERNEL finish_forward(INPUT(partials), INPUT_STORED(y), PARTS_ARGUMENTS, OUTPUT_VALUES(z), const int m, const int sets,
+// set writes what they lead to. Without sub-bands.
+KERNEL finish_forward(INPUT(partials), INPUT_STORED(y), PARTS_ARGUMENTS, SINK_ARGUMENTS, const int m, const int sets,
                       const int count, const int groups, const float epsilon, const float pace) {
-  LOCAL_SHARES(shares);
-  const Stored y = STORED_START(y);
-  output_values z = ITEM_START(z);
-  const Slice slice = slice_of_group(sets, m);
-  if (slice.block >= sets) return;
-  const Groups of = {m, sets, count, groups};
-  const Affine affine = combined_statistics(ITEM_START(partials), PARTS, of, slice.block, epsilon, pace,
-                                            slice.first == 0, shares);
-  const Decoding decoding = decoding_of(y, slice.block);
-  SEVERAL for (int row = slice.first + MEMBER; row < slice.last; row += MEMBERS) {
-    const size_t at = row_at(slice.block, m, row);
-    store(z + at, activate(LOAD_STORED(y, at, decoding) * affine.scale + affine.shift));
-  }
-}
-
-KERNEL finish_forward_result(INPUT(partials), INPUT_STORED(y), PARTS_ARGUMENTS, RESULT_ARGUMENTS, const int m,
-                             const int sets, const int count, const int groups, const float epsilon,
-                             const float pace) {
   LOCAL_RECORDS(shared);
   LOCAL_SHARES(shares);
   const Stored y = STORED_START(y);
-  const Result result = RESULT(m);
+  const Sink z = SINK(m);
+  const Rows rows = {m, m};
   RangeStatistics s = NO_STATISTICS;
   const Slice slice = slice_of_group(sets, m);
   if (slice.block < sets) {
     const Groups of = {m, sets, count, groups};
     const Affine affine = combined_statistics(ITEM_START(partials), PARTS, of, slice.block, epsilon, pace,
                                               slice.first == 0, shares);
-    normalize_rows(result, &s, y, decoding_of(y, slice.block), slice.block, slice.first, slice.last, affine);
+    const Decoding decoding = decoding_of(y, slice.block);
+    SEVERAL_ROWS for (int row = slice.first + MEMBER * AT_ONCE; row < slice.last; row += MEMBERS * AT_ONCE)
+      normalize_rows(z, &s, y, decoding, rows, slice.block, row, slice.last, affine);
   }
   WRITE_STATISTICS(s, shared);
 }
@@ -241,50 +210,30 @@ KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale)
   WRITE_STATISTICS(s, shared);
 }
 
-// group_gradients, finish_gradients and normalize_backward in one launch, a work-group a set
+// group_gradients, finish_gradients and normalize_backward in one launch; a work-group takes none, one or several sets.
 KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
-                      OUTPUT(dgamma), OUTPUT(dbeta), SET_ARGUMENTS, const int blocks, const int moving, const int add,
-                      GRADIENT_ARGUMENTS) {
-  LOCAL_SHARES(shares);
-  input_values dz = ITEM_START(dz);
-  const Stored y = STORED_START(y);
-  const Gradient dx = GRADIENT;
-  const Rows rows = SET_ROWS;
-  const int block = get_group_id(0), at = block * BLOCK;
-  if (block >= blocks) return;
-  const Decoding decoding = decoding_of(y, block / SUB_BANDS);
-  const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);
-  const V s = load(ITEM_START(scale) + at);
-  const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse, shares);
-  const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, s, mean, inverse, m,
-                                     moving, add, 1);
-  for (int row = MEMBER; row < m; row += MEMBERS) {
-    const size_t here = set_row_at(rows, block, row);
-    write_gradient(dx, here, load(dz + here) * s - LOAD_STORED(y, here, decoding) * b.slope + b.offset);
-  }
-}
-
-// The same to a result that may be quantized; a work-group takes none, one or several sets. Without sub-bands.
-KERNEL whole_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
-                             OUTPUT(dgamma), OUTPUT(dbeta), RESULT_ARGUMENTS, const int m, const int all_blocks,
-                             const int moving, const int add) {
+                      OUTPUT(dgamma), OUTPUT(dbeta), SINK_ARGUMENTS, SET_ARGUMENTS, const int all_blocks,
+                      const int moving, const int add) {
   LOCAL_RECORDS(shared);
   LOCAL_SHARES(shares);
   input_values dz = ITEM_START(dz);
   const Stored y = STORED_START(y);
-  const Result result = RESULT(m);
-  const Rows rows = {m, m};
+  const Sink dx = SINK(m);
+  const Rows rows = SET_ROWS;
   RangeStatistics statistics = NO_STATISTICS;
   const Sets sets = sets_of_group(all_blocks);
   for (int block = sets.first; block < sets.last; block++) {
     const int at = block * BLOCK;
-    const Decoding decoding = decoding_of(y, block);
+    const Decoding decoding = decoding_of(y, block / SUB_BANDS);
     const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);
     const V s = load(ITEM_START(scale) + at);
     const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse, shares);
     const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, s, mean, inverse, m,
                                        moving, add, 1);
-    gradient_rows(result, &statistics, dz, y, decoding, block, 0, m, s, b);
+    int row = MEMBER * AT_ONCE;
+    for (; row + AT_ONCE <= m; row += MEMBERS * AT_ONCE)
+      write_gradients_of(dx, &statistics, dz, y, decoding, rows, block, row, AT_ONCE, s, b);
+    if (row < m) write_gradients_of(dx, &statistics, dz, y, decoding, rows, block, row, m - row, s, b);
   }
   WRITE_STATISTICS(statistics, shared);
 }
@@ -292,36 +241,29 @@ KERNEL whole_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), IN
 // finish_gradients and normalize_backward in one launch: every work-group combines the groups' sums, the first one of a
 // set writes dgamma and dbeta. Without sub-bands.
 KERNEL finish_backward(INPUT(partials), INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in),
-                       INPUT(deviation_inverse), OUTPUT(dgamma), OUTPUT(dbeta), const int m, const int sets,
-                       const int groups, const int moving, const int add, GRADIENT_ARGUMENTS) {
-  LOCAL_SHARES(shares);
-  input_values dz = ITEM_START(dz);
-  const Stored y = STORED_START(y);
-  const Gradient dx = GRADIENT;
-  const Slice slice = slice_of_group(sets, m);
-  if (slice.block >= sets) return;
-  FINISHED_GRADIENTS(b, slice, moments);
-  const Decoding decoding = decoding_of(y, slice.block);
-  SEVERAL for (int row = slice.first + MEMBER; row < slice.last; row += MEMBERS) {
-    const size_t at = row_at(slice.block, m, row);
-    write_gradient(dx, at, load(dz + at) * moments.scale - LOAD_STORED(y, at, decoding) * b.slope + b.offset);
-  }
-}
-
-KERNEL finish_backward_result(INPUT(partials), INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in),
-                              INPUT(deviation_inverse), OUTPUT(dgamma), OUTPUT(dbeta), RESULT_ARGUMENTS, const int m,
-                              const int sets, const int groups, const int moving, const int add) {
+                       INPUT(deviation_inverse), OUTPUT(dgamma), OUTPUT(dbeta), SINK_ARGUMENTS, const int m,
+                       const int sets, const int groups, const int moving, const int add) {
   LOCAL_RECORDS(shared);
   LOCAL_SHARES(shares);
   input_values dz = ITEM_START(dz);
   const Stored y = STORED_START(y);
-  const Result result = RESULT(m);
+  const Sink dx = SINK(m);
+  const Rows rows = {m, m};
   RangeStatistics s = NO_STATISTICS;
   const Slice slice = slice_of_group(sets, m);
   if (slice.block < sets) {
-    FINISHED_GRADIENTS(b, slice, moments);
+    const int at = slice.block * BLOCK;
+    const Groups of = {m, sets, 0, groups};
+    const Moments moments = MOMENTS(slice.block);
+    const GradientSums sums = combined_sums(ITEM_START(partials), of, slice.block, shares);
+    const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, moments.scale,
+                                       moments.mean, moments.inverse, m, moving, add, slice.first == 0);
     const Decoding decoding = decoding_of(y, slice.block);
-    gradient_rows(result, &s, dz, y, decoding, slice.block, slice.first, slice.last, moments.scale, b);
+    int row = slice.first + MEMBER * AT_ONCE;
+    SEVERAL_ROWS for (; row + AT_ONCE <= slice.last; row += MEMBERS * AT_ONCE)
+      write_gradients_of(dx, &s, dz, y, decoding, rows, slice.block, row, AT_ONCE, moments.scale, b);
+    if (row < slice.last)
+      write_gradients_of(dx, &s, dz, y, decoding, rows, slice.block, row, slice.last - row, moments.scale, b);
   }
   WRITE_STATISTICS(s, shared);
 }

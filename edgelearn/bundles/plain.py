@@ -74,7 +74,7 @@ KERNELS = {
     "scale_taps": (f"w t scale {JOBS}", f"w t scale {JOBS}"),
     "whole_forward": (f"y {STATISTICS} z m blocks epsilon pace", f"y {STATISTICS} z m blocks epsilon pace FUNCTION"),
     "whole_backward": (
-        f"dz y scale mean inverse dgamma dbeta m blocks moving add {DX}",
+        f"dz y scale mean inverse dgamma dbeta {DX} m blocks moving add",
         "dz y scale mean inverse dgamma dbeta m blocks moving add GRADIENT",
     ),
     "normalize_forward": (f"y scale shift z {ROWS}", "y scale shift z m 1 FUNCTION"),
@@ -127,7 +127,7 @@ GROUPS = {
     "GRADIENT": f"dx activation MASK ACCUMULATE {FUNCTION}",
 }  # fmt: skip
 # Macros without a meaning of their own
-TILING = {"ROWS", "PANELS", "TILE", "DEPTH", "CHUNK", "VECTOR_WIDTH", "SHARED", "IN_BLOCK"}
+TILING = {"DIRECT", "ROWS", "PANELS", "TILE", "DEPTH", "CHUNK", "VECTOR_WIDTH", "SHARED", "IN_BLOCK"}
 NAMED = {"MASK_SUM": 2, "INFINITY": inf, "-INFINITY": -inf}  # values of macros that have names
 DEFAULTS = {"OWN": "linear_", "ACTIVATION": "linear_", "SUB_BANDS": 1}  # of macros; others are 0
 

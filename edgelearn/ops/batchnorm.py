@@ -155,46 +155,35 @@ def emit_batch(
     """Emit z = activation(y * scale + shift) with the micro-batch's statistics, and update the moving ones."""
     names = ("batch scale", "batch shift", "batch mean", "batch 1/deviation")
     s = Statistics(*(e.tensor(name, w["gamma"].shape) for name in names))
-    moving = w["moving_mean"].update, w["moving_variance"].update
+    parts = (
+        w["gamma"].read, w["beta"].read, s.scale.write, s.shift.write, s.mean.write, s.inverse.write,
+        w["moving_mean"].update, w["moving_variance"].update,
+    )  # fmt: skip
     pace, sets = (float(op.epsilon), 1.0 - op.momentum), Sets.of(y, w["gamma"])
     with e.choose("batchnorm_forward", sets.problem, _variants(e, sets, z)) as choice:
         if choice["whole"]:
-            group = group_size(e)
-            results = s.scale.write, s.shift.write, s.mean.write, s.inverse.write
-            inputs = *reads(y), w["gamma"].read, w["beta"].read, *results, *moving
-            if z.is_plain:
+            sizes = *sets.arguments, sets.count, *pace
+            _launch(e, "whole_forward", sets, sets.count, (*reads(y), *parts), z, sizes, **activation.macros())
+        else:
+            members, groups, count = _divide(e, sets)
+            partials = e.tensor("partial statistics", (groups, 2, sets.count * 16))
+            e.launch(
+                "batchnorm.cl", "group_statistics", (groups * members, sets.count), *reads(y), partials.write,
+                *sets.arguments, sets.count, count, group=group_size(e), **sets.macros,
+            )  # fmt: skip
+            sizes = sets.rows, sets.count, count, groups, *pace
+            slices = _slices(e, sets, z)
+            if not slices:
                 e.launch(
-                    "batchnorm.cl", "whole_forward", (sets.count * group,), *inputs, z.tensor.write, *sets.arguments,
-                    sets.count, *pace, group=group, whole=True, vector_width=e.traits.vector, **activation.macros(),
-                    **sets.macros, **z.tensor.value_macros,
+                    "batchnorm.cl", "finish_statistics", (sets.count * members,), partials.read, *parts, *sizes,
+                    group=group_size(e),
                 )  # fmt: skip
-            else:
-                behind = sets.rows, sets.count, *pace
-                items, function = sets.count * group, activation.macros()
-                _launch_result(e, "whole_forward_result", sets, items, inputs, z, behind, **function)
-            with e.replay():
                 emit_normalize(e, y, s, z, activation)
-            return s
-        members, groups, count = _divide(e, sets)
-        partials = e.tensor("partial statistics", (groups, 2, sets.count * 16))
-        e.launch(
-            "batchnorm.cl", "group_statistics", (groups * members, sets.count), *reads(y), partials.write,
-            *sets.arguments, sets.count, count, group=group_size(e), **sets.macros,
-        )  # fmt: skip
-        if slices := _slices(e, sets, z):
-            results = s.scale.write, s.shift.write, s.mean.write, s.inverse.write
-            inputs = partials.read, *reads(y), w["gamma"].read, w["beta"].read, *results, *moving
-            behind = sets.rows, sets.count, count, groups, *pace
-            _launch_slices(e, "finish_forward", sets, slices, inputs, z, behind, activation.macros())
-            with e.replay():
-                emit_normalize(e, y, s, z, activation)
-            return s
-        e.launch(
-            "batchnorm.cl", "finish_statistics", (sets.count * members,), partials.read, w["gamma"].read,
-            w["beta"].read, s.scale.write, s.shift.write, s.mean.write, s.inverse.write, *moving,
-            sets.rows, sets.count, count, groups, *pace, group=group_size(e),
-        )  # fmt: skip
-        emit_normalize(e, y, s, z, activation)
+                return s
+            inputs = partials.read, *reads(y), *parts
+            _launch(e, "finish_forward", sets, slices, inputs, z, sizes, **activation.macros())
+        with e.replay():
+            emit_normalize(e, y, s, z, activation)
     return s
 
 
@@ -231,18 +220,10 @@ def emit_backward(
     sums = [dgamma.update, dbeta.update] if add else [dgamma.write, dbeta.write]
     sets = Sets.of(y, s.scale)
     with e.choose("batchnorm_backward", sets.problem, _variants(e, sets, target)) as choice:
+        flags = int(kept), int(add)
         if target and choice["whole"]:
             inputs = dz.read, *reads(y), s.scale.read, s.mean.read, s.inverse.read, *sums
-            flags, group = (int(kept), int(add)), group_size(e)
-            if target.is_plain:
-                e.launch(
-                    "batchnorm.cl", "whole_backward", (sets.count * group,), *inputs, *sets.arguments, sets.count,
-                    *flags, *target.arguments, group=group, whole=True, vector_width=e.traits.vector, **target.macros,
-                    **sets.macros,
-                )  # fmt: skip
-            else:
-                behind = sets.rows, sets.count, *flags
-                _launch_result(e, "whole_backward_result", sets, sets.count * group, inputs, target, behind)
+            _launch(e, "whole_backward", sets, sets.count, inputs, target, (*sets.arguments, sets.count, *flags))
             return
         members, groups, count = _divide(e, sets)
         partials = e.tensor("partial gradients", (groups, 2, sets.count * 16))
@@ -251,16 +232,15 @@ def emit_backward(
             s.inverse.read, partials.write, *sets.arguments, sets.count, count, group=group_size(e), **sets.macros,
             **dz.value_macros,
         )  # fmt: skip
+        sizes = sets.rows, sets.count, groups, *flags
         if target and (slices := _slices(e, sets, target)):
             inputs = partials.read, dz.read, *reads(y), s.scale.read, s.mean.read, s.inverse.read, *sums
-            behind = sets.rows, sets.count, groups, int(kept), int(add)
-            _launch_slices(e, "finish_backward", sets, slices, inputs, target, behind, {})
+            _launch(e, "finish_backward", sets, slices, inputs, target, sizes)
             return
         slope, offset = e.tensor("slope", s.scale.shape), e.tensor("offset", s.scale.shape)
         e.launch(
             "batchnorm.cl", "finish_gradients", (sets.count * members,), partials.read, s.scale.read, s.mean.read,
-            s.inverse.read, *sums, slope.write, offset.write, sets.rows, sets.count, groups, int(kept), int(add),
-            group=group_size(e),
+            s.inverse.read, *sums, slope.write, offset.write, *sizes, group=group_size(e),
         )  # fmt: skip
         if target and not target.is_plain:
             inputs = (dz.read, *reads(y), s.scale.read, slope.read, offset.read)
@@ -290,41 +270,32 @@ def _slices(e: Emitter, sets: Sets, target: Target) -> int:
     return groups if groups >= sets.count else 0
 
 
-def _launch_slices(
-    e: Emitter, kernel: str, sets: Sets, slices: int, inputs: tuple[Access, ...], target: Target,
-    behind: tuple[int | float, ...], macros: dict[str, Any],
+def _launch(
+    e: Emitter, kernel: str, sets: Sets, groups: int, inputs: tuple[Access, ...], target: Target,
+    sizes: tuple[int | float, ...], **macros: Any,
 ) -> None:  # fmt: skip
-    items = slices * group_size(e)
-    if not target.is_plain:
-        _launch_result(e, f"{kernel}_result", sets, items, inputs, target, behind, **macros)
-        return
-    backward = kernel == "finish_backward"
-    arguments = (*inputs, *behind, *target.arguments) if backward else (*inputs, target.tensor.write, *behind)
-    macros |= target.macros if backward else target.tensor.value_macros
+    """Launch a kernel whose work-groups go through whole sets, so many `groups` unless there are records of statistics,
+    one a group."""
+    if target.is_plain:
+        arguments, sink = target.arguments, target.macros | {"direct": True}
+    else:
+        arguments, sink = target.result_arguments(e), target.result_macros(e)
+    if target.statistics:
+        groups = target.statistics.parts.rows
+    group = group_size(e)
     e.launch(
-        "batchnorm.cl", kernel, (items,), *arguments, group=group_size(e), whole=True, vector_width=e.traits.vector,
-        **sets.macros, **macros,
+        "batchnorm.cl", kernel, (groups * group,), *inputs, *arguments, *sizes, group=group, whole=True,
+        vector_width=e.traits.vector, **(sets.macros | sink | macros),
     )  # fmt: skip
 
 
 def _emit_result(e: Emitter, kernel: str, sets: Sets, inputs: tuple[In, ...], target: Target, **macros: Any) -> None:
-    y = target.tensor
-    behind = y.rows, *sets.arguments[1:], y.blocks
-    tiles = y.rows * y.blocks * BLOCK // e.traits.vector
-    _launch_result(e, kernel, sets, tiles, inputs, target, behind, **macros)
-
-
-def _launch_result(
-    e: Emitter, kernel: str, sets: Sets, items: int, inputs: tuple[Access, ...], target: Target,
-    behind: tuple[int | float, ...], **macros: Any,
-) -> None:  # fmt: skip
-    """Launch a kernel that writes through kernels/include/result.h, with the arguments `behind` those of the result: as
-    many work-groups as there are records of statistics, else `items` work-items."""
-    if target.statistics:
-        items = target.statistics.parts.rows * group_size(e)
+    """Launch a kernel that takes rows one by one and writes a result of kernels/include/result.h."""
+    y, group = target.tensor, group_size(e)
+    items = target.items(e, y.rows * y.blocks * BLOCK // e.traits.vector, group)
     e.launch(
-        "batchnorm.cl", kernel, (items,), *inputs, *target.result_arguments(e), *behind, group=group_size(e),
-        whole=True, vector_width=e.traits.vector, **target.result_macros(e), **sets.macros, **macros,
+        "batchnorm.cl", kernel, (items,), *inputs, *target.result_arguments(e), y.rows, *sets.arguments[1:], y.blocks,
+        group=group, whole=True, vector_width=e.traits.vector, **target.result_macros(e), **sets.macros, **macros,
     )  # fmt: skip
 
 

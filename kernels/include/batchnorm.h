@@ -132,15 +132,48 @@ INLINE Sets sets_of_group(const int sets) {
   return (Sets){group * sets / groups, (group + 1) * sets / groups};
 }
 
-// Writes the normalized rows of [start, stop) of a block to a result.
-INLINE void normalize_rows(const Result result, RangeStatistics *s, const Stored y, const Decoding decoding,
-                           const int block, const int start, const int stop, const Affine affine) {
-  for (int first = start + MEMBER * DRAWN_ROWS; first < stop; first += MEMBERS * DRAWN_ROWS) {
-    const Uniform uniform = draw(result, block, first, 1);
-    UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (first + i < stop) {
-      const V v = LOAD_STORED(y, row_at(block, result.m, first + i), decoding) * affine.scale + affine.shift;
-      write_result(result, s, block, first + i, activate(v), uniform.of[i]);
-    }
+// Where a kernel that goes through whole sets writes: floats or halves as gradient.h says (DIRECT), row by row, or to a
+// result that may be quantized, AT_ONCE rows that share their random numbers. A result has no sub-bands.
+#ifndef DIRECT
+#define DIRECT 0
+#endif
+#if DIRECT
+typedef Gradient Sink;
+#define SINK_ARGUMENTS GRADIENT_ARGUMENTS
+#define SINK(m) GRADIENT
+#define AT_ONCE 1
+#define SEVERAL_ROWS SEVERAL
+#else
+typedef Result Sink;
+#define SINK_ARGUMENTS RESULT_ARGUMENTS
+#define SINK(m) RESULT(m)
+#define AT_ONCE DRAWN_ROWS
+#define SEVERAL_ROWS
+#endif
+
+INLINE Uniform uniform_of(const Sink sink, const int block, const int row) {
+#if DIRECT
+  return (Uniform){{(V)0}};
+#else
+  return draw(sink, block, row, 1);
+#endif
+}
+INLINE void write_row(const Sink sink, RangeStatistics *s, const Rows rows, const int block, const int row, const V v,
+                      const V uniform) {
+#if DIRECT
+  write_gradient(sink, set_row_at(rows, block, row), v);
+#else
+  write_result(sink, s, block, row, v, uniform);
+#endif
+}
+
+// Writes the normalized rows of a set from `first` on, AT_ONCE of them, before `stop`.
+INLINE void normalize_rows(const Sink sink, RangeStatistics *s, const Stored y, const Decoding decoding,
+                           const Rows rows, const int block, const int first, const int stop, const Affine affine) {
+  const Uniform uniform = uniform_of(sink, block, first);
+  UNROLL for (int i = 0; i < AT_ONCE; i++) if (first + i < stop) {
+    const V v = LOAD_STORED(y, set_row_at(rows, block, first + i), decoding) * affine.scale + affine.shift;
+    write_row(sink, s, rows, block, first + i, activate(v), uniform.of[i]);
   }
 }
 
@@ -202,34 +235,14 @@ INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding d
   return (GradientSums){group_sum(sum, shares), group_sum(product, shares)};
 }
 
-// Writes the gradients of `count` rows of a block from `first` on to a result.
-INLINE void gradient_of_drawn(const Result result, RangeStatistics *statistics, input_values dz, const Stored y,
-                              const Decoding decoding, const int block, const int first, const int count, const V scale,
-                              const Backward b) {
-  const Uniform uniform = draw(result, block, first, 1);
-  UNROLL for (int i = 0; i < DRAWN_ROWS; i++) if (i < count) {
-    const size_t here = row_at(block, result.m, first + i);
-    write_result(result, statistics, block, first + i,
-                 load(dz + here) * scale - LOAD_STORED(y, here, decoding) * b.slope + b.offset, uniform.of[i]);
+// Writes the gradients of `count` rows of a set from `first` on, AT_ONCE at most.
+INLINE void write_gradients_of(const Sink sink, RangeStatistics *s, input_values dz, const Stored y,
+                               const Decoding decoding, const Rows rows, const int block, const int first,
+                               const int count, const V scale, const Backward b) {
+  const Uniform uniform = uniform_of(sink, block, first);
+  UNROLL for (int i = 0; i < AT_ONCE; i++) if (i < count) {
+    const size_t here = set_row_at(rows, block, first + i);
+    const V v = load(dz + here) * scale - LOAD_STORED(y, here, decoding) * b.slope + b.offset;
+    write_row(sink, s, rows, block, first + i, v, uniform.of[i]);
   }
 }
-
-// Writes the gradients of rows [start, stop) of a block to a result.
-INLINE void gradient_rows(const Result result, RangeStatistics *statistics, input_values dz, const Stored y,
-                          const Decoding decoding, const int block, const int start, const int stop, const V scale,
-                          const Backward b) {
-  int first = start + MEMBER * DRAWN_ROWS;
-  for (; first + DRAWN_ROWS <= stop; first += MEMBERS * DRAWN_ROWS)
-    gradient_of_drawn(result, statistics, dz, y, decoding, block, first, DRAWN_ROWS, scale, b);
-  if (first < stop) gradient_of_drawn(result, statistics, dz, y, decoding, block, first, stop - first, scale, b);
-}
-
-// The numbers for the gradient of y in kernels that combine the groups' sums themselves. The first work-group of a set
-// writes dgamma and dbeta.
-#define FINISHED_GRADIENTS(b, slice, moments)                                                                     \
-  const Groups of = {m, sets, 0, groups};                                                                         \
-  const Moments moments = MOMENTS(slice.block);                                                                   \
-  const GradientSums sums = combined_sums(ITEM_START(partials), of, slice.block, shares);                         \
-  const Backward b = write_gradients(                                                                             \
-      ITEM_START(dgamma) + slice.block * BLOCK, ITEM_START(dbeta) + slice.block * BLOCK, sums, moments.scale,     \
-      moments.mean, moments.inverse, m, moving, add, slice.first == 0)

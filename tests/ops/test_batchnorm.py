@@ -232,7 +232,7 @@ def test_sub_bands_quantized_as_they_are_written(bench, rng):
 def test_as_gpus_do(bench, rng, monkeypatch):
     """Several work-groups normalize a set, each of which combines what groups of rows have left."""
     bench.traits, seen, launch = Traits(gpu=True, compute_units=2), set(), bench.launch
-    monkeypatch.setattr(bench, "launch", lambda *a, **kw: (seen.add(a[1]), launch(*a, **kw)))
+    monkeypatch.setattr(bench, "launch", lambda *a, **kw: (seen.add((a[1], "direct" in kw)), launch(*a, **kw)))
     check_forward(bench, rng, 600, 33)
     for channels in (1, 31):
         check_backward(bench, rng, 600, channels, kept=False)
@@ -240,7 +240,7 @@ def test_as_gpus_do(bench, rng, monkeypatch):
     for dtype, channels in (("int8", 33), ("float32", 1)):
         check_quantized(bench, rng, 6, 5, 31, channels, dtype=dtype, rounding="stochastic")
     check_quantized(bench, rng, 4, 10, 13, 17, dtype="float32", rounding="stochastic", op=SUB_BANDS)
-    assert seen >= {f"finish_{way}{kind}" for way in ("forward", "backward") for kind in ("", "_result")}
+    assert seen >= {(f"finish_{way}", direct) for way in ("forward", "backward") for direct in (True, False)}
 
 
 def test_gradients_without_a_target(bench, rng):
