@@ -174,7 +174,8 @@ def test_on_nvidia_pytorch_takes_part_once():
 
 def test_contenders_by_name():
     assert [entry.name for entry in choose(["tinygrad", "torch"])] == ["torch", "tinygrad"]
-    assert choose(None) == list(CONTENDERS)
+    assert choose(None) == [entry for entry in CONTENDERS if not entry.asked]
+    assert [entry.name for entry in choose(["serial"])] == ["serial"]
     with pytest.raises(EdgelearnError, match="jax"):
         choose(["torch", "jax"])
     entry = Entry("ghost", "nowhere:Ghost", {"numpy": "numpy", "no_such_module": "no-such-package"})
