@@ -257,11 +257,43 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-@dataclass(frozen=True)
 class LinearOp(Op):
-    """An op that is linear in its input and has a kernel. Its launches also apply a BatchNorm and an activation."""
+    """An op that multiplies its input by a kernel, and adds a bias. Its launches also apply a BatchNorm and an
+    activation.
+
+    A subclass is a frozen dataclass with these two settings among its own, `kernel`, `product` and `slopes`.
+    """
+
+    use_bias: bool
+    kernel_initializer: str
 
     has_epilogue: ClassVar[bool] = True
+
+    def kernel(self, shape: Shape) -> Weight:
+        """The kernel for an input of `shape`; its last axis as packed is the output's."""
+        raise NotImplementedError
+
+    def product(self, x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+        """The output without bias."""
+        raise NotImplementedError
+
+    def slopes(self, x: np.ndarray, kernel: np.ndarray, dy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gradients of the input and of the kernel."""
+        raise NotImplementedError
+
+    def weights(self, shape: Shape) -> dict[str, Weight]:
+        kernel = self.kernel(shape)
+        bias = {"bias": Weight(kernel.packed_shape[-1:], "zeros")} if self.use_bias else {}
+        return {"kernel": kernel} | bias
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        y = self.product(inputs[0], weights["kernel"])
+        return y + weights["bias"] if self.use_bias else y
+
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        dx, dkernel = self.slopes(inputs[0], weights["kernel"], dy)
+        bias = {"bias": dy.sum(tuple(range(dy.ndim - 1)))} if self.use_bias else {}
+        return [dx], {"kernel": dkernel} | bias
 
     def geometry(self, x: Tensor) -> Geometry:
         """Return the shape of its product, for an input like `x`."""

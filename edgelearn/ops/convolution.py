@@ -11,7 +11,7 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .base import Arrays, Gradients, LinearOp, Weight, is_count
+from .base import LinearOp, Weight, is_count
 from .emit import LONGEST_SUM, Emitter, Epilogue, Sum, emit_channel_sums, start_sum
 from .formats import KernelView
 from .products import Geometry
@@ -21,8 +21,34 @@ from .tensor import Shape, Tensor, ceil_div
 from .window import Padding, Pair, Window, pair
 
 
+class Sliding(LinearOp):
+    """Base of convolutions: their kernel slides over an image."""
+
+    kernel_size: int | Pair
+    strides: int | Pair
+    padding: Padding
+    dilation_rate: int | Pair
+
+    def window(self, shape: Shape) -> Window:
+        """The window over an image of `shape`."""
+        return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))
+
+
+def check_groups(channels: int, filters: int, groups: int) -> None:
+    """Raises ShapeError unless there are filters, and `groups` divides channels and filters."""
+    if not is_count(filters):
+        raise ShapeError(f"A convolution has 1 filter or more, not {filters}.")
+    if not is_count(groups) or channels % groups or filters % groups:
+        raise ShapeError(f"groups={groups} must divide both the {channels} input channels and the {filters} filters.")
+
+
+def by_group(x: np.ndarray, groups: int) -> np.ndarray:
+    """The last axis as (groups, values of a group)."""
+    return x.reshape(*x.shape[:-1], groups, -1)
+
+
 @dataclass(frozen=True)
-class Conv2D(LinearOp):
+class Conv2D(Sliding):
     """2-D convolution (cross-correlation) over (height, width, channels), as in Keras.
 
     Arguments:
@@ -48,55 +74,34 @@ class Conv2D(LinearOp):
     has_values = True
     masks_sums = True
 
-    def window(self, shape: Shape) -> Window:
-        return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))
-
     def output_shape(self, shape: Shape) -> Shape:
         window = self.window(shape)
-        if not is_count(self.filters):
-            raise ShapeError(f"A convolution has 1 filter or more, not {self.filters}.")
-        if not is_count(self.groups) or shape[-1] % self.groups or self.filters % self.groups:
-            raise ShapeError(
-                f"groups={self.groups} must divide both the {shape[-1]} input channels and the {self.filters} filters."
-            )
+        check_groups(shape[-1], self.filters, self.groups)
         return (*window.output, self.filters)
 
-    def weights(self, shape: Shape) -> dict[str, Weight]:
-        kernel = (*pair(self.kernel_size), shape[-1] // self.groups, self.filters)
-        weights = {"kernel": Weight(kernel, self.kernel_initializer, decays=True)}
-        if self.use_bias:
-            weights["bias"] = Weight((self.filters,), "zeros")
-        return weights
+    def kernel(self, shape: Shape) -> Weight:
+        size = (*pair(self.kernel_size), shape[-1] // self.groups, self.filters)
+        return Weight(size, self.kernel_initializer, decays=True)
 
     def flops(self, shape: Shape) -> int:
         height, width, filters = self.output_shape(shape)
         return 2 * height * width * filters * self.window(shape).taps * (shape[-1] // self.groups)
 
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        (x,), kernel = inputs, weights["kernel"]
+    def product(self, x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
         window = self.window(x.shape[1:])
-        padded = _by_group(window.pad(x), self.groups)
-        taps = (
-            np.einsum("nhwgi,igo->nhwgo", padded[region], _kernel_by_group(kernel[ky, kx], self.groups))
-            for ky, kx, region in window.slices()
-        )
+        padded, kernel = by_group(window.pad(x), self.groups), by_group(kernel, self.groups)
+        taps = (np.einsum("nhwgi,igo->nhwgo", padded[at], kernel[ky, kx]) for ky, kx, at in window.slices())
         y = reduce(np.add, taps)
-        y = y.reshape(*y.shape[:3], -1)
-        return y + weights["bias"] if self.use_bias else y
+        return y.reshape(*y.shape[:3], -1)
 
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        (x,), kernel = inputs, weights["kernel"]
+    def slopes(self, x: np.ndarray, kernel: np.ndarray, dy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         window = self.window(x.shape[1:])
-        padded = _by_group(window.pad(x), self.groups)
-        by_group = _by_group(dy, self.groups)
-        dx, dkernel = np.zeros_like(padded), np.zeros_like(kernel)
-        for ky, kx, region in window.slices():
-            dx[region] += np.einsum("nhwgo,igo->nhwgi", by_group, _kernel_by_group(kernel[ky, kx], self.groups))
-            dkernel[ky, kx] = np.einsum("nhwgi,nhwgo->igo", padded[region], by_group).reshape(dkernel.shape[2:])
-        gradients = {"kernel": dkernel}
-        if self.use_bias:
-            gradients["bias"] = dy.sum((0, 1, 2))
-        return [window.crop(dx.reshape(*dx.shape[:3], -1))], gradients
+        padded, dy, grouped = (by_group(values, self.groups) for values in (window.pad(x), dy, kernel))
+        dx, dkernel = np.zeros_like(padded), np.zeros_like(grouped)
+        for ky, kx, at in window.slices():
+            dx[at] += np.einsum("nhwgo,igo->nhwgi", dy, grouped[ky, kx])
+            dkernel[ky, kx] = np.einsum("nhwgi,nhwgo->igo", padded[at], dy)
+        return window.crop(dx.reshape(*dx.shape[:3], -1)), dkernel.reshape(kernel.shape)
 
     def geometry(self, x: Tensor) -> Geometry:
         kind = "grouped" if self.groups > 1 else "convolution"
@@ -110,16 +115,8 @@ class Conv2D(LinearOp):
         return KernelView(kernel, 0 if self.groups > 1 else self.window(x.shape[1:]).taps, scale)
 
 
-def _by_group(x: np.ndarray, groups: int) -> np.ndarray:
-    return x.reshape(*x.shape[:-1], groups, -1)
-
-
-def _kernel_by_group(kernel: np.ndarray, groups: int) -> np.ndarray:
-    return kernel.reshape(kernel.shape[0], groups, -1)
-
-
 @dataclass(frozen=True)
-class DepthwiseConv2D(LinearOp):
+class DepthwiseConv2D(Sliding):
     """Depthwise 2-D convolution, as in Keras.
 
     Arguments:
@@ -145,36 +142,27 @@ class DepthwiseConv2D(LinearOp):
     has_values = True
     masks_sums = True
 
-    def window(self, shape: Shape) -> Window:
-        return Window.of(shape, pair(self.kernel_size), pair(self.strides), self.padding, pair(self.dilation_rate))
-
     def output_shape(self, shape: Shape) -> Shape:
         if not is_count(self.depth_multiplier):
             raise ShapeError(f"depth_multiplier is 1 or more, not {self.depth_multiplier}.")
         return (*self.window(shape).output, shape[-1] * self.depth_multiplier)
 
-    def weights(self, shape: Shape) -> dict[str, Weight]:
-        (ky, kx), filters = pair(self.kernel_size), shape[-1] * self.depth_multiplier
-        kernel = (ky, kx, shape[-1], self.depth_multiplier)
-        weights = {"kernel": Weight(kernel, self.kernel_initializer, decays=True, matrix=(ky * kx, filters))}
-        if self.use_bias:
-            weights["bias"] = Weight((filters,), "zeros")
-        return weights
+    def kernel(self, shape: Shape) -> Weight:
+        (ky, kx), multiplier = pair(self.kernel_size), self.depth_multiplier
+        matrix = (ky * kx, shape[-1] * multiplier)
+        return Weight((ky, kx, shape[-1], multiplier), self.kernel_initializer, decays=True, matrix=matrix)
 
     def flops(self, shape: Shape) -> int:
         height, width, channels = self.output_shape(shape)
         return 2 * height * width * channels * self.window(shape).taps
 
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        (x,), kernel = inputs, weights["kernel"]
+    def product(self, x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
         window = self.window(x.shape[1:])
         padded = window.pad(x)
         taps = (padded[region][..., None] * kernel[ky, kx] for ky, kx, region in window.slices())
-        y = reduce(np.add, taps).reshape(len(x), *self.output_shape(x.shape[1:]))
-        return y + weights["bias"] if self.use_bias else y
+        return reduce(np.add, taps).reshape(len(x), *self.output_shape(x.shape[1:]))
 
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        (x,), kernel = inputs, weights["kernel"]
+    def slopes(self, x: np.ndarray, kernel: np.ndarray, dy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         window = self.window(x.shape[1:])
         padded = window.pad(x)
         dx, dkernel = np.zeros_like(padded), np.zeros_like(kernel)
@@ -182,10 +170,7 @@ class DepthwiseConv2D(LinearOp):
         for ky, kx, region in window.slices():
             dx[region] += (by_channel * kernel[ky, kx]).sum(-1)
             dkernel[ky, kx] = (padded[region][..., None] * by_channel).sum((0, 1, 2))
-        gradients = {"kernel": dkernel}
-        if self.use_bias:
-            gradients["bias"] = dy.sum((0, 1, 2))
-        return [window.crop(dx)], gradients
+        return window.crop(dx), dkernel
 
     def geometry(self, x: Tensor) -> Geometry:
         kind = "grouped" if self.depth_multiplier > 1 else "depthwise"
@@ -203,7 +188,7 @@ DEPTH_CPU, DEPTH_GPU = 8, 2  # channels of a tile of the weights' gradient
 
 
 @dataclass(frozen=True)
-class Conv2DTranspose(LinearOp):
+class Conv2DTranspose(Sliding):
     """Transposed convolution over (height, width, channels), as in Keras and PyTorch: each input pixel adds the kernel,
     times its value, to the output.
 
@@ -262,50 +247,33 @@ class Conv2DTranspose(LinearOp):
 
     def output_shape(self, shape: Shape) -> Shape:
         window = self.window(shape)
-        if not is_count(self.filters):
-            raise ShapeError(f"A convolution has 1 filter or more, not {self.filters}.")
-        if not is_count(self.groups) or shape[-1] % self.groups or self.filters % self.groups:
-            raise ShapeError(
-                f"groups={self.groups} must divide both the {shape[-1]} input channels and the {self.filters} filters."
-            )
+        check_groups(shape[-1], self.filters, self.groups)
         return (window.height, window.width, self.filters)
 
-    def weights(self, shape: Shape) -> dict[str, Weight]:
-        kernel = (*pair(self.kernel_size), shape[-1] // self.groups, self.filters)
-        weights = {"kernel": Weight(kernel, self.kernel_initializer, decays=True)}
-        if self.use_bias:
-            weights["bias"] = Weight((self.filters,), "zeros")
-        return weights
+    def kernel(self, shape: Shape) -> Weight:
+        size = (*pair(self.kernel_size), shape[-1] // self.groups, self.filters)
+        return Weight(size, self.kernel_initializer, decays=True)
 
     def flops(self, shape: Shape) -> int:
         return 2 * shape[0] * shape[1] * shape[2] // self.groups * self.filters * self.window(shape).taps
 
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        (x,), kernel = inputs, weights["kernel"]
+    def product(self, x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
         window = self.window(x.shape[1:])
         y = window.pad(np.zeros((len(x), window.height, window.width, self.filters), x.dtype))
-        by_group = self._by_group(x)
-        for ky, kx, region in window.slices():
-            product = np.einsum("nhwgi,igo->nhwgo", by_group, self._by_group(kernel[ky, kx]))
-            y[region] += product.reshape(*product.shape[:3], -1)
-        y = window.crop(y)
-        return y + weights["bias"] if self.use_bias else y
+        x, kernel = by_group(x, self.groups), by_group(kernel, self.groups)
+        for ky, kx, at in window.slices():
+            product = np.einsum("nhwgi,igo->nhwgo", x, kernel[ky, kx])
+            y[at] += product.reshape(*product.shape[:3], -1)
+        return window.crop(y)
 
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        (x,), kernel = inputs, weights["kernel"]
+    def slopes(self, x: np.ndarray, kernel: np.ndarray, dy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         window = self.window(x.shape[1:])
-        padded, by_group = self._by_group(window.pad(dy)), self._by_group(x)
-        dx, dkernel = np.zeros_like(by_group), np.zeros_like(kernel)
-        for ky, kx, region in window.slices():
-            dx += np.einsum("nhwgo,igo->nhwgi", padded[region], self._by_group(kernel[ky, kx]))
-            dkernel[ky, kx] = np.einsum("nhwgi,nhwgo->igo", by_group, padded[region]).reshape(dkernel.shape[2:])
-        gradients = {"kernel": dkernel}
-        if self.use_bias:
-            gradients["bias"] = dy.sum((0, 1, 2))
-        return [dx.reshape(x.shape)], gradients
-
-    def _by_group(self, x: np.ndarray) -> np.ndarray:
-        return x.reshape(*x.shape[:-1], self.groups, -1)
+        padded, grouped, weights = (by_group(values, self.groups) for values in (window.pad(dy), x, kernel))
+        dx, dkernel = np.zeros_like(grouped), np.zeros_like(weights)
+        for ky, kx, at in window.slices():
+            dx += np.einsum("nhwgo,igo->nhwgi", padded[at], weights[ky, kx])
+            dkernel[ky, kx] = np.einsum("nhwgi,nhwgo->igo", grouped, padded[at])
+        return dx.reshape(x.shape), dkernel.reshape(kernel.shape)
 
     def _convolution(self, x: Tensor) -> Conv2D:
         """The convolution from tensors like the output to tensors like `x`, whose transposed kernel is this op's."""

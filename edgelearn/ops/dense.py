@@ -44,25 +44,17 @@ class Dense(LinearOp):
             raise ShapeError(f"Dense has 1 unit or more, not {self.units}.")
         return (*shape[:-1], self.units)
 
-    def weights(self, shape: Shape) -> dict[str, Weight]:
-        weights = {"kernel": Weight((shape[-1], self.units), self.kernel_initializer, decays=True)}
-        if self.use_bias:
-            weights["bias"] = Weight((self.units,), "zeros")
-        return weights
+    def kernel(self, shape: Shape) -> Weight:
+        return Weight((shape[-1], self.units), self.kernel_initializer, decays=True)
 
     def flops(self, shape: Shape) -> int:
         return 2 * prod(shape) * self.units
 
-    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        y = inputs[0] @ weights["kernel"]
-        return y + weights["bias"] if self.use_bias else y
+    def product(self, x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+        return x @ kernel
 
-    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        rows, slopes = (values.reshape(-1, values.shape[-1]) for values in (inputs[0], dy))
-        gradients = {"kernel": rows.T @ slopes}
-        if self.use_bias:
-            gradients["bias"] = slopes.sum(0)
-        return [dy @ weights["kernel"].T], gradients
+    def slopes(self, x: np.ndarray, kernel: np.ndarray, dy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return dy @ kernel.T, x.reshape(-1, x.shape[-1]).T @ dy.reshape(-1, dy.shape[-1])
 
     def geometry(self, x: Tensor) -> Geometry:
         return Geometry("dense", 1, Window.pointwise(1, x.rows))
