@@ -71,7 +71,8 @@ def to_bytes(weights: Mapping[str, np.ndarray], metadata: Mapping[str, str] | No
         return content
     end = 8 + int.from_bytes(content[:8], "little")
     # The library writes texts in an order that differs from one process to the next.
-    header = json.dumps({"__metadata__": dict(sorted(metadata.items())), **json.loads(content[8:end])}).encode()
+    entries = {"__metadata__": dict(sorted(metadata.items())), **json.loads(content[8:end])}
+    header = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()  # as the library writes it
     header += b" " * (-len(header) % 8)
     return b"".join((len(header).to_bytes(8, "little"), header, memoryview(content)[end:]))
 
