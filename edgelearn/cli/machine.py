@@ -63,6 +63,7 @@ OPTIONAL = {  # packages by pip's name of the extra
     "edgelearn[completion]": ("shtab",),
     "edgelearn[federated]": ("flwr",),
     "edgelearn[privacy]": ("cryptography", "dp-accounting"),
+    "edgelearn[sweeps]": ("optuna",),
     "edgelearn[formats]": ("onnx", "flatbuffers", "tflite"),
     "edgelearn[notebooks]": ("jupyterlab", "ipywidgets", "ipykernel", "anywidget", "fast-sugiyama"),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,43 +182,81 @@ def sweep(
         (), "settings of the experiment, with one value or more; those of its own command, with _ for -",
         metavar="NAME=VALUE,VALUE",
     ),
-    seeds: tuple[int, ...] = setting((0, 1, 2), minimum=0),
+    seeds: tuple[int, ...] = setting((0, 1, 2), "of the trainings of each combination or trial", minimum=0),
+    sampler: str | None = setting(
+        None, "make trials instead of every combination: at random, or nearer to the best ones (tpe)",
+        choices=("random", "tpe"),
+    ),
+    trials: int | None = setting(None, "of the sampler (default 20)", minimum=1),
+    seed: int | None = setting(None, "of the sampler (default 0)", minimum=0),
     engine: str = setting("local", "one after the other (default), or on Ray", choices=("local", "ray")),
     cores: int = setting(1, "of each training on Ray", minimum=1),
     runs: RunStore = RUNS,
 ) -> Answer:  # fmt: skip
     """Train an experiment with several settings and seeds: here, or on the machines of a Ray cluster.
 
-    `edgelearn sweep federated strategy=fedavg,fedyogi rounds=5 --seeds 0 1 2 --engine ray` makes six runs. What is
+    `edgelearn sweep federated strategy=fedavg,fedyogi rounds=5 --seeds 0 1 2 --engine ray` makes six runs. With a
+    sampler, settings also have ranges: `fraction=0.1..1 server_rate=0.001..1:log --sampler tpe --trials 30`. What is
     finished in the run store isn't trained again, and what was interrupted goes on: repeat the command after a kill."""
     from edgelearn.experiments.experiment import Experiment
+    from edgelearn.experiments.search import Range, Sampler, search
     from edgelearn.experiments.sweep import Job, combine, in_turn, on_ray
 
     chosen: Any = import_object(EXPERIMENTS.get(experiment, experiment))
     if not isinstance(chosen, Experiment):
         raise ExtensionError(f"'{experiment}' is no Experiment, but {chosen!r:.80}.")
-    varied = dict(_values(chosen.config_type, each) for each in settings)
-    shared = {name: values[0] for name, values in varied.items() if len(values) == 1}
-    varied = {name: values for name, values in varied.items() if len(values) > 1}
-    configs = combine(chosen.config_type(**shared), varied, seeds)
-    jobs = [Job(chosen, config, str(runs.root)) for config in configs]
-    outcomes: dict[int, Outcome] = {}
-    for number, outcome in (in_turn if engine == "local" else on_ray(cores))(jobs):
-        outcomes[number] = outcome
-        shown = ", ".join(f"{name} {getattr(configs[number], name)}" for name in (*varied, "seed"))
-        print(f"{len(outcomes)} of {len(jobs)}: {shown}: {_result(outcome)}")
-    in_order = [outcomes[number] for number in range(len(jobs))]
-    _print_means(configs, in_order, list(varied))
-    found = [
-        {"settings": {name: getattr(config, name) for name in varied}, "seed": config.to_dict()["seed"]}
-        | {each.name: getattr(outcome, each.name) for each in fields(outcome)}
-        for config, outcome in zip(configs, in_order, strict=True)
-    ]
-    return Answer(found, int(any(outcome.problem for outcome in in_order)))
+    if sampler is None and (trials is not None or seed is not None):
+        raise UsageError("--trials and --seed are of a sampler: add --sampler random or --sampler tpe.")
+    given = dict(_values(chosen.config_type, each, sampler is not None) for each in settings)
+    varied = {name: values for name, values in given.items() if isinstance(values, Range) or len(values) > 1}
+    shared = chosen.config_type(**{name: values[0] for name, values in given.items() if name not in varied})
+
+    def jobs(combinations: dict[str, Any]) -> list[Job]:
+        return [Job(chosen, config, str(runs.root)) for config in combine(shared, combinations, seeds)]
+
+    run_jobs = in_turn if engine == "local" else on_ray(cores)
+    if sampler is None:
+        work = jobs(varied)
+        ended = ((number // len(seeds), work[number], outcome) for number, outcome in run_jobs(work))
+        count = len(work)
+    else:
+        count = (trials or 20) * len(seeds)
+        ended = search(
+            Sampler(sampler, varied, seed or 0), trials or 20,
+            lambda proposed: jobs({name: [value] for name, value in proposed.items()}), run_jobs,
+        )  # fmt: skip
+    found: list[Trained] = []
+    for trial, job, outcome in ended:
+        values = {name: getattr(job.config, name) for name in varied}
+        found.append(Trained(trial, values, job.config.to_dict()["seed"], outcome))
+        shown = ", ".join(f"{name} {_shown(value)}" for name, value in (values | {"seed": found[-1].seed}).items())
+        print(f"{len(found)} of {count}: {shown}: {_result(outcome)}")
+    found.sort(key=lambda each: (each.trial, seeds.index(each.seed)))
+    _print_means(found, list(varied), numbered=sampler is not None)
+    return Answer(
+        [
+            {"settings": each.settings, "seed": each.seed}
+            | {entry.name: getattr(each.outcome, entry.name) for entry in fields(each.outcome)}
+            for each in found
+        ],
+        int(any(each.outcome.problem for each in found)),
+    )
 
 
-def _values(config: type[Config], text: str) -> tuple[str, list[Any]]:
-    """The name of a setting and its values, from NAME=VALUE,VALUE."""
+@dataclass(frozen=True)
+class Trained:
+    """A training of a sweep. `trial`: number of its combination of settings; `settings`: those that vary, by name."""
+
+    trial: int
+    settings: dict[str, Any]
+    seed: int
+    outcome: Outcome
+
+
+def _values(config: type[Config], text: str, sampled: bool) -> tuple[str, Any]:
+    """The name of a setting and its values from NAME=VALUE,VALUE, or its range from NAME=LOW..HIGH."""
+    from edgelearn.experiments.search import parse_range
+
     name, equals, values = text.partition("=")
     name = name.replace("-", "_")
     if not equals:
@@ -226,8 +264,19 @@ def _values(config: type[Config], text: str) -> tuple[str, list[Any]]:
     each = find_setting(config, name)
     if name == "seed":
         raise ConfigError(name, "give seeds by --seeds.")
-    found = [_value(each, value) for value in values.split(",")]
-    return name, [tuple(found)] if each.many else found
+    if found := parse_range(each, values):
+        if not sampled or each.many:
+            remedy = (
+                "a setting of several values has no range." if sampled else "a range needs --sampler random or tpe."
+            )
+            raise ConfigError(name, remedy)
+        return name, found
+    several = [_value(each, value) for value in values.split(",")]
+    return name, [tuple(several)] if each.many else several
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _value(each: Setting, text: str) -> Any:
@@ -247,16 +296,24 @@ def _result(outcome: Outcome) -> str:
     return f"{outcome.run}" + (f", accuracy {accuracy:.2%}" if accuracy is not None else "")
 
 
-def _print_means(configs: Sequence[Config], outcomes: Sequence[Outcome], varied: Sequence[str]) -> None:
-    """A row for each combination of settings: mean and 95 % interval of the accuracy over its seeds."""
-    groups: dict[tuple, list[Outcome]] = {}
-    for config, outcome in zip(configs, outcomes, strict=True):
-        groups.setdefault(tuple(str(getattr(config, name)) for name in varied), []).append(outcome)
+def _print_means(trainings: Sequence[Trained], varied: Sequence[str], numbered: bool) -> None:
+    """A row for each combination of settings: mean and 95 % interval of the accuracy over its seeds. `numbered`: they
+    are trials, and the best comes first."""
+    groups: dict[int, list[Trained]] = {}
+    for each in trainings:
+        groups.setdefault(each.trial, []).append(each)
     rows = []
-    for values, group in groups.items():
-        found = [o.results["accuracy"] for o in group if o.results and o.results.get("accuracy") is not None]
-        shown = f"{sum(found) / len(found):.2%}" if found else ""
+    for trial, group in groups.items():
+        results = [each.outcome.results for each in group if each.outcome.results is not None]
+        found = [each["accuracy"] for each in results if each.get("accuracy") is not None]
+        mean = sum(found) / len(found) if found else -1.0
+        shown = f"{mean:.2%}" if found else ""
         if len(found) > 1:
             shown += f" ± {interval(found).margin:.2%}"
-        rows.append((*values, f"{sum(o.results is not None for o in group)} of {len(group)}", shown))
-    show(Table((*varied, "seeds", "accuracy ± 95 %"), rows))
+        values = [_shown(value) for value in group[0].settings.values()]
+        number = [str(trial)] if numbered else []
+        rows.append((mean, (*number, *values, f"{len(results)} of {len(group)}", shown)))
+    if numbered:
+        rows.sort(key=lambda row: -row[0])
+    heads = ["trial"] if numbered else []
+    show(Table((*heads, *varied, "seeds", "accuracy ± 95 %"), [row for _, row in rows]))
