@@ -1,8 +1,10 @@
-"""Augmentation of pictures: geometry, colour, cut-out, and chains of these. Beside FlipAndCrop (data/draws.py).
+"""Augmentation of pictures: geometry, colour, cut-out, and chains of these; mixtures of two. Beside FlipAndCrop
+(data/draws.py).
 
 Each is called with pictures (n, height, width, channels), their indices in the data set and the epoch, and returns
-pictures of the same shape and type. The result for picture i depends only on the seed, the epoch and i, so a resumed
-training sees the same pictures as an uninterrupted one.
+pictures of the same shape and type. MixUp and CutMix, which mix targets too, are for a MixedSource. The result for
+picture i depends only on the seed, the epoch and i, so a resumed training sees the same pictures as an uninterrupted
+one.
 """
 
 from __future__ import annotations
@@ -11,12 +13,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import betaincinv
 
 from edgelearn.errors import DataError
 
 from .draws import draws
 
-_GEOMETRY, _COLOUR, _HOLES = 30, 31, 32  # separate these random streams of a seed from others
+_GEOMETRY, _COLOUR, _HOLES, _PARTNERS, _SHARES, _BOXES = (
+    30,
+    31,
+    32,
+    33,
+    34,
+    35,
+)  # separate these random streams of a seed from others
 GRAY = np.array([0.299, 0.587, 0.114])  # ITU-R BT.601
 
 Augmentation = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
@@ -184,6 +194,87 @@ class CutOut:
             inside.append((np.arange(length) >= first) & (np.arange(length) < first + self.size))
         holes = (inside[0][:, :, :, None] & inside[1][:, :, None, :]).any(1)
         return np.where(holes[..., None], np.asarray(self.fill, pictures.dtype), pictures)
+
+
+@dataclass(frozen=True)
+class MixUp:
+    """Weighted means of two examples and of their targets (Zhang et al. 2018, "mixup: Beyond empirical risk
+    minimization"). An example's partner is any one of the data set; its own share is drawn from Beta(alpha, alpha).
+
+    Arguments:
+    - `seed`: of the random numbers.
+    - `alpha`: near 0, one of the two has nearly all; at 1, all shares are equally likely (default 0.2, as published for
+      ImageNet; 1 for CIFAR-10).
+
+    Raises DataError unless `alpha` is above 0.
+    """
+
+    seed: int
+    alpha: float = 0.2
+
+    def __post_init__(self) -> None:
+        _check_alpha(self.alpha)
+
+    def partners(self, indices: np.ndarray, count: int, epoch: int) -> np.ndarray:
+        """Return the examples, of `count`, that those of `indices` are mixed with: int (n,)."""
+        return _partners(self.seed, indices, count, epoch)
+
+    def shares(self, indices: np.ndarray, epoch: int, shape: Sequence[int]) -> np.ndarray:
+        """Return the share of the example itself, in 0..1, for examples of `shape`: float32 (n, 1, ...)."""
+        found = _beta(self.alpha, draws(self.seed, _SHARES, epoch, indices, 1)[:, 0])
+        return found.astype(np.float32).reshape(-1, *(1 for _ in shape))
+
+
+@dataclass(frozen=True)
+class CutMix:
+    """Pictures with a rectangle of another one, and targets mixed by the areas (Yun et al. 2019, "CutMix:
+    Regularization strategy to train strong classifiers with localizable features"). Any picture of the data set may be
+    the partner. The rectangle has the picture's proportions and a uniform centre; it ends at the border.
+
+    Arguments:
+    - `seed`: of the random numbers.
+    - `alpha`: of Beta(alpha, alpha), from which the picture's own share of the area is drawn (default 1, as published).
+
+    Raises DataError unless `alpha` is above 0, or for examples that aren't pictures.
+    """
+
+    seed: int
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_alpha(self.alpha)
+
+    def partners(self, indices: np.ndarray, count: int, epoch: int) -> np.ndarray:
+        """See MixUp."""
+        return _partners(self.seed, indices, count, epoch)
+
+    def shares(self, indices: np.ndarray, epoch: int, shape: Sequence[int]) -> np.ndarray:
+        """Return 1 where a picture keeps its own pixel and 0 in the rectangle: float32 (n, height, width, 1)."""
+        if len(shape) != 3:
+            raise DataError(f"CutMix is of pictures (height, width, channels), not of examples {tuple(shape)}.")
+        u = draws(self.seed, _BOXES, epoch, indices, 3)
+        side = np.sqrt(1 - _beta(self.alpha, u[:, 0]))
+        inside = []
+        for axis, length in enumerate(shape[:2]):
+            centre, size = np.floor(u[:, 1 + axis] * length).astype(int), np.floor(side * length).astype(int)
+            first = (centre - size // 2)[:, None]
+            inside.append((np.arange(length) >= first) & (np.arange(length) < first + size[:, None]))
+        box = inside[0][:, :, None] & inside[1][:, None, :]
+        return (~box)[..., None].astype(np.float32)
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 < alpha < np.inf:
+        raise DataError(f"alpha of Beta(alpha, alpha) is a number above 0, got {alpha}.")
+
+
+def _partners(seed: int, indices: np.ndarray, count: int, epoch: int) -> np.ndarray:
+    return np.floor(draws(seed, _PARTNERS, epoch, indices, 1)[:, 0] * count).astype(int)
+
+
+def _beta(alpha: float, u: np.ndarray) -> np.ndarray:
+    """Numbers of Beta(alpha, alpha), from uniform ones."""
+    return np.clip(betaincinv(alpha, alpha, u), 0, 1)
 
 
 def _as(values: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -29,14 +29,14 @@ from .schedules import (
     PiecewiseConstantDecay,
     PolynomialDecay,
 )
-from .sources import PictureSource, Source, Subset, VariedSource
+from .sources import MixedSource, PictureSource, Source, Subset, VariedSource
 from .state import Position, TrainedModel
 from .trainer import Trainer
 
 __all__ = [
     "CSVLogger", "Callback", "CosineDecay", "CosineDecayRestarts", "EarlyStopping", "ExponentialDecay", "FeatureCache",
-    "History", "InverseTimeDecay", "LambdaCallback", "LearningRateScheduler", "Model", "ModelCheckpoint", "Monitor",
-    "PictureSource", "PiecewiseConstantDecay", "PolynomialDecay", "Position", "ProgressBar", "RangeTrace",
+    "History", "InverseTimeDecay", "LambdaCallback", "LearningRateScheduler", "MixedSource", "Model", "ModelCheckpoint",
+    "Monitor", "PictureSource", "PiecewiseConstantDecay", "PolynomialDecay", "Position", "ProgressBar", "RangeTrace",
     "ReduceLROnPlateau", "Source", "Subset", "SwapEMAWeights", "TensorBoard", "TimeLimit", "TraceRanges",
     "TrainedModel", "Trainer", "VariedSource", "WatchReconstruction", "from_torch", "load",
 ]  # fmt: skip

@@ -93,6 +93,71 @@ class VariedSource(_Sized):
         return self.preprocess(self.vary(self.pictures[indices], indices, self.epoch))
 
 
+class Mixture(Protocol):
+    """A way to mix examples in pairs: MixUp and CutMix of edgelearn.data.augmentation, or one of your own.
+
+    `partners(indices, count, epoch)` returns the other examples of the pairs, int (n,), and
+    `shares(indices, epoch, shape)` the share of the first one, float32 (n, ...), which multiplies examples of `shape`.
+    """
+
+    def partners(self, indices: np.ndarray, count: int, epoch: int, /) -> np.ndarray: ...
+
+    def shares(self, indices: np.ndarray, epoch: int, shape: Shape, /) -> np.ndarray: ...
+
+
+class MixedSource(_Sized):
+    """Examples of another source, mixed in pairs anew in every epoch. Training mixes their targets by the same shares;
+    these are one-hot rows or other floats, for a loss such as CategoricalCrossentropy.
+
+    Arguments:
+    - `source`: the other source; arrays count, too.
+    - `mixture`: draws partners and shares.
+    - `epoch`: number of the epoch (default 0).
+    """
+
+    def __init__(self, source: Source, mixture: Mixture, epoch: int = 0) -> None:
+        self.source, self.mixture, self.epoch = source, mixture, epoch
+        self.shape = tuple(source.shape)
+
+    def at_epoch(self, epoch: int) -> MixedSource:
+        return MixedSource(at_epoch(self.source, epoch), self.mixture, epoch)
+
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
+        own, other = (self.source[part].astype(np.float32) for part in (indices, self._partners(indices)))
+        shares = self._shares(indices)
+        return shares * own + (1 - shares) * other
+
+    def mixed_targets(self, values: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """Return the targets of the mixed examples `indices`, by the mean of their shares, from those of all examples:
+        float32 (n, ...)."""
+        shares = self._shares(indices)
+        means = shares.reshape(len(indices), -1).mean(1, dtype=np.float64).astype(np.float32)
+        means = means.reshape(-1, *(1 for _ in values.shape[1:]))
+        return means * values[indices] + (1 - means) * values[self._partners(indices)]
+
+    def _partners(self, indices: np.ndarray) -> np.ndarray:
+        return self.mixture.partners(indices, len(self), self.epoch)
+
+    def _shares(self, indices: np.ndarray) -> np.ndarray:
+        return self.mixture.shares(indices, self.epoch, self.shape[1:])
+
+
+class _MixedRows:
+    """The targets of a MixedSource for one output, as an array of them. `values`: of the examples that are mixed."""
+
+    def __init__(self, values: np.ndarray, source: MixedSource) -> None:
+        self._values, self._source, self.dtype = values, source, values.dtype
+
+    def at_epoch(self, epoch: int) -> _MixedRows:
+        return _MixedRows(self._values, self._source.at_epoch(epoch))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
+        return self._source.mixed_targets(self._values, indices)
+
+
 class Subset(_Sized):
     """Some examples of another source.
 
@@ -112,8 +177,8 @@ class Subset(_Sized):
         return Subset(at_epoch(self.source, epoch), self.indices)
 
 
-def at_epoch(source: Source, epoch: int) -> Source:
-    """Return the source of an epoch: `source.at_epoch(epoch)` if it has that method, else `source` itself."""
+def at_epoch(source: Any, epoch: int) -> Any:
+    """Return the source, or the targets, of an epoch: `source.at_epoch(epoch)` if it has that method, else itself."""
     method = getattr(source, "at_epoch", None)
     return method(epoch) if method else source
 
@@ -198,6 +263,7 @@ class Targets:
 
     Arguments:
     - `values`: targets of each output that has a loss, by its name: int32 class numbers or float32, (n, ...).
+      Values that differ from epoch to epoch have `at_epoch`, as sources do.
     - `weights`: float32 (n, rows) by output; None if all count alike (default).
     """
 
@@ -206,6 +272,10 @@ class Targets:
 
     def __len__(self) -> int:
         return len(next(iter(self.values.values())))
+
+    def at_epoch(self, epoch: int) -> Targets:
+        """The targets of an epoch."""
+        return Targets({name: at_epoch(values, epoch) for name, values in self.values.items()}, self.weights)
 
     def part(self, start: int, stop: int) -> Targets:
         """The targets of consecutive examples."""
@@ -242,10 +312,28 @@ def labeled(
         name: as_targets(given[name], len(source), network.nodes[name].shape, each)
         for name, each in losses.by_output.items()
     }
+    parts = source.sources.values() if isinstance(source, NamedSources) else [getattr(source, "source", None)]
+    if any(isinstance(part, MixedSource) for part in parts):
+        raise PlanError("A MixedSource is the only input, and outermost: mix a Subset, not a Subset of mixed examples.")
+    if isinstance(source, MixedSource):
+        return source, Targets(_mixed(values, source, losses, sample_weight is None and class_weight is None))
     if sample_weight is None and class_weight is None:
         return source, Targets(values)
     weights = _weights(values, network, losses, sample_weight, class_weight)
     return source, Targets(values, weights)
+
+
+def _mixed(values: Mapping[str, np.ndarray], source: MixedSource, losses: Losses, equal: bool) -> dict[str, Any]:
+    """Targets of mixed examples. `equal`: all have the same weight."""
+    if not equal:
+        raise PlanError("Mixed examples have no weights of their own: leave out sample_weight and class_weight.")
+    for name, loss in losses.by_output.items():
+        if values[name].dtype == np.int32:
+            raise ShapeError(
+                f"{type(loss).__name__} takes class numbers, which can't be mixed: give one-hot rows, such as "
+                f"np.eye(classes)[y], and train with CategoricalCrossentropy."
+            )
+    return {name: _MixedRows(each, source) for name, each in values.items()}
 
 
 def as_targets(y, count: int, shape: Shape, loss: Loss) -> np.ndarray:
@@ -522,6 +610,8 @@ def fit_examples(
     kept = floor(len(x) * (1 - share))  # as Keras
     if kept == len(x) or not kept:
         raise PlanError(f"A validation_split of {share:g} of {len(x)} examples leaves none.")
+    if isinstance(x, MixedSource):
+        raise PlanError("Parts of mixed examples would have partners in each other: give validation_data, unmixed.")
     parts = (0, kept), (kept, len(x))
     return [(x[a:b] if isinstance(x, np.ndarray) else Subset(x, np.arange(a, b)), y.part(a, b)) for a, b in parts]
 

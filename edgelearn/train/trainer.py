@@ -445,7 +445,7 @@ def run_epochs(
 
     Raises StoppedError if it is stopped before the first step, NonFiniteError naming the step and the layer.
     """
-    (source, y), *others = examples
+    (source, targets), *others = examples
 
     def validate(check: Callable[[], None] = lambda: None) -> Logs:
         notify("on_test_begin", {})
@@ -456,7 +456,7 @@ def run_epochs(
     def epoch() -> bool:
         """Run the remaining steps of this epoch; True if it came to its end."""
         at, opened = status.position, training()
-        x = sources.at_epoch(source, at.epoch)
+        x, y = sources.at_epoch(source, at.epoch), sources.at_epoch(targets, at.epoch)
         notify("on_epoch_begin", at.epoch, {})
         order = epoch_order(len(x), opened.plan.request.seed, at.epoch) if shuffle else np.arange(len(x))
         batches = list(mini_batches(order, batch_size))[at.step :]
