@@ -121,7 +121,7 @@ class Quantization:
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class GraphTensor:
     """A tensor of the graph.
 
     Arguments:
@@ -150,8 +150,8 @@ class Operation:
     """
 
     kind: str
-    inputs: tuple[Value, ...]
-    output: Value
+    inputs: tuple[GraphTensor, ...]
+    output: GraphTensor
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -170,74 +170,78 @@ class InferenceGraph:
 
     def __init__(self, name: str, has: Callable[[Op], bool] = lambda op: False) -> None:
         self.name, self.has = name, has
-        self.inputs: dict[str, Value] = {}
-        self.outputs: dict[str, Value] = {}
+        self.inputs: dict[str, GraphTensor] = {}
+        self.outputs: dict[str, GraphTensor] = {}
         self.operations: list[Operation] = []
-        self.fixed: dict[Value, np.ndarray] = {}  # values that are the same for all examples
+        self.fixed: dict[GraphTensor, np.ndarray] = {}  # values that are the same for all examples
         self._names: set[str] = set()
         self.layer = name  # that is being written; names its values
 
-    def input(self, name: str, shape: Sequence[int]) -> Value:
-        self.inputs[name] = Value(self._unique(name), (1, *shape))
+    def input(self, name: str, shape: Sequence[int]) -> GraphTensor:
+        self.inputs[name] = GraphTensor(self._unique(name), (1, *shape))
         return self.inputs[name]
 
-    def constant(self, array: Any, name: str = "constant", quantization: Quantization | None = None) -> Value:
+    def constant(self, array: Any, name: str = "constant", quantization: Quantization | None = None) -> GraphTensor:
         array = np.asarray(array)
-        return Value(self._unique(f"{self.layer}/{name}"), array.shape, array, quantization, str(array.dtype))
+        return GraphTensor(self._unique(f"{self.layer}/{name}"), array.shape, array, quantization, str(array.dtype))
 
     def add(
-        self, kind: str, inputs: Sequence[Value | None], shape: Sequence[int], /, *, to: str = "float32",
+        self, kind: str, inputs: Sequence[GraphTensor | None], shape: Sequence[int], /, *, to: str = "float32",
         **attributes: Any,
-    ) -> Value:  # fmt: skip
+    ) -> GraphTensor:  # fmt: skip
         """An operation of any kind, whose output has this shape and type; inputs that are None are left out."""
-        output = Value(self._unique(f"{self.layer}/{kind}"), tuple(map(int, shape)), dtype=to)
+        output = GraphTensor(self._unique(f"{self.layer}/{kind}"), tuple(map(int, shape)), dtype=to)
         self.operations.append(Operation(kind, tuple(x for x in inputs if x is not None), output, attributes))
         return output
 
-    def unary(self, kind: str, x: Value, **attributes: Any) -> Value:
+    def unary(self, kind: str, x: GraphTensor, **attributes: Any) -> GraphTensor:
         """An operation of one input, whose shape stays."""
         return self.add(kind, [x], x.shape, **attributes)
 
-    def binary(self, kind: str, x: Value, y: Value) -> Value:
+    def binary(self, kind: str, x: GraphTensor, y: GraphTensor) -> GraphTensor:
         """One of add, sub, mul, div, maximum, minimum, with sizes of 1 broadcast."""
         return self.add(kind, [x, y], np.broadcast_shapes(x.shape, y.shape))
 
-    def scalar(self, kind: str, x: Value, value: Any) -> Value:
+    def scalar(self, kind: str, x: GraphTensor, value: Any) -> GraphTensor:
         """`binary` with float32 values."""
         return self.binary(kind, x, self.constant(np.asarray(value, np.float32)))
 
-    def cast(self, x: Value, dtype: str) -> Value:
+    def cast(self, x: GraphTensor, dtype: str) -> GraphTensor:
         """The values as another type; 0 is False."""
         return self.add("as_type", [x], x.shape, to=dtype, dtype=dtype)
 
-    def whole(self, x: Value) -> Value:
+    def whole(self, x: GraphTensor) -> GraphTensor:
         """Numbers of rows, rounded."""
         return self.cast(self.unary("rounded", x), "int32")
 
-    def pad(self, x: Value, sides: Sequence[tuple[int, int]], value: float = 0.0, mode: str = "constant") -> Value:
+    def pad(
+        self, x: GraphTensor, sides: Sequence[tuple[int, int]], value: float = 0.0, mode: str = "constant"
+    ) -> GraphTensor:
         """Pad each axis, the batch's among them, by (before, after). `mode`: constant, reflect or symmetric."""
         if not any(map(any, sides)):
             return x
         shape = tuple(n + sum(both) for n, both in zip(x.shape, sides, strict=True))
         return self.add("pad", [x], shape, sides=tuple(map(tuple, sides)), value=value, mode=mode)
 
-    def reduce(self, kind: str, x: Value, axes: Sequence[int], keep: bool = True) -> Value:
+    def reduce(self, kind: str, x: GraphTensor, axes: Sequence[int], keep: bool = True) -> GraphTensor:
         """One of mean, sum, max over axes from 1 on."""
         shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape) if keep or axis not in axes)
         kind = {"mean": "mean", "sum": "total", "max": "largest"}[kind]
         return self.add(kind, [x], shape, axes=tuple(axes), keepdims=keep)
 
-    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+    def reshape(self, x: GraphTensor, shape: Sequence[int]) -> GraphTensor:
         """Change the shape of each example, in C order."""
         shape = (1, *shape)
         assert prod(shape) == prod(x.shape)
         return x if shape == x.shape else self.add("reshape", [x], shape, shape=(-1, *shape[1:]))
 
-    def transpose(self, x: Value, order: Sequence[int]) -> Value:
+    def transpose(self, x: GraphTensor, order: Sequence[int]) -> GraphTensor:
         """Reorder the axes; the batch's stays the first."""
         return self.add("transpose", [x], [x.shape[axis] for axis in order], order=tuple(order))
 
-    def slice(self, x: Value, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int] | None = None) -> Value:
+    def slice(
+        self, x: GraphTensor, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int] | None = None
+    ) -> GraphTensor:
         """`sizes` elements of each axis but the batch's, from `starts` on, every `steps`-th (default 1)."""
         steps = tuple(steps or (1,) * len(sizes))
         last = [start + (size - 1) * step for start, size, step in zip(starts, sizes, steps, strict=True)]
@@ -247,8 +251,8 @@ class InferenceGraph:
         return self.add("strided_slice", [x], (1, *sizes), begin=tuple(starts), end=ends, axes=axes, strides=steps)
 
     def convolution(
-        self, kind: str, inputs: Sequence[Value | None], window: Window, groups: int, activation: str | None
-    ) -> Value:
+        self, kind: str, inputs: Sequence[GraphTensor | None], window: Window, groups: int, activation: str | None
+    ) -> GraphTensor:
         """conv or depthwise, with kernels (height, width, input channels / groups, filters)."""
         _, kernel, *_ = inputs
         assert kernel is not None
@@ -265,7 +269,7 @@ class InferenceGraph:
                 read.update(operation.inputs)
         self.operations = [operation for operation in self.operations if operation.output in read]
 
-    def quantize(self, x: Value, quantization: Quantization) -> Value:
+    def quantize(self, x: GraphTensor, quantization: Quantization) -> GraphTensor:
         """Round to the values that int8 stand for."""
         return self.add("quantize", [x], x.shape, quantization=quantization)
 
@@ -279,7 +283,7 @@ class InferenceGraph:
 
 
 @dataclass(frozen=True)
-class Layer:
+class ExportedLayer:
     """A layer that a handler writes.
 
     Arguments:
@@ -297,9 +301,9 @@ class Layer:
     owner: str = ""
 
     @staticmethod
-    def of(network: Network, node: Node) -> Layer:
+    def of(network: Network, node: Node) -> ExportedLayer:
         """The layer without its weights."""
-        return Layer(node.name, node.op, node.shape, network.input_shapes(node.inputs), owner=node.owner)
+        return ExportedLayer(node.name, node.op, node.shape, network.input_shapes(node.inputs), owner=node.owner)
 
     @property
     def window(self) -> Window:
@@ -319,7 +323,7 @@ class Expression:
     """A value that Python's operators, and the functions of `Formulas`, compute with."""
 
     graph: InferenceGraph
-    value: Value
+    value: GraphTensor
 
     __add__, __radd__ = _operator("add"), _operator("add", True)
     __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
@@ -367,12 +371,12 @@ class Formulas:
         return x if high == inf else x.minimum(high)
 
 
-def _aligned(graph: InferenceGraph, layer: Layer, inputs: Sequence[Value]) -> list[Value]:
+def _aligned(graph: InferenceGraph, layer: ExportedLayer, inputs: Sequence[GraphTensor]) -> list[GraphTensor]:
     """Operands of lower rank get sizes of 1 after the batch's axis."""
     return [graph.reshape(x, (1,) * (1 + len(layer.shape) - len(x.shape)) + x.shape[1:]) for x in inputs]
 
 
-def _formula(graph: InferenceGraph, layer: Layer, *inputs: Value) -> Value:
+def _formula(graph: InferenceGraph, layer: ExportedLayer, *inputs: GraphTensor) -> GraphTensor:
     if graph.has(layer.op):
         settings = {each.name: getattr(layer.op, each.name) for each in fields(layer.op)}
         return graph.unary(type(layer.op).__name__, inputs[0], **settings)
@@ -381,20 +385,20 @@ def _formula(graph: InferenceGraph, layer: Layer, *inputs: Value) -> Value:
     return layer.op.formula(Formulas(), *operands).value
 
 
-def _compared(kind: str) -> Callable[..., Value]:
-    def handle(graph: InferenceGraph, layer: Layer, *inputs: Value) -> Value:
+def _compared(kind: str) -> Callable[..., GraphTensor]:
+    def handle(graph: InferenceGraph, layer: ExportedLayer, *inputs: GraphTensor) -> GraphTensor:
         truth = graph.add(kind, _aligned(graph, layer, inputs), (1, *layer.shape), to="bool")
         return graph.cast(truth, "float32")
 
     return handle
 
 
-def _where(graph: InferenceGraph, layer: Layer, *inputs: Value) -> Value:
+def _where(graph: InferenceGraph, layer: ExportedLayer, *inputs: GraphTensor) -> GraphTensor:
     condition, *choices = _aligned(graph, layer, inputs)
     return graph.add("where", [graph.cast(condition, "bool"), *choices], (1, *layer.shape))
 
 
-def scale_and_shift(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
+def scale_and_shift(layer: ExportedLayer) -> tuple[np.ndarray, np.ndarray]:
     """The factor and the offset of a BatchNormalization, by channel."""
     w = layer.weights
     scale = w["gamma"] / np.sqrt(w["moving_variance"] + layer.op.epsilon)
@@ -402,7 +406,7 @@ def scale_and_shift(layer: Layer) -> tuple[np.ndarray, np.ndarray]:
 
 
 # Ops that multiply each channel by a factor and add an offset, with both. In int8 they are depthwise convolutions.
-AFFINE: dict[type[Op], Callable[[Layer], tuple[Any, Any]]] = {
+AFFINE: dict[type[Op], Callable[[ExportedLayer], tuple[Any, Any]]] = {
     BatchNormalization: scale_and_shift,
     Bias: lambda layer: (1.0, layer.weights["bias"]),
     HardSigmoid: lambda layer: (layer.op.alpha, layer.op.beta),  # then it is clipped to [0, 1]
@@ -411,7 +415,7 @@ AFFINE: dict[type[Op], Callable[[Layer], tuple[Any, Any]]] = {
 }
 
 
-def _batchnorm(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+def _batchnorm(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
     """In sub-bands scales and shifts belong to rows of the image, each repeated for the rows of its sub-band."""
     both = scale_and_shift(layer)
     if isinstance(layer.op, SubSpectralNormalization):
@@ -419,19 +423,19 @@ def _batchnorm(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     return graph.scalar("add", graph.scalar("mul", x, both[0]), both[1])
 
 
-def _rounded(graph: InferenceGraph, x: Value, step: float) -> Value:
+def _rounded(graph: InferenceGraph, x: GraphTensor, step: float) -> GraphTensor:
     """Multiples of `step`."""
     return graph.scalar("mul", graph.unary("rounded", graph.scalar("mul", x, 1 / step)), step) if step else x
 
 
-def _reduced(kind: str) -> Callable[..., Value]:
+def _reduced(kind: str) -> Callable[..., GraphTensor]:
     return lambda g, layer, x: g.reduce(
         kind, x, [axis + 1 for axis in layer.op.reduced(layer.shapes[0])], layer.op.keepdims
     )  # fmt: skip
 
 
-def _pooled(kind: str) -> Callable[..., Value]:
-    def handle(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+def _pooled(kind: str) -> Callable[..., GraphTensor]:
+    def handle(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
         window = layer.window
         settings = {"size": window.kernel, "strides": window.strides, "padding": window.padding}
         return graph.add(kind, [x], (1, *window.output, x.shape[-1]), **settings)
@@ -439,17 +443,17 @@ def _pooled(kind: str) -> Callable[..., Value]:
     return handle
 
 
-def _space_to_depth(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+def _space_to_depth(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
     (height, width, channels), size = layer.shape, layer.op.size
     x = graph.reshape(x, (height, size, width, size, channels // size**2))
     return graph.reshape(graph.transpose(x, (0, 1, 3, 2, 4, 5)), layer.shape)
 
 
-def _slice(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+def _slice(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
     return graph.slice(x, *zip(*((r.begin, r.size, r.stride) for r in layer.op.ranges(layer.shapes[0])), strict=True))
 
 
-def _transposed_conv(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+def _transposed_conv(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
     """One group without dilation, which all formats have: kernels get the zeros that stand for them."""
     op, window, kernel, channels = layer.op, layer.window, layer.weights["kernel"], x.shape[-1]
     reach = [(n - 1) * dilation + 1 for n, dilation in zip(window.kernel, window.dilation, strict=True)]
@@ -473,7 +477,7 @@ NATIVE = {
 }  # fmt: skip
 
 
-def _resize(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+def _resize(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
     """The formats' own operator where it means the same, else matrix products."""
     op = layer.op.as_resize(layer.shapes[0]) if isinstance(layer.op, UpSampling2D) else layer.op
     how = (op.interpolation, op.coordinates, op.rounding)
@@ -486,7 +490,7 @@ def _resize(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     )  # fmt: skip
 
 
-def _linear_map(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+def _linear_map(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
     """Resizing and adaptive means as two matrix products: exact, whatever the coordinates."""
     rows, columns = (graph.constant(m.T.astype(np.float32), "matrix") for m in layer.op.matrices(layer.shapes[0]))
     for matrix, order in ((rows, (0, 2, 3, 1)), (columns, (0, 3, 2, 1))):  # the axis of the product comes last
@@ -495,14 +499,14 @@ def _linear_map(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     return graph.transpose(x, (0, 1, 3, 2))
 
 
-def _constant(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+def _constant(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
     """The weight, for as many examples as there are: added to a 0 of each."""
     largest = graph.unary("Abs", graph.reduce("max", x, range(1, len(x.shape))))
     zero = graph.reshape(graph.scalar("minimum", largest, 0), (1,) * len(layer.shape))
     return graph.scalar("add", zero, layer.weights["value"])
 
 
-def _local_response(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+def _local_response(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
     """The formats' own operator for odd sizes; for even ones, which runtimes refuse, a matrix product."""
     op = layer.op
     if op.size % 2:
@@ -513,21 +517,21 @@ def _local_response(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     return graph.binary("mul", x, power.unary("Exp").value)
 
 
-def _prelu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+def _prelu(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
     return graph.add("prelu", [x, graph.constant(layer.weights["alpha"].astype(np.float32), "alpha")], x.shape)
 
 
-def _relu(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+def _relu(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
     if (most := layer.op.max_value) not in (None, 6):
         return graph.scalar("minimum", graph.unary("ReLU", x), most)
     return graph.unary("relu6" if most else "ReLU", x)
 
 
-def _concatenate(graph: InferenceGraph, layer: Layer, *x: Value) -> Value:
+def _concatenate(graph: InferenceGraph, layer: ExportedLayer, *x: GraphTensor) -> GraphTensor:
     return graph.add("concatenate", x, (1, *layer.shape), axis=len(layer.shape))
 
 
-def _normalized(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
+def _normalized(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
     """The values of each set of an example with mean 0 and deviation 1, times gamma, plus beta."""
     shape, weights = layer.shape, layer.weights
     span, groups = layer.op.sets(shape)
@@ -541,7 +545,7 @@ def _normalized(graph: InferenceGraph, layer: Layer, x: Value) -> Value:
     return y
 
 
-def _take(graph: InferenceGraph, layer: Layer, x: Value, numbers: Value) -> Value:
+def _take(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor, numbers: GraphTensor) -> GraphTensor:
     """Rows that a constant lists, or by computed numbers of each example."""
     if (listed := graph.fixed.get(numbers)) is None:
         return graph.add("gather", [x, graph.whole(numbers)], (1, *layer.shape), axis=1, batch_dims=1)
@@ -551,13 +555,13 @@ def _take(graph: InferenceGraph, layer: Layer, x: Value, numbers: Value) -> Valu
     return graph.add("gather", [x, graph.constant(places % size, "indices")], (1, *layer.shape), axis=1)
 
 
-def _embedding(graph: InferenceGraph, layer: Layer, numbers: Value) -> Value:
+def _embedding(graph: InferenceGraph, layer: ExportedLayer, numbers: GraphTensor) -> GraphTensor:
     rows = graph.constant(np.float32(layer.weights["embeddings"]), "embeddings")
     return graph.add("gather", [rows, graph.whole(numbers)], (1, *layer.shape), axis=0)
 
 
 # Inference operators by op; those that have a formula need no entry.
-HANDLERS: dict[type[Op], Callable[..., Value]] = {
+HANDLERS: dict[type[Op], Callable[..., GraphTensor]] = {
     Add: lambda g, layer, *x: reduce(partial(g.binary, "add"), x),
     AdaptiveAveragePooling2D: _linear_map,
     AveragePooling2D: _pooled("average_pool"),
@@ -636,18 +640,20 @@ class Ranges:
 
     def __init__(self, records: Weights) -> None:
         self.records = records
-        self._quantizations: dict[Value, Quantization] = {}
+        self._quantizations: dict[GraphTensor, Quantization] = {}
         if not any(name.endswith("/activations") for name in records):
             raise FormatError(
                 "The model has no ranges of activations, which int8 needs. Give examples (calibration=x; --images DIR) "
                 "or train it with Precision(weights=Format(8, symmetric=True), activations=Format(8))."
             )
 
-    def quantization(self, value: Value) -> Quantization | None:
+    def quantization(self, value: GraphTensor) -> Quantization | None:
         """The quantization of a value of the graph; None for float32."""
         return self._quantizations.get(value)
 
-    def quantize(self, graph: InferenceGraph, name: str, y: Value, node: Node | None = None, *inputs: Value) -> Value:
+    def quantize(
+        self, graph: InferenceGraph, name: str, y: GraphTensor, node: Node | None = None, *inputs: GraphTensor
+    ) -> GraphTensor:
         """Quantize the output of a layer, or the network's input, by its range. Without a range it stays float32.
 
         Arguments:
@@ -671,20 +677,20 @@ class Ranges:
             return y
         return self.apply(graph, y, quantization)
 
-    def of_sum(self, x: Value, y: Value) -> Quantization:
+    def of_sum(self, x: GraphTensor, y: GraphTensor) -> Quantization:
         """A quantization for all sums of two quantized values."""
         (low, high), (more_low, more_high) = (_ends(self._quantizations[value]) for value in (x, y))
         return _quantization(low + more_low, high + more_high)
 
-    def apply(self, graph: InferenceGraph, y: Value, quantization: Quantization) -> Value:
+    def apply(self, graph: InferenceGraph, y: GraphTensor, quantization: Quantization) -> GraphTensor:
         quantized = graph.quantize(y, quantization)
         self._quantizations[quantized] = quantization
         return quantized
 
     def kernel(
         self, graph: InferenceGraph, layer: str, kernel: np.ndarray, factors: np.ndarray | None,
-        bias: np.ndarray | None, x: Value,
-    ) -> Value:  # fmt: skip
+        bias: np.ndarray | None, x: GraphTensor,
+    ) -> GraphTensor:  # fmt: skip
         """The constant of a kernel, whose last axis, that of the output channels, has a scale for each.
 
         Arguments:
@@ -801,7 +807,7 @@ class _Writer:
 
     def __init__(self, network: Network, weights: Mapping[str, np.ndarray], has: Callable[[Op], bool]) -> None:
         self.network, self.weights, self.graph = network, weights, InferenceGraph(network.name, has)
-        self.constants: dict[tuple[str, str], list[Value]] = {}  # by layer and name
+        self.constants: dict[tuple[str, str], list[GraphTensor]] = {}  # by layer and name
 
     def graph_of_all(self) -> InferenceGraph:
         graph = self.graph
@@ -821,20 +827,20 @@ class _Writer:
         graph.leave_out_unread()
         return graph
 
-    def ended(self, y: Value, name: str, node: Node | None = None, *inputs: Value) -> Value:
+    def ended(self, y: GraphTensor, name: str, node: Node | None = None, *inputs: GraphTensor) -> GraphTensor:
         """The output of a layer, or the network's input, as the next layers read it."""
         return y
 
-    def written(self, layer: Layer, *x: Value) -> Value:
+    def written(self, layer: ExportedLayer, *x: GraphTensor) -> GraphTensor:
         return HANDLERS.get(type(layer.op), _formula)(self.graph, layer, *x)
 
     def kernel(
-        self, layer: str, kernel: np.ndarray, factors: np.ndarray | None, bias: np.ndarray | None, x: Value
-    ) -> Value:
+        self, layer: str, kernel: np.ndarray, factors: np.ndarray | None, bias: np.ndarray | None, x: GraphTensor
+    ) -> GraphTensor:
         """The constant of a kernel; the arguments are those of `Ranges.kernel`."""
         return self.once(layer, (kernel if factors is None else kernel * factors).astype(np.float32), "kernel")
 
-    def once(self, owner: str, array: Any, name: str) -> Value:
+    def once(self, owner: str, array: Any, name: str) -> GraphTensor:
         """A constant of a layer, the same one for all layers that share it."""
         for value in self.constants.setdefault((owner, name), []):
             if np.array_equal(value.array, array):  # type: ignore[arg-type]  a constant has one
@@ -842,12 +848,12 @@ class _Writer:
         self.constants[owner, name].append(self.graph.constant(array, name))
         return self.constants[owner, name][-1]
 
-    def _layer(self, node: Node) -> Layer:
+    def _layer(self, node: Node) -> ExportedLayer:
         prefix, names = f"{node.owner}/", self.network.weights_of(node)
         own = {name.removeprefix(prefix): self.weights[name].astype(np.float64) for name in names}
-        return replace(Layer.of(self.network, node), weights=own)
+        return replace(ExportedLayer.of(self.network, node), weights=own)
 
-    def _linear(self, layer: Layer, others: Sequence[Node], x: Value) -> Value:
+    def _linear(self, layer: ExportedLayer, others: Sequence[Node], x: GraphTensor) -> GraphTensor:
         """A linear op with the BatchNormalization and the rectifier after it."""
         op, kernel, bias = layer.op, layer.weights["kernel"], layer.weights.get("bias")
         scale = activation = None
@@ -876,15 +882,15 @@ class _Int8(_Writer):
         super().__init__(network, weights, has)
         self.ranges = ranges
 
-    def ended(self, y: Value, name: str, node: Node | None = None, *inputs: Value) -> Value:
+    def ended(self, y: GraphTensor, name: str, node: Node | None = None, *inputs: GraphTensor) -> GraphTensor:
         return self.ranges.quantize(self.graph, name, y, node, *inputs)
 
     def kernel(
-        self, layer: str, kernel: np.ndarray, factors: np.ndarray | None, bias: np.ndarray | None, x: Value
-    ) -> Value:
+        self, layer: str, kernel: np.ndarray, factors: np.ndarray | None, bias: np.ndarray | None, x: GraphTensor
+    ) -> GraphTensor:
         return self.ranges.kernel(self.graph, layer, kernel, factors, bias, x)
 
-    def written(self, layer: Layer, *x: Value) -> Value:
+    def written(self, layer: ExportedLayer, *x: GraphTensor) -> GraphTensor:
         graph, ranges = self.graph, self.ranges
         if (affine := self._affine(layer, x[0])) is not None:
             return self._scaled(layer, x[0], *affine)
@@ -900,7 +906,7 @@ class _Int8(_Writer):
             return graph.binary("add", y, x[-1]) if len(x) > 1 else y
         return super().written(layer, *x)
 
-    def _affine(self, layer: Layer, x: Value) -> tuple[np.ndarray, np.ndarray] | None:
+    def _affine(self, layer: ExportedLayer, x: GraphTensor) -> tuple[np.ndarray, np.ndarray] | None:
         """Factor and offset of each channel, if the op is of that kind, and input and output are quantized."""
         known = self.ranges.quantization(x) is not None and f"{layer.name}/activations" in self.ranges.records
         if type(layer.op) not in AFFINE or not known:
@@ -911,7 +917,7 @@ class _Int8(_Writer):
         factor, offset = (np.broadcast_to(a.ravel(), x.shape[-1]) for a in both)
         return factor, offset
 
-    def _scaled(self, layer: Layer, x: Value, factor: np.ndarray, offset: np.ndarray) -> Value:
+    def _scaled(self, layer: ExportedLayer, x: GraphTensor, factor: np.ndarray, offset: np.ndarray) -> GraphTensor:
         """Depthwise convolutions with a kernel of one pixel, whose integers are 127. One is enough, unless the op is a
         HardSigmoid: relu6(6 x) / 6."""
         shape = x.shape
@@ -925,19 +931,24 @@ class _Int8(_Writer):
         return y if len(shape) == 4 else self._moved(self.ended(y, layer.name), "reshape", shape[1:])
 
     def _pointwise(
-        self, layer: Layer, x: Value, factor: np.ndarray, offset: np.ndarray, activation: str | None = None
-    ) -> Value:
+        self,
+        layer: ExportedLayer,
+        x: GraphTensor,
+        factor: np.ndarray,
+        offset: np.ndarray,
+        activation: str | None = None,
+    ) -> GraphTensor:
         kernel = self.kernel(layer.name, factor.reshape(1, 1, 1, -1), None, offset, x)
         bias, window = self.graph.constant(np.float32(offset), "bias"), Window.pointwise(*x.shape[1:3])
         return self.graph.convolution("depthwise", [x, kernel, bias], window, x.shape[-1], activation)
 
-    def _moved(self, x: Value, method: str, setting: Sequence[int]) -> Value:
+    def _moved(self, x: GraphTensor, method: str, setting: Sequence[int]) -> GraphTensor:
         """`x` reshaped or transposed, in the same integers."""
         quantization = self.ranges.quantization(x)
         assert quantization is not None
         return self.ranges.apply(self.graph, getattr(self.graph, method)(x, setting), quantization)
 
-    def _sub_spectral(self, layer: Layer, x: Value) -> Value:
+    def _sub_spectral(self, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
         """A factor for each row and channel: rows are moved to the channels and back."""
         height, width, channels = layer.shape
         factor, offset = (np.repeat(a, height // len(a), 0).ravel() for a in scale_and_shift(layer))

@@ -44,7 +44,7 @@ BUILT_IN = ("state_dict", "read_saved_model", "read_keras", "read_tflite", "kera
 Entry = TypeVar("Entry")
 
 
-class Table(Generic[Entry]):
+class Registry(Generic[Entry]):
     """Entries by name, in the order in which they were added.
 
     Arguments:
@@ -139,7 +139,7 @@ class Format:
     options: tuple[str, ...] = ()
 
 
-_formats: Table[Format] = Table("read", BUILT_IN)
+_formats: Registry[Format] = Registry("read", BUILT_IN)
 
 
 def register(file_format: Format) -> Format:
@@ -322,7 +322,7 @@ class Writer:
     options: tuple[str, ...] = ()
 
 
-_writers: Table[Writer] = Table("write")
+_writers: Registry[Writer] = Registry("write")
 
 
 def register_writer(writer: Writer) -> Writer:

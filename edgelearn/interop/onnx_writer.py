@@ -20,7 +20,7 @@ from edgelearn import atomic
 from edgelearn.errors import FormatError
 
 from . import read_onnx
-from .exporting import InferenceGraph, Operation, Quantization, Value, inference_graph
+from .exporting import GraphTensor, InferenceGraph, Operation, Quantization, inference_graph
 from .formats import Written, constant_bytes, to_float16
 from .forms import Form, arguments, as_file, by_meaning
 from .safetensors import ModelFile
@@ -69,8 +69,8 @@ class _Writer:
         self.graph, self.known = graph, known
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
-        self.names: dict[Value, str] = {}
-        self.quantizations: dict[Value, Quantization] = {}  # of activations
+        self.names: dict[GraphTensor, str] = {}
+        self.quantizations: dict[GraphTensor, Quantization] = {}  # of activations
 
     def bytes(self, metadata: dict[str, str], float16: bool = False) -> bytes:
         """Return the file; see `write`."""
@@ -118,7 +118,7 @@ class _Writer:
     def input(self, o: Operation, name: str, axes: str, x: Any, is_last: bool = False) -> str:
         """The name of an operator's input: a value, a constant with its axes in the file's order, or a setting."""
         place = f"{o.output.name}/{name}"
-        if not isinstance(x, Value):
+        if not isinstance(x, GraphTensor):
             array = np.asarray(x).T.ravel() if np.ndim(x) == 2 else np.asarray(x)
             return self.constant(place, array.astype(np.float32 if array.dtype.kind == "f" else np.int64))
         if x.array is None:
@@ -162,7 +162,7 @@ class _Writer:
                 casts.append(helper.make_node("Cast", [half], [name], f"cast {name}", to=onnx.TensorProto.FLOAT))
         self.nodes = [*casts, *self.nodes]
 
-    def name(self, value: Value) -> str:
+    def name(self, value: GraphTensor) -> str:
         """The name of a value's tensor; constants are written when they are first needed."""
         if value.array is not None and value not in self.names:
             array = value.array.transpose(FIRST) if value.array.ndim == 4 else value.array
@@ -189,7 +189,7 @@ class _Writer:
         zero = np.full(np.shape(q.scale), q.zero, dtype)
         return [self.constant(f"{name}/scale", q.scale), self.constant(f"{name}/zero", zero)]
 
-    def kernel(self, value: Value, order: Sequence[int]) -> str:
+    def kernel(self, value: GraphTensor, order: Sequence[int]) -> str:
         """The constant of a kernel, as integers and their DequantizeLinear if it is quantized."""
         assert value.array is not None
         if value not in self.names:
@@ -201,7 +201,7 @@ class _Writer:
                 self.names[value] = self.decoded(self.constant(name, q.encode(value.array).transpose(order)), moved)
         return self.names[value]
 
-    def bias(self, o: Operation, bias: Value) -> str:
+    def bias(self, o: Operation, bias: GraphTensor) -> str:
         """A bias, int32 where input and kernel are quantized."""
         x, kernel = self.quantizations.get(o.inputs[0]), o.inputs[1].quantization
         assert bias.array is not None
@@ -218,11 +218,11 @@ class _Writer:
         self.emit("Clip", [x, *limits], y)
 
 
-def is_image(value: Value) -> bool:
+def is_image(value: GraphTensor) -> bool:
     return len(value.shape) == 4
 
 
-def _described(name: str, value: Value) -> onnx.ValueInfoProto:
+def _described(name: str, value: GraphTensor) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", *value.shape[1:]])
 
 

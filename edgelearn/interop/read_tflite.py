@@ -32,7 +32,7 @@ from .canonical import ForeignGraph, Operator, Quantization, TensorInfo, fuse_di
 from .formats import GraphReader, graph_format, register
 from .forms import Both, Only, forms
 from .litert import run
-from .wire import Buffer, Table
+from .wire import FlatBuffer, FlatTable
 
 _NAMES = """
 ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE EMBEDDING_LOOKUP FLOOR
@@ -265,7 +265,7 @@ VECTORS = {1: "<i4", 2: "<u2", 3: "u1"}  # the union SparseIndexVector
 DENSE, SPARSE_CSR = 0, 1
 
 
-def places(record: Table, shape: tuple[int, ...]) -> np.ndarray:
+def places(record: FlatTable, shape: tuple[int, ...]) -> np.ndarray:
     """Return the flat place of each stored value in the dense tensor. Raises FormatError for a damaged record.
 
     Arguments:
@@ -294,7 +294,7 @@ def places(record: Table, shape: tuple[int, ...]) -> np.ndarray:
     return found
 
 
-def _children(level: Table, count: int, size: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+def _children(level: FlatTable, count: int, size: int, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Each element of a level: the number of the one before it, of `count`, and its index, below `size`."""
     if level.number(0, "b") == DENSE:
         if level.number(1, "i") != size or count * size > most:
@@ -309,7 +309,7 @@ def _children(level: Table, count: int, size: int, most: int) -> tuple[np.ndarra
     return np.repeat(np.arange(count), lengths), indices
 
 
-def _vector(level: Table, field: int) -> np.ndarray:
+def _vector(level: FlatTable, field: int) -> np.ndarray:
     """The vector of a union whose type is field `field`."""
     kind, table = level.number(field, "B"), level.table(field + 1, level.what)
     if level.number(0, "b") != SPARSE_CSR or kind not in VECTORS or table is None:
@@ -317,7 +317,7 @@ def _vector(level: Table, field: int) -> np.ndarray:
     return table.array(0, VECTORS[kind]).astype(np.int64)
 
 
-def _damaged(table: Table, reason: str) -> Exception:
+def _damaged(table: FlatTable, reason: str) -> Exception:
     return table.buffer.damaged(f"{table.what}: {reason}")
 
 
@@ -342,7 +342,7 @@ class Metadata:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-def read_metadata(file: Buffer, model: Table, buffers: list[Table], path: Path) -> Metadata:
+def read_metadata(file: FlatBuffer, model: FlatTable, buffers: list[FlatTable], path: Path) -> Metadata:
     """Read the metadata of a model, empty if it has none. Raises FormatError naming the file."""
     entries = {entry.text(0): entry.number(1, "I") for entry in model.tables(6, "metadata")}
     index = entries.get(NAME)
@@ -351,7 +351,7 @@ def read_metadata(file: Buffer, model: Table, buffers: list[Table], path: Path) 
     data = buffers[index].array(0, "u1").tobytes()
     if data[4:8] != METADATA_SIGNATURE:
         return Metadata()
-    record = Buffer(data, f"{path} (metadata)").root()
+    record = FlatBuffer(data, f"{path} (metadata)").root()
     texts = {
         name: text
         for number, name in enumerate(("name", "description", "version", "", "author", "license"))
@@ -370,7 +370,7 @@ def read_metadata(file: Buffer, model: Table, buffers: list[Table], path: Path) 
     return Metadata(_normalization(inputs), _class_names(file, labels[0], path) if labels else (), texts)
 
 
-def _normalization(inputs: list[Table]) -> dict[str, Any]:
+def _normalization(inputs: list[FlatTable]) -> dict[str, Any]:
     for unit in inputs[0].tables(4, "process unit") if inputs else []:
         options = unit.table(1, "normalization")
         if options and unit.number(0, "B") == NORMALIZATION:
@@ -380,7 +380,7 @@ def _normalization(inputs: list[Table]) -> dict[str, Any]:
     return {}
 
 
-def _class_names(file: Buffer, name: str, path: Path) -> tuple[str, ...]:
+def _class_names(file: FlatBuffer, name: str, path: Path) -> tuple[str, ...]:
     """The lines of an associated file."""
     try:
         with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
@@ -427,11 +427,11 @@ def parse(data: bytes, path: Path) -> ForeignGraph:
     """Read a TFLite model from the bytes of the file `path`. Raises FormatError naming the file."""
     if data[4:8] != SIGNATURE:
         raise FormatError(f"{path} is not a TFLite model: its bytes 4 to 8 are {data[4:8]!r}, not {SIGNATURE!r}.")
-    return _Reader(Buffer(data, str(path)), path).graph()
+    return _Reader(FlatBuffer(data, str(path)), path).graph()
 
 
 class _Reader:
-    def __init__(self, buffer: Buffer, path: Path) -> None:
+    def __init__(self, buffer: FlatBuffer, path: Path) -> None:
         self.buffer, self.path = buffer, path
         self.model = buffer.root()
         graphs = self.model.tables(2, "sub-graph")
@@ -466,7 +466,7 @@ class _Reader:
         )  # fmt: skip
         return fuse_dilated(graph, dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D"), _dilated))
 
-    def _tensor(self, table: Table, name: str) -> None:
+    def _tensor(self, table: FlatTable, name: str) -> None:
         shape = table.integers(0)
         if len(shape) > RANK or min(shape, default=1) < 0:
             raise self.buffer.damaged(f"tensor '{name}' has the shape {shape}")
@@ -486,7 +486,7 @@ class _Reader:
             sparse = table.table(6, f"the sparsity of '{name}'")
             self.constants[name] = self._constant(data, name, shape, dtype, quantization, sparse)
 
-    def _quantization(self, table: Table, name: str, shape: tuple[int, ...], dtype: str) -> Quantization | None:
+    def _quantization(self, table: FlatTable, name: str, shape: tuple[int, ...], dtype: str) -> Quantization | None:
         record = table.table(4, f"the quantization of '{name}'")
         if record is None:
             return None
@@ -520,7 +520,7 @@ class _Reader:
 
     def _constant(
         self, data: np.ndarray, name: str, shape: tuple[int, ...], dtype: str, quantization: Quantization | None,
-        sparse: Table | None,
+        sparse: FlatTable | None,
     ) -> np.ndarray:  # fmt: skip
         """The tensor's values, those of integers with a scale as float32."""
         count = prod(shape)
@@ -555,7 +555,7 @@ class _Reader:
             return dequantize(values, quantization)
         return values.astype(np.float32) if values.dtype == np.float16 else values
 
-    def _kind(self, table: Table) -> tuple[str, int]:
+    def _kind(self, table: FlatTable) -> tuple[str, int]:
         """Name and version of an operator code; custom operators have their own name."""
         code = max(table.number(0, "b"), table.number(3, "i"))
         if not 0 <= code < len(OPERATORS):
@@ -563,7 +563,7 @@ class _Reader:
         kind = OPERATORS[code]
         return (f"CUSTOM {table.text(1)}" if kind == "CUSTOM" else kind), table.number(2, "i", 1)
 
-    def _operator(self, table: Table, kinds: list[tuple[str, int]]) -> Operator:
+    def _operator(self, table: FlatTable, kinds: list[tuple[str, int]]) -> Operator:
         index = table.number(0, "I")
         if index >= len(kinds):
             raise self.buffer.damaged(f"{table.what} has code {index} of {len(kinds)}")
@@ -577,7 +577,7 @@ class _Reader:
         name = short_name(outputs[0]) if outputs else table.what
         return Operator(kind, name, self._names(table, 1), outputs, attributes, version)
 
-    def _names(self, table: Table, field: int) -> tuple[str, ...]:
+    def _names(self, table: FlatTable, field: int) -> tuple[str, ...]:
         """Tensors by name; "" for -1, an optional one that is left out."""
         indices = table.integers(field)
         if any(not -1 <= i < len(self.tensors) for i in indices):
@@ -611,7 +611,7 @@ def dequantize(values: np.ndarray, quantization: Quantization) -> np.ndarray:
     return found.reshape(values.shape)
 
 
-def _option(table: Table | None, field: int, code: str, default: int) -> Any:
+def _option(table: FlatTable | None, field: int, code: str, default: int) -> Any:
     if code == "v":
         return table.integers(field) if table else ()
     value = table.number(field, "b" if code in "pa" else code, default) if table else default

@@ -29,7 +29,7 @@ from edgelearn.ops import Op
 from edgelearn.ops.window import Padding, Window
 
 from . import read_tflite
-from .exporting import InferenceGraph, Operation, Quantization, Value, inference_graph
+from .exporting import GraphTensor, InferenceGraph, Operation, Quantization, inference_graph
 from .formats import Written, constant_bytes, to_float16
 from .forms import Form, arguments, as_file, by_meaning
 from .operators import named
@@ -63,7 +63,7 @@ class TfliteOperator:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Table(dict[str, Any]):
+class SchemaTable(dict[str, Any]):
     """A table of the schema by its name, with its fields in the order in which they are written.
 
     Fields are texts, lists of tables, bytes, arrays, tuples of int32, tables, or numbers as they are.
@@ -81,26 +81,26 @@ def file_bytes(
     """Return the file of one graph, with a signature "serving_default" that names inputs and outputs, and `metadata` by
     name."""
     writer = _FileWriter()
-    writer.buffers.append(writer.write(Table("Buffer")))  # number 0, of tensors that aren't constant
+    writer.buffers.append(writer.write(SchemaTable("Buffer")))  # number 0, of tensors that aren't constant
     tensors = dict.fromkeys(inputs.values())
     tensors |= {t: None for o in operators for t in (*o.inputs, o.output) if t is not None}
     index = {tensor: i for i, tensor in enumerate(tensors)}
     codes = list(dict.fromkeys((o.code, o.version) for o in operators))
 
-    def named(ends: Mapping[str, TfliteTensor]) -> list[Table]:
-        return [Table("TensorMap", Name=end, TensorIndex=index[tensor]) for end, tensor in ends.items()]
+    def named(ends: Mapping[str, TfliteTensor]) -> list[SchemaTable]:
+        return [SchemaTable("TensorMap", Name=end, TensorIndex=index[tensor]) for end, tensor in ends.items()]
 
     places = [writer.write(writer.tensor(tensor)) for tensor in tensors]
     lines = [writer.write(_operator_table(o, index, codes.index((o.code, o.version)))) for o in operators]
     ends = {key: tuple(index[t] for t in end.values()) for key, end in (("Inputs", inputs), ("Outputs", outputs))}
-    graph = writer.write(Table("SubGraph", Tensors=places, Operators=lines, Name=name, **ends))
-    entries = [writer.write(Table("Metadata", Name=key, Buffer=writer.buffer(c))) for key, c in metadata.items()]
-    signature = writer.write(Table("SignatureDef", SignatureKey="serving_default", SubgraphIndex=0,
+    graph = writer.write(SchemaTable("SubGraph", Tensors=places, Operators=lines, Name=name, **ends))
+    entries = [writer.write(SchemaTable("Metadata", Name=key, Buffer=writer.buffer(c))) for key, c in metadata.items()]
+    signature = writer.write(SchemaTable("SignatureDef", SignatureKey="serving_default", SubgraphIndex=0,
                                    Inputs=named(inputs), Outputs=named(outputs)))  # fmt: skip
     numbers = [(OPERATORS.index(code), version) for code, version in codes]
-    used = [Table("OperatorCode", BuiltinCode=number, DeprecatedBuiltinCode=min(number, 127), Version=version)
+    used = [SchemaTable("OperatorCode", BuiltinCode=number, DeprecatedBuiltinCode=min(number, 127), Version=version)
             for number, version in numbers]  # fmt: skip
-    model = Table(
+    model = SchemaTable(
         "Model", Version=VERSION, OperatorCodes=used, Subgraphs=[graph], Description="edgelearn",
         Buffers=writer.buffers, Metadata=entries, SignatureDefs=[signature],
     )  # fmt: skip
@@ -108,9 +108,9 @@ def file_bytes(
     return bytes(writer.builder.Output())
 
 
-def _operator_table(operator: TfliteOperator, index: Mapping[TfliteTensor, int], code: int) -> Table:
+def _operator_table(operator: TfliteOperator, index: Mapping[TfliteTensor, int], code: int) -> SchemaTable:
     inputs = tuple(-1 if tensor is None else index[tensor] for tensor in operator.inputs)
-    table = Table("Operator", OpcodeIndex=code, Inputs=inputs, Outputs=(index[operator.output],))
+    table = SchemaTable("Operator", OpcodeIndex=code, Inputs=inputs, Outputs=(index[operator.output],))
     if kind := OPTION_TYPES.get((TABLES.get(operator.code, operator.code).replace("_", "") + "options").lower()):
         table["BuiltinOptionsType"], table["BuiltinOptions"] = kind, _options(operator.code, operator.options)
     return table
@@ -154,17 +154,17 @@ class _FileWriter:
 
     def buffer(self, content: bytes) -> int:
         """The number of a new buffer."""
-        self.buffers.append(self.write(Table("Buffer", Data=content)))
+        self.buffers.append(self.write(SchemaTable("Buffer", Data=content)))
         return len(self.buffers) - 1
 
-    def tensor(self, tensor: TfliteTensor) -> Table:
+    def tensor(self, tensor: TfliteTensor) -> SchemaTable:
         number, q = 0, tensor.quantization
         if tensor.array is not None:
             content = np.ascontiguousarray(tensor.array).tobytes()
             if content not in self.contents:
                 self.contents[content] = self.buffer(content)
             number = self.contents[content]
-        table = Table(
+        table = SchemaTable(
             "Tensor", Name=tensor.name, Shape=tensor.shape, Type=CODES[tensor.dtype], Buffer=number, HasRank=True
         )
         if tensor.batched:
@@ -172,14 +172,14 @@ class _FileWriter:
         if q is not None:
             scales = np.atleast_1d(q.scale).astype(np.float32)
             zeros = np.full(len(scales), q.zero, np.int64)
-            table["Quantization"] = Table(
+            table["Quantization"] = SchemaTable(
                 "QuantizationParameters", Scale=scales, ZeroPoint=zeros, QuantizedDimension=q.axis or 0
             )
         return table
 
     def write(self, value: Any) -> Any:
         """Write a value of a field, and return its place; numbers are returned as they are."""
-        if isinstance(value, Table):
+        if isinstance(value, SchemaTable):
             fields = {key: self.write(each) for key, each in value.items()}
             getattr(tflite, f"{value.name}Start")(self.builder)
             for key, each in fields.items():
@@ -310,8 +310,8 @@ class _Writer:
     def __init__(self, graph: InferenceGraph, known: Mapping[str, Form]) -> None:
         self.graph, self.known = graph, known
         self.operators: list[TfliteOperator] = []
-        self.floats: dict[Value, TfliteTensor] = {}
-        self.integers: dict[Value, TfliteTensor] = {}
+        self.floats: dict[GraphTensor, TfliteTensor] = {}
+        self.integers: dict[GraphTensor, TfliteTensor] = {}
         self.readers = Counter(x for o in graph.operations for x in o.inputs) + Counter(graph.outputs.values())
         self.left: dict[str, str] = {}  # layers that are computed in float32, and why
         self.quantized = {o.inputs[0]: o for o in graph.operations if o.kind == "quantize"}
@@ -425,7 +425,7 @@ class _Writer:
         self.integers[o.output] = tensor
         return tensor
 
-    def _match(self, output: TfliteTensor, value: Value) -> None:
+    def _match(self, output: TfliteTensor, value: GraphTensor) -> None:
         """The tensor of `value` is `output` if their quantizations are alike, else converted from it."""
         target = self.integers[value]
         assert output.quantization is not None and target.quantization is not None
@@ -446,7 +446,7 @@ class _Writer:
     def _requantize(self, x: TfliteTensor, y: TfliteTensor) -> None:
         self.emit("QUANTIZE", [x], y)
 
-    def float(self, value: Value) -> TfliteTensor:
+    def float(self, value: GraphTensor) -> TfliteTensor:
         """The float32 tensor of a value."""
         if value not in self.floats:
             if value.array is not None:
@@ -456,7 +456,7 @@ class _Writer:
                 self.emit("DEQUANTIZE", [self.integers[value]], self.floats[value])
         return self.floats[value]
 
-    def integer(self, value: Value, o: Operation) -> TfliteTensor:
+    def integer(self, value: GraphTensor, o: Operation) -> TfliteTensor:
         """The integers of a value: int8, or int32 of a bias."""
         if value in self.integers or value.array is None:
             return self.integers[value]
@@ -524,7 +524,7 @@ class _Writer:
             self.emit("PADV2", [x, paddings, number], y)
 
     @staticmethod
-    def _activation(value: Value, ending: str = "") -> TfliteTensor:
+    def _activation(value: GraphTensor, ending: str = "") -> TfliteTensor:
         return TfliteTensor(value.name + ending, value.shape, value.dtype, batched=True)
 
 

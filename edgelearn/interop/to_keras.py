@@ -60,7 +60,7 @@ from edgelearn.ops.elementwise import Activation
 from edgelearn.ops.shapes import positions
 from edgelearn.ops.window import Window, pair
 
-from .exporting import MOVING, Layer, handler
+from .exporting import MOVING, ExportedLayer, handler
 from .safetensors import ModelFile
 from .weights import in_keras_order, only_or_all, without_softmax
 
@@ -97,7 +97,7 @@ def to_keras(
     made: dict[str, Any] = {}  # Keras's layers, by name
     norm = MovingBatchNormalization if batchnorm == "moving" else layers.BatchNormalization
     for node in nodes:
-        builder = _Builder(Layer.of(network, node), norm)
+        builder = _Builder(ExportedLayer.of(network, node), norm)
         write = handler(node.op, HANDLERS, _formula, "Keras")
         y = write(builder, *(values[name] for name in node.inputs))
         values[node.name] = made[node.owner](*_inputs_of(y)) if node.shares else y
@@ -135,7 +135,7 @@ def keras_variables(model: keras.Model, network: Network) -> dict[str, keras.Var
 class _Builder:
     """A layer under construction, with the class of its BatchNormalization."""
 
-    layer: Layer
+    layer: ExportedLayer
     norm: type[layers.BatchNormalization]
 
     @property

@@ -32,7 +32,7 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.elementwise import Activation
 
-from .exporting import Layer
+from .exporting import ExportedLayer
 from .weights import formula_of, without_softmax
 
 
@@ -60,7 +60,7 @@ class TinygradNetwork:
         self.nodes, ends = without_softmax(network) if logits else (list(network.nodes.values()), network.outputs)
         self._end = next(iter(ends))
         (self._input,) = network.inputs
-        self._layers = {node.name: Layer.of(network, node) for node in self.nodes}
+        self._layers = {node.name: ExportedLayer.of(network, node) for node in self.nodes}
         for node in self.nodes:  # others than activations have weights, or operands of several shapes
             if type(node.op) not in HANDLERS and not (isinstance(node.op, Activation) and formula_of(node.op)):
                 raise FormatError(f"tinygrad's version of a network has no {type(node.op).__name__}.")
@@ -89,7 +89,7 @@ class TinygradNetwork:
             values[node.name] = HANDLERS.get(type(node.op), _formula)(self, self._layers[node.name], *inputs)
         return values[self._end]
 
-    def role(self, layer: Layer, role: str) -> Any:
+    def role(self, layer: ExportedLayer, role: str) -> Any:
         """A weight of a layer, None where the layer has none of this role."""
         return self.tensors.get(f"{layer.owner}/{role}")
 
@@ -113,7 +113,7 @@ def _order(network: Network, name: str) -> tuple[int, ...]:
     return (2, 3, 0, 1) if isinstance(network.nodes[parameter.layer].op, DepthwiseConv2D) else (3, 2, 0, 1)
 
 
-def _convolution(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
+def _convolution(net: TinygradNetwork, layer: ExportedLayer, x: Tensor) -> Tensor:
     op, window = layer.op, layer.window
     groups = x.shape[1] if isinstance(op, DepthwiseConv2D) else op.groups
     kernel, bias = net.role(layer, "kernel"), net.role(layer, "bias")
@@ -123,7 +123,7 @@ def _convolution(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
     return x.conv2d(kernel, bias, groups, window.strides, window.dilation, (*horizontal, *vertical))
 
 
-def _batchnorm(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
+def _batchnorm(net: TinygradNetwork, layer: ExportedLayer, x: Tensor) -> Tensor:
     gamma, beta, mean, variance = (
         net.tensors[f"{layer.owner}/{role}"] for role in ("gamma", "beta", "moving_mean", "moving_variance")
     )
@@ -137,12 +137,12 @@ def _batchnorm(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
     return x.batchnorm(gamma, beta, mean, (variance + layer.op.epsilon).rsqrt())
 
 
-def _dense(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
+def _dense(net: TinygradNetwork, layer: ExportedLayer, x: Tensor) -> Tensor:
     kernel, bias = net.role(layer, "kernel"), net.role(layer, "bias")
     return x @ kernel if bias is None else x @ kernel + bias
 
 
-def _pooling(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
+def _pooling(net: TinygradNetwork, layer: ExportedLayer, x: Tensor) -> Tensor:
     """Padding never counts."""
     window = layer.window
     (top, bottom), (left, right) = window.padding
@@ -163,11 +163,11 @@ class _Functions:
         return getattr(Tensor, name)
 
 
-def _formula(net: TinygradNetwork, layer: Layer, *x: Tensor) -> Tensor:
+def _formula(net: TinygradNetwork, layer: ExportedLayer, *x: Tensor) -> Tensor:
     return layer.op.formula(_Functions(), *x)
 
 
-def _zero_padding(net: TinygradNetwork, layer: Layer, x: Tensor) -> Tensor:
+def _zero_padding(net: TinygradNetwork, layer: ExportedLayer, x: Tensor) -> Tensor:
     vertical, horizontal = layer.op.sides
     return x.pad((*horizontal, *vertical))
 

@@ -61,7 +61,7 @@ from edgelearn.ops.arithmetic import WithWeight
 from edgelearn.ops.elementwise import Activation
 from edgelearn.ops.window import Pair, Window
 
-from .exporting import MOVING, Layer, handler
+from .exporting import MOVING, ExportedLayer, handler
 from .safetensors import ModelFile
 from .state_dict import to_torch_layout, torch_name
 from .weights import only_or_all, without_softmax
@@ -104,7 +104,7 @@ class TorchNetwork(nn.Module):
         super().__init__()
         self.network, self.batchnorm, self.matrix_products = network, batchnorm, matrix_products
         self.nodes, self._ends = without_softmax(network) if logits else ([*network.nodes.values()], network.outputs)
-        self._layers = {node.name: Layer.of(network, node) for node in self.nodes}
+        self._layers = {node.name: ExportedLayer.of(network, node) for node in self.nodes}
         self._handlers = {node.name: handler(node.op, HANDLERS, _formula, "PyTorch") for node in self.nodes}
         self.mirrored = mirrored and _mirroring_helps(network)
         self._attributes: dict[str, str] = {}
@@ -163,12 +163,12 @@ class TorchNetwork(nn.Module):
         """A weight by its name in the network."""
         return getattr(self, self._attributes[name])
 
-    def role(self, layer: Layer, role: str) -> Any:
+    def role(self, layer: ExportedLayer, role: str) -> Any:
         """A weight of a layer, None where the layer has none of this role."""
         name = f"{layer.owner}/{role}"
         return self.tensor(name) if name in self._attributes else None
 
-    def overwrites(self, layer: Layer) -> bool:
+    def overwrites(self, layer: ExportedLayer) -> bool:
         """True where an activation may overwrite its input."""
         node = self.network.nodes[layer.name]
         before = self.network.nodes.get(node.inputs[0])
@@ -209,7 +209,7 @@ def _mirroring_helps(network: Network) -> bool:
     if not all(isinstance(node.op, Activation) or type(node.op) in MIRRORABLE for node in network.nodes.values()):
         return False
     nodes = [node for node in network.nodes.values() if isinstance(node.op, Conv2D | DepthwiseConv2D)]
-    windows = [Layer.of(network, node).window for node in nodes]
+    windows = [ExportedLayer.of(network, node).window for node in nodes]
     pads = [_mirror(window) for window in windows]
     if any(pad is None for pad in pads):
         return False
@@ -258,13 +258,13 @@ def channels_first(x: torch.Tensor) -> torch.Tensor:
     return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
 
 
-def _weight(net: TorchNetwork, layer: Layer, role: str) -> torch.Tensor:
+def _weight(net: TorchNetwork, layer: ExportedLayer, role: str) -> torch.Tensor:
     """A weight with the network's order of axes."""
     weight = net.role(layer, role)
     return weight.permute(2, 3, 1, 0) if weight.ndim == 4 else weight.permute(*reversed(range(weight.ndim)))
 
 
-def _formula(net: TorchNetwork, layer: Layer, *x: torch.Tensor) -> torch.Tensor:
+def _formula(net: TorchNetwork, layer: ExportedLayer, *x: torch.Tensor) -> torch.Tensor:
     """Computed with the network's order of axes, where operands have different ones."""
     if isinstance(layer.op, Activation):
         return layer.op.formula(torch, *x)
@@ -272,7 +272,7 @@ def _formula(net: TorchNetwork, layer: Layer, *x: torch.Tensor) -> torch.Tensor:
 
 
 def _arithmetic(
-    function: Callable[..., torch.Tensor], net: TorchNetwork, layer: Layer, *x: torch.Tensor
+    function: Callable[..., torch.Tensor], net: TorchNetwork, layer: ExportedLayer, *x: torch.Tensor
 ) -> torch.Tensor:
     weights = [_weight(net, layer, layer.op.role)] if isinstance(layer.op, WithWeight) else []
     combine = function if isinstance(layer.op, Add) else partial(function, torch)
@@ -315,7 +315,7 @@ class _Moves:
 MOVES = _Moves()
 
 
-def _convolution(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+def _convolution(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
     window, kernel, bias = layer.window, net.role(layer, "kernel"), net.role(layer, "bias")
     depthwise = isinstance(layer.op, DepthwiseConv2D)
     groups = x.shape[1] if depthwise else layer.op.groups
@@ -326,7 +326,7 @@ def _convolution(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tens
     return F.conv2d(x, kernel, bias, window.strides, sides, window.dilation, groups)
 
 
-def _transposed_convolution(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+def _transposed_convolution(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
     """In full, and cut to size."""
     window, groups, kernel = layer.window, layer.op.groups, net.role(layer, "kernel")
     (top, _), (left, _) = window.padding
@@ -339,7 +339,7 @@ def _transposed_convolution(net: TorchNetwork, layer: Layer, x: torch.Tensor) ->
     return y[:, :, top : top + window.height, left : left + window.width]
 
 
-def _batchnorm(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+def _batchnorm(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
     op, shape = layer.op, x.shape
     if isinstance(op, SubSpectralNormalization):  # a sub-band of a channel is a channel of its own
         x = x.reshape(len(x), -1, shape[2] // op.sub_bands, shape[3])
@@ -351,7 +351,7 @@ def _batchnorm(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor
     return F.batch_norm(x, mean, variance, gamma, beta, batch, 1 - op.momentum, op.epsilon).reshape(shape)
 
 
-def _example_normalization(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+def _example_normalization(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
     op = layer.op
     shape = op.weight_shape(layer.shape)
     gamma, beta = (
@@ -365,7 +365,7 @@ def _example_normalization(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> 
     return y if x.ndim == 4 else y.movedim(1, -1)
 
 
-def _local_response(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+def _local_response(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
     """PyTorch's own function for images and odd sizes, where definitions agree."""
     op = layer.op
     if x.ndim == 4 and op.size % 2:
@@ -375,7 +375,7 @@ def _local_response(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.T
     return channels_first(x * (op.bias + op.factor * x**2 @ windows.T) ** -op.beta)
 
 
-def _constant(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+def _constant(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
     value = _weight(net, layer, "value")
     return channels_first(value.expand(len(x), *value.shape))
 
@@ -385,20 +385,20 @@ def _rounded(x: torch.Tensor, step: float) -> torch.Tensor:
     return x + (torch.round(x / step) * step - x).detach() if step else x
 
 
-def _max_pooling(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+def _max_pooling(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
     window = layer.window
     x, sides = _padded(x, window, window.padding, -torch.inf)
     return F.max_pool2d(x, window.kernel, window.strides, sides)
 
 
-def _average_pooling(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+def _average_pooling(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
     """Padding counts neither in the sum nor in the number of pixels."""
     kernel, strides, (vertical, horizontal) = layer.window.kernel, layer.window.strides, layer.window.padding
     x, inside = (F.pad(a, (*horizontal, *vertical)) for a in (x, torch.ones_like(x[:1, :1])))
     return F.avg_pool2d(x, kernel, strides) / F.avg_pool2d(inside, kernel, strides)
 
 
-def _relu(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+def _relu(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
     most = layer.op.max_value
     if most not in (None, 6):
         return F.hardtanh(x, 0.0, most)
@@ -413,7 +413,7 @@ TORCH_MODES = {
 }
 
 
-def _resize(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+def _resize(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
     """PyTorch's own function where it has the same convention, else products with matrices."""
     op = layer.op.as_resize(layer.shapes[0]) if isinstance(layer.op, UpSampling2D) else layer.op
     mode = TORCH_MODES.get((op.interpolation, op.coordinates, op.rounding if op.selects else ""))
@@ -423,12 +423,12 @@ def _resize(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
     return torch.einsum("yh,nchw,xw->ncyx", rows, x, columns)
 
 
-def _zero_padding(net: TorchNetwork, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+def _zero_padding(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
     vertical, horizontal = layer.op.sides
     return F.pad(x, (*horizontal, *vertical))
 
 
-def _take(net: TorchNetwork, layer: Layer, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+def _take(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     x, examples = channels_last(x), torch.arange(len(x), device=x.device)[:, None]
     return channels_first(x[examples, numbers.round().long()])
 

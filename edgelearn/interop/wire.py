@@ -19,7 +19,7 @@ from edgelearn.errors import FormatError
 NAME = 4096  # bytes of a text at most
 
 
-class Buffer:
+class FlatBuffer:
     """The bytes of a file.
 
     Arguments:
@@ -31,8 +31,8 @@ class Buffer:
         self.data, self.what = data, what
         self.budget = 4 * len(data) + 4096  # elements that are read; tables may share vectors, but not without end
 
-    def root(self) -> Table:
-        return Table(self, self.integer("<I", 0, "the first table"), "the file")
+    def root(self) -> FlatTable:
+        return FlatTable(self, self.integer("<I", 0, "the first table"), "the file")
 
     def integer(self, code: str, place: int, what: str) -> int:
         return self.number(code, place, what)
@@ -53,7 +53,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Table:
+class FlatTable:
     """A table; its fields are numbered as in the schema. A field that is left out has its default.
 
     Arguments:
@@ -62,7 +62,7 @@ class Table:
     - `what`: its name, for errors.
     """
 
-    buffer: Buffer
+    buffer: FlatBuffer
     place: int
     what: str
 
@@ -71,9 +71,9 @@ class Table:
         place = self._place(field)
         return default if place is None else self.buffer.number("<" + code, place, f"field {field} of {self.what}")
 
-    def table(self, field: int, what: str) -> Table | None:
+    def table(self, field: int, what: str) -> FlatTable | None:
         place = self._target(field)
-        return None if place is None else Table(self.buffer, place, what)
+        return None if place is None else FlatTable(self.buffer, place, what)
 
     def text(self, field: int) -> str:
         """A text; empty if there is none."""
@@ -100,7 +100,7 @@ class Table:
         self.buffer.spend(len(found), self.what)
         return tuple(found.tolist())
 
-    def tables(self, field: int, what: str) -> list[Table]:
+    def tables(self, field: int, what: str) -> list[FlatTable]:
         """A vector of tables."""
         place = self._target(field)
         if place is None:
@@ -108,7 +108,9 @@ class Table:
         size = self._length(place, 4, field)
         self.buffer.spend(size, self.what)
         places = range(place + 4, place + 4 + 4 * size, 4)
-        return [Table(self.buffer, p + self.buffer.integer("<I", p, what), f"{what} {n}") for n, p in enumerate(places)]
+        return [
+            FlatTable(self.buffer, p + self.buffer.integer("<I", p, what), f"{what} {n}") for n, p in enumerate(places)
+        ]
 
     def _place(self, field: int) -> int | None:
         """Place of a field's value, None if it is left out."""

@@ -103,7 +103,7 @@ def disagreeing(variants: list[Variant]) -> list[Variant]:
     return [v for v in probed if np.abs(v.probe - yardstick).max() > AGREEMENT[v.compute] * size]
 
 
-class Device(TypedDict):
+class BenchDevice(TypedDict):
     """Entries that are read of a device's facts."""
 
     platform: str
@@ -116,7 +116,7 @@ class Machine(TypedDict):
 
     processor: str
     cores: int
-    device: Device
+    device: BenchDevice
 
 
 class Settings(TypedDict):

@@ -71,7 +71,7 @@ class Results(TypedDict, total=False):
     memory: Memory | None
 
 
-class Device(TypedDict, total=False):
+class DeviceEntry(TypedDict, total=False):
     """Facts of a device."""
 
     name: str
@@ -90,7 +90,7 @@ class Record(_Needed, total=False):
 
     updated: str | None
     environment: dict[str, Any] | None
-    device: Device | None
+    device: DeviceEntry | None
     results: Results | None
     before: dict[str, float | None]
     seconds: float
