@@ -298,7 +298,7 @@ def _result(outcome: Outcome) -> str:
 
 def _print_means(trainings: Sequence[Trained], varied: Sequence[str], numbered: bool) -> None:
     """A row for each combination of settings: mean and 95 % interval of the accuracy over its seeds. `numbered`: they
-    are trials, and the best comes first."""
+    are trials, and the best comes first; a training that failed counts as 0 there."""
     groups: dict[int, list[Trained]] = {}
     for each in trainings:
         groups.setdefault(each.trial, []).append(each)
@@ -306,13 +306,12 @@ def _print_means(trainings: Sequence[Trained], varied: Sequence[str], numbered: 
     for trial, group in groups.items():
         results = [each.outcome.results for each in group if each.outcome.results is not None]
         found = [each["accuracy"] for each in results if each.get("accuracy") is not None]
-        mean = sum(found) / len(found) if found else -1.0
-        shown = f"{mean:.2%}" if found else ""
+        shown = f"{sum(found) / len(found):.2%}" if found else ""
         if len(found) > 1:
             shown += f" ± {interval(found).margin:.2%}"
         values = [_shown(value) for value in group[0].settings.values()]
         number = [str(trial)] if numbered else []
-        rows.append((mean, (*number, *values, f"{len(results)} of {len(group)}", shown)))
+        rows.append((sum(found) / len(group), (*number, *values, f"{len(results)} of {len(group)}", shown)))
     if numbered:
         rows.sort(key=lambda row: -row[0])
     heads = ["trial"] if numbered else []

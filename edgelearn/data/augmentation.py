@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betaincinv
 
 from edgelearn.errors import DataError
 
@@ -274,6 +273,8 @@ def _partners(seed: int, indices: np.ndarray, count: int, epoch: int) -> np.ndar
 
 def _beta(alpha: float, u: np.ndarray) -> np.ndarray:
     """Numbers of Beta(alpha, alpha), from uniform ones."""
+    from scipy.special import betaincinv  # slow to import
+
     return np.clip(betaincinv(alpha, alpha, u), 0, 1)
 
 

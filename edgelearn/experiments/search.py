@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from math import isfinite
+from math import fsum, isfinite
 from typing import Any
 
 from edgelearn.errors import RunError, UsageError
@@ -137,6 +137,7 @@ def search(
                   for config in distinct}  # fmt: skip
         outcomes: dict[int, list[Outcome]] = {trial: [] for trial in asked}
         for number, outcome in engine([wanted[config][0][1] for config in distinct]):
+            accuracy(outcome)  # before others are trained in vain
             for trial, job in wanted[distinct[number]]:
                 outcomes[trial].append(outcome)
                 yield trial, job, outcome
@@ -150,14 +151,15 @@ def score(outcomes: Sequence[Outcome]) -> float:
 
     Raises RunError for results without an accuracy.
     """
-    return sum(map(_accuracy, sorted(outcomes, key=lambda outcome: outcome.run))) / len(outcomes)
+    return fsum(map(accuracy, outcomes)) / len(outcomes)  # exact: the order in which they ended doesn't matter
 
 
-def _accuracy(outcome: Outcome) -> float:
+def accuracy(outcome: Outcome) -> float:
+    """The accuracy of a training, 0 if it failed. Raises RunError for results without one."""
     if outcome.results is None:
         return 0.0
-    if (accuracy := outcome.results.get("accuracy")) is None:
+    if (share := outcome.results.get("accuracy")) is None:
         raise RunError(
             f"Run {outcome.run} has no accuracy, by which a sampler compares trials: sweep without --sampler."
         )
-    return accuracy
+    return share

@@ -1,7 +1,8 @@
 """Sampled sweeps: ranges are kept, a seed gives the same trials, interrupted ones go on, and tpe learns from scores."""
 
-import importlib.util
 import json
+import subprocess
+import sys
 
 import pytest
 from federated_tiny import TinyFederation
@@ -97,8 +98,24 @@ def test_without_optuna(monkeypatch):
 
 def test_scores_are_means_and_failures_count_as_none_right():
     assert score([Outcome("a", {"accuracy": 0.5}), Outcome("b", None, "diverged")]) == 0.25
+    assert score(
+        [Outcome(run, {"accuracy": share}) for run, share in zip("abc", (0.1, 0.2, 0.3), strict=True)]
+    ) == score(
+        [Outcome(run, {"accuracy": share}) for run, share in zip("abc", (0.3, 0.2, 0.1), strict=True)]
+    )  # whose sums differ in the last bit
+
+
+def test_results_without_an_accuracy_end_the_search_at_once():
+    trained = []
+
+    def engine(jobs):
+        for number, job in enumerate(jobs):
+            trained.append(job)
+            yield number, Outcome("a", {"loss": 1.0})
+
     with pytest.raises(RunError, match="no accuracy"):
-        score([Outcome("a", {"loss": 1.0})])
+        list(search(Sampler("random", {"learning_rate": Range(0.1, 1.0)}), 5, jobs_of("none"), engine))
+    assert len(trained) == 1
 
 
 def jobs_of(folder, seeds=(0,)):
@@ -169,4 +186,5 @@ def test_the_table_has_the_best_trial_first(tmp_path, capsys):
 
 
 def test_optuna_is_imported_late():
-    assert importlib.util.find_spec("optuna") and not hasattr(searching, "optuna")
+    code = "import sys, edgelearn.cli.runs, edgelearn.experiments.search; sys.exit('optuna' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
