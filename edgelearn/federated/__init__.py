@@ -1,5 +1,6 @@
 """Federated learning: clients that train where their data is, and a server that aggregates what they learned."""
 
+from .asynchronous import SimulatedGrid, draw_durations, staleness_weight
 from .client import ClientMemory, Clients, Examples
 from .compression import Compressor, NoCompression, Partly
 from .messages import Grid, Instruction, LocalGrid, Reply, Size, size_of
@@ -27,6 +28,7 @@ __all__ = [
     "IID", "MIXINGS", "STRATEGIES", "Buckets", "ByGroup", "ClientMemory", "Clients", "Compressor", "Dirichlet",
     "Examples", "FedAdam", "FedAvg", "FedAvgM", "FedMedian", "FedNova", "FedTrimmedAvg", "FedYogi", "Grid",
     "Instruction", "Krum", "LabelsPerClient", "LocalGrid", "Mixing", "MultiKrum", "Nearest", "NoCompression",
-    "NormClipping", "Partition", "Partly", "Reply", "RoundRecord", "Server", "ServerSettings", "Size", "Strategy",
-    "Update", "counts", "make_mixing", "make_strategy", "mean", "screen", "size_of",
+    "NormClipping", "Partition", "Partly", "Reply", "RoundRecord", "Server", "ServerSettings", "SimulatedGrid", "Size",
+    "Strategy", "Update", "counts", "draw_durations", "make_mixing", "make_strategy", "mean", "screen", "size_of",
+    "staleness_weight",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ from edgelearn.train import Callback, History, Model, Position, TrainedModel
 from edgelearn.train.callbacks import CallbackList
 from edgelearn.train.state import Logs, TrainingStatus
 
+from .asynchronous import SimulatedGrid, staleness_weight
 from .compression import Compressor, Decoder, Downlink, NoCompression, Shapes, at_round, checked
 from .messages import Grid, Instructions, Outcome, Reply, Size, size_of, split_own
 from .mixing import Mixing
@@ -114,7 +115,7 @@ class NormLimit:
 
 def screen(
     outcomes: Mapping[int, Outcome], number: int, shapes: Shapes, compressor: Decoder, limit: NormLimit,
-    own_size: int = 0, largest_share: float | None = None,
+    own_size: int = 0, largest_share: float | None = None, begun: Mapping[int, int] | None = None,
 ) -> tuple[list[Update], dict[int, str]]:  # fmt: skip
     """Return (updates to aggregate, by ascending client; why the others are left out, by client).
 
@@ -126,11 +127,15 @@ def screen(
     - `limit`: limit of the changes' norms, which learns from the round's.
     - `own_size`: number of values of a client's own, which follow the change (default 0).
     - `largest_share`: largest share of the round's examples that one client counts for (default None: any).
+    - `begun`: rounds from whose weights clients trained (default None: all from those of `number`); changes of earlier
+      rounds are weighted by `staleness_weight`.
     """
     updates, norms, left_out = [], {}, {}
     for client in sorted(outcomes):
+        began = begun[client] if begun else number
         try:
-            update, norms[client] = _update(outcomes, number, client, shapes, compressor, own_size)
+            decoder, weight = at_round(compressor, began), staleness_weight(number - began)
+            update, norms[client] = _update(outcomes, began, client, shapes, decoder, own_size, weight)
             updates.append(update)
         except FormatError as error:
             left_out[client] = str(error)
@@ -163,7 +168,8 @@ def most_examples(examples: Sequence[int], share: float) -> int:
 
 
 def _update(
-    outcomes: Mapping[int, Outcome], number: int, client: int, shapes: Shapes, compressor: Decoder, own_size: int
+    outcomes: Mapping[int, Outcome], number: int, client: int, shapes: Shapes, compressor: Decoder, own_size: int,
+    weight: float,
 ) -> tuple[Update, float]:  # fmt: skip
     """Return (the update of a client, its norm). Raises FormatError, with the reason, for what can't be aggregated."""
     outcome = outcomes[client]
@@ -182,7 +188,8 @@ def _update(
         return compressor.decode(payload, shapes), own
 
     def read() -> Arrays:
-        return decoded(Reply.from_bytes(cast(bytes, outcomes[client])).payload)[0]
+        change = decoded(Reply.from_bytes(cast(bytes, outcomes[client])).payload)[0]
+        return change if weight == 1 else [np.float32(weight) * array for array in change]
 
     arrays, own = decoded(reply.payload)
     if not all(np.isfinite(array).all() for array in (*arrays, own)):
@@ -250,6 +257,7 @@ class ClientRecord(TypedDict):
     allocated: NotRequired[Finite]
     down: Bytes
     up: Bytes
+    staleness: NotRequired[int]  # updates that the server made meanwhile, of asynchronous rounds
 
 
 @dataclass(frozen=True)
@@ -291,8 +299,9 @@ class Server(TrainedModel):
     - `down`: compressor of the weights that are sent, which clients must use too (default None: all as float32).
     - `mixing`: averages changes with each other before the strategy combines them (default None: it doesn't).
 
-    Raises PlanError for an `average` of the settings that isn't 0 or between 0 and 1, and for privacy with mixing or a
-    strategy that combines changes in a way of its own.
+    Raises PlanError for an `average` of the settings that isn't 0 or between 0 and 1, for privacy with mixing or a
+    strategy that combines changes in a way of its own, and for a SimulatedGrid with a buffer where all answers must be
+    from the same weights.
     """
 
     def __init__(
@@ -307,9 +316,17 @@ class Server(TrainedModel):
                 f"{type(mixing or strategy).__name__} must see each client's change, which privacy and masks don't "
                 "allow: choose FedAvg or another strategy that follows the mean, without mixing."
             )
+        self._simulated = grid if isinstance(grid, SimulatedGrid) else None
+        buffer = self._simulated.buffer if self._simulated else None
+        if buffer and (privacy or mixing or down or strategy.combines or strategy.own_size or settings.fraction < 1):
+            raise PlanError(
+                "Asynchronous rounds take the mean of changes from weights of several rounds: choose fedavg, fedprox, "
+                "fedavgm, fedadam or fedyogi, without privacy of the server, masks, mixing, compression of the weights "
+                "that are sent, or a fraction of the clients."
+            )
         self.mixing = mixing
         self.privacy, self._limit = privacy, NormLimit(None if privacy else settings.largest)
-        self.status = TrainingStatus(epochs=settings.rounds, steps_per_epoch=len(settings.drawn(1)))
+        self.status = TrainingStatus(epochs=settings.rounds, steps_per_epoch=buffer or len(settings.drawn(1)))
         self._weights = dict(model.weights)
         self.shapes = [self._weights[name].shape for name in self.names]
         self._trained = [index for index, name in enumerate(self.names) if name in model.network.trainable]
@@ -369,7 +386,11 @@ class Server(TrainedModel):
         tensors = self._tensors(self._average.arrays if self._average else ())
         if self._downlink:
             tensors |= {f"{_DOWNLINK}{name}": array for name, array in self._downlink.state().items()}
-        return tensors, {"round": self.position.epoch, "medians": self._limit.medians}
+        position = {"round": self.position.epoch, "medians": self._limit.medians}
+        if self._simulated:
+            flights, times = self._simulated.state()
+            tensors, position = tensors | flights, position | times
+        return tensors, position
 
     def restore(self, tensors: Weights, position: dict) -> None:
         """Return to where `state` was called. Raises FormatError, and changes nothing, if it was called on another
@@ -381,6 +402,7 @@ class Server(TrainedModel):
             found = {n: checked(tensors[n], a.shape, f"The checkpoint's '{n}'") for n, a in expected.items()}
             if not 0 <= number <= self.settings.rounds:
                 raise FormatError(f"The checkpoint is of round {number}, and there are {self.settings.rounds}.")
+            times = self._simulated.read(tensors, position) if self._simulated else None
             if self._downlink:  # the last that may fail: from here on everything changes
                 kept = {k.removeprefix(_DOWNLINK): a for k, a in tensors.items() if k.startswith(_DOWNLINK)}
                 self._downlink.restore(kept)
@@ -388,6 +410,8 @@ class Server(TrainedModel):
             raise FormatError(f"The checkpoint is of another federation: it lacks {error}. Start a new run.") from None
         except records.RecordError as error:
             raise FormatError(f"The checkpoint's rounds are damaged: {error}.") from None
+        if self._simulated and times:
+            self._simulated.clock, self._simulated.flights = times
         if self._average:
             self._average.arrays = [array for name, array in found.items() if name.startswith(_AVERAGE)]
         self._limit.medians, self.status.position = medians, Position(epoch=number)
@@ -420,20 +444,21 @@ class Server(TrainedModel):
         self._notify("on_epoch_begin", number - 1, {})
         sent = self._instructions(drawn, number)
         outcomes = self.grid.exchange(sent, self.settings.deadline, self._arrived)
-        compressor, own_size = at_round(self.compressor, number), self.strategy.own_size
+        begun = self._simulated.rounds() if self._simulated else None
         updates, left_out = screen(
-            outcomes, number, self.shapes, compressor, self._limit, own_size, self.settings.largest_share
-        )
+            outcomes, number, self.shapes, self.compressor, self._limit, self.strategy.own_size,
+            self.settings.largest_share, begun,
+        )  # fmt: skip
         if self._downlink:
             for client in left_out:  # whatever it has: next time it gets all weights
                 self._downlink.forget(client)
-        record = _recorded(number, sent, outcomes, updates, left_out)
+        record = _recorded(number, sent, outcomes, updates, left_out, self._simulated)
         for bytes_, more in zip((record.down, record.up), getattr(self.grid, "overhead", (0, 0)), strict=True):
             bytes_["total"] += more  # messages of the grid's own
         if not updates:
             client, reason = next(iter(left_out.items()))
             raise RunError(
-                f"Round {number}: no update of {len(drawn)} clients could be aggregated. Client {client}: {reason}."
+                f"Round {number}: no update of {len(outcomes)} clients could be aggregated. Client {client}: {reason}."
             )
         self._aggregate(updates, len(drawn), number)
         total = sum(update.examples for update in updates)
@@ -446,6 +471,8 @@ class Server(TrainedModel):
         logs |= {"clients": len(updates), "left_out": len(left_out)}
         logs |= {"up_bytes": record.up["total"], "down_bytes": record.down["total"]}
         logs |= self.privacy.logs(number) if self.privacy else {}
+        if self._simulated:
+            logs["simulated_seconds"] = self._simulated.clock
         logs["seconds"] = time.perf_counter() - start
         self.record(record)
         self.status.position = Position(epoch=number)
@@ -521,17 +548,26 @@ class _Stopped(Exception):
 
 def _recorded(
     number: int, sent: Mapping[int, bytes], outcomes: Mapping[int, Outcome], updates: Sequence[Update],
-    left_out: Mapping[int, str],
+    left_out: Mapping[int, str], simulated: SimulatedGrid | None,
 ) -> RoundRecord:  # fmt: skip
-    down = {client: size_of(data) for client, data in sent.items()}
+    """The record of a round. Messages count in the round in which they were sent, also to clients that answer later;
+    beside a client's update stands the message that it answered."""
+    if simulated:
+        down = {client: flight.down for client, flight in simulated.arrived.items()}
+        all_down = simulated.sent.values()
+    else:
+        down = {client: size_of(data) for client, data in sent.items()}
+        all_down = down.values()
     up = {client: size_of(data) for client, data in outcomes.items() if isinstance(data, bytes)}
+    begun = simulated.rounds() if simulated and simulated.buffer else {}
     clients = [
         cast(ClientRecord, {**u.metrics, "client": u.client, "examples": u.examples,
-                            "down": _bytes(down[u.client]), "up": _bytes(up[u.client])})
+                            "down": _bytes(down[u.client]), "up": _bytes(up[u.client])}
+             | ({"staleness": number - begun[u.client]} if begun else {}))
         for u in updates
     ]  # fmt: skip
     reasons = {str(client): why for client, why in sorted(left_out.items())}
-    return RoundRecord(number, clients, reasons, _bytes(*down.values()), _bytes(*up.values()))
+    return RoundRecord(number, clients, reasons, _bytes(*all_down), _bytes(*up.values()))
 
 
 def _bytes(*sizes: Size) -> Bytes:

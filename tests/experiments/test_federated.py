@@ -379,6 +379,39 @@ def test_local_noise_and_normalised_steps(store):
             FederatedConfig("tiny", **wrong)
 
 
+ASYNCHRONOUS = {"buffer": 2, "concurrency": 3, "spread": 1.0}
+
+
+@pytest.mark.parametrize("moment", ["client:1", "row"])
+def test_asynchronous_rounds_killed_and_resumed(killed, store, moment):
+    settings = {"rounds": ROUNDS, "compress": "topk:0.3+int8", **ASYNCHRONOUS}
+    FederatedExperiment.start(FederatedConfig("tiny", **settings), store, [], log=lambda line: None)
+    whole, run = store.open(store.list()[0].id), resumed(killed(moment, settings))
+    assert checkpoint(run) == checkpoint(whole)
+    seconds = [row["simulated_seconds"] for row in run.history() if row["epoch"]]
+    assert seconds == [row["simulated_seconds"] for row in whole.history() if row["epoch"]] == sorted(seconds)
+    assert all("staleness" in client for each in read_rounds(run) for client in each["clients"])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"concurrency": None}, {"spread": None}, {"buffer": None}, {"secure": True}, {"masked": True},
+     {"clip": 1.0, "noise": 1.0}, {"strategy": "fednova"}, {"strategy": "krum"}, {"mixing": "buckets"},
+     {"compress_down": "int8"}, {"fraction": 0.5}, {"deadline": 3.0}, {"engine": "ray"}, {"engine": "deployed"}],
+    ids=str,
+)  # fmt: skip
+def test_what_asynchronous_rounds_refuse(wrong):
+    with pytest.raises(ConfigError):
+        FederatedConfig("tiny", **(ASYNCHRONOUS | wrong))
+
+
+def test_more_clients_in_training_than_there_are(store):
+    with pytest.raises(ConfigError, match="concurrency"):
+        FederatedExperiment.start(
+            FederatedConfig("tiny", **(ASYNCHRONOUS | {"concurrency": 5})), store, [], log=lambda line: None
+        )
+
+
 def test_secure_aggregation_and_a_resume(store):
     """About the same weights as without; keys are random, and bits don't depend on them."""
     found = []

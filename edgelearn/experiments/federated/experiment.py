@@ -46,8 +46,10 @@ from edgelearn.federated import (
     RoundRecord,
     Server,
     ServerSettings,
+    SimulatedGrid,
     Strategy,
     counts,
+    draw_durations,
     make_mixing,
     make_strategy,
 )
@@ -134,6 +136,10 @@ class FederatedConfig(TrainingConfig):
       drawn, by the package dp-accounting.
     - `local_noise`: local differential privacy: multiplier of the noise that each client adds to its own change, with
       `clip` (default: none).
+    - `spread`: rounds on a simulated clock, by which clients train at different speeds: standard deviation of the
+      logarithm of a client's seconds for an example (default: no such clock). `buffer`, `concurrency`: asynchronous
+      rounds (FedBuff) on that clock: answers of an update, and clients that train at a time (default: rounds wait for
+      all of their clients).
     - `engine`: where clients run: "local" (default) in this process, "ray" in Flower's simulation, "deployed" on
       `nodes` SuperNodes (default 2) of Flower, with `tls` and nodes that `authenticate` on request.
     - `listen`: this machine's address, where SuperNodes of other machines call, which `authenticate`; none is started
@@ -207,6 +213,11 @@ class FederatedConfig(TrainingConfig):
         None, "local differential privacy: multiplier of the noise that each client adds", above=0
     )
     delta: float = setting(1e-5, "of the (ε, δ) of differential privacy", above=0, maximum=0.5)
+    spread: float | None = setting(
+        None, "simulate clients of different speeds: deviation of the logarithm of seconds for an example", minimum=0
+    )
+    buffer: int | None = setting(None, "asynchronous rounds: answers of an update; with concurrency, spread", minimum=1)
+    concurrency: int | None = setting(None, "asynchronous rounds: clients that train at a time", minimum=1)
     engine: str = setting("local", "where clients run", choices=ENGINES)
     nodes: int = setting(2, "SuperNodes of the engine deployed, which share the clients", minimum=1)
     tls: bool = setting(False, "encrypt what the engine deployed sends")
@@ -223,6 +234,7 @@ class FederatedConfig(TrainingConfig):
         except PlanError as error:
             raise ConfigError("bad" if self.server_rate is None else "server_rate", str(error)) from None
         private, own = self.clip is not None, self.task == OWN
+        buffered = self.buffer is not None
         hidden = self.masked or self.secure or self.noise is not None
         for refused, name, problem in (
             (own and self.data is None, "data", "the task own needs the path of your examples: give data."),
@@ -245,6 +257,17 @@ class FederatedConfig(TrainingConfig):
              "mixing, and strategies other than means, must see each change: leave masked, secure and noise out."),
             ((self.masked or self.secure) and strategy.own_size, "strategy",
              f"{self.strategy} sends clients' own vectors: choose another strategy."),
+            ((buffered or self.concurrency is not None) and None in (self.buffer, self.concurrency, self.spread),
+             "buffer", "asynchronous rounds need buffer, concurrency and spread: give all three."),
+            (self.spread is not None and (self.engine != "local" or self.deadline is not None or self.secure),
+             "spread", "the clock is simulated for the engine local alone: leave deadline and secure out."),
+            (buffered and hidden, "buffer",
+             "asynchronous rounds mix changes from weights of several rounds: leave masked, secure and noise out."),
+            (buffered and (strategy.combines or strategy.own_size or self.mixing != "none"), "buffer",
+             "asynchronous rounds take means, without mixing: choose fedavg, fedprox, fedavgm, fedadam or fedyogi."),
+            (buffered and self.compress_down != "float32", "compress_down",
+             "clients of asynchronous rounds get all weights: leave it out."),
+            (buffered and self.fraction < 1, "fraction", "with asynchronous rounds, concurrency says how many train."),
             (self.authenticate and not self.tls, "authenticate", "nodes authenticate over TLS only: give tls too."),
             (self.listen and not self.authenticate, "listen",
              "nodes of other machines need encryption and keys: give tls and authenticate too."),
@@ -513,6 +536,11 @@ class Federation(Training[FederatedConfig]):
 
         config, (settings, masks, down) = self.config, self._shared
         grid = self.carrier or LocalGrid(self.work(run.folder / CLIENTS))
+        if config.spread is not None:
+            steps, sizes = config.steps, self.examples.sizes
+            examples = [steps * self.task.batch_size] * len(sizes) if steps else sizes
+            durations = draw_durations(examples, config.spread, config.seed)
+            grid = SimulatedGrid(grid, durations, config.buffer, config.concurrency, config.seed)
         if config.secure:
             grid = masks = SecureGrid(settings.drawn, grid=grid)
         return self.server_type(
@@ -595,6 +623,9 @@ def federations(
         if config.task == OWN:  # processes elsewhere have other working folders
             paths = {name: path for name in ("data", "model") if (path := getattr(config, name)) is not None}
             config = replace(config, **{name: str(Path(path).absolute()) for name, path in paths.items()})
+        for name in ("buffer", "concurrency"):
+            if (getattr(config, name) or 0) > (config.clients or 1):
+                raise ConfigError(name, f"there are {config.clients} clients: choose no more.")
         if config.engine == "deployed" and config.nodes > (config.clients or 1):
             raise ConfigError("nodes", f"{config.nodes} nodes can't share {config.clients} clients: take fewer nodes.")
         return config
