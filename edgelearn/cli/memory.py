@@ -14,6 +14,7 @@ from edgelearn import atomic
 from edgelearn.compile import Encoding, Offload
 from edgelearn.compile.plan import explain
 from edgelearn.compile.search import COUNTS
+from edgelearn.display import MB
 from edgelearn.errors import PlanError
 from edgelearn.experiments import memory_plans
 from edgelearn.experiments.config import setting
@@ -70,6 +71,7 @@ def page(
 
 @command("memory plan", "the fastest plan within a budget, explained", one={
     "network, device, budget": "names", "batch_size, micro_batch": "examples", "planned": "all device memory, bytes",
+    "process_predicted": "growth of the process, bytes; without the device's memory on a GPU",
     "stored, peak, paged": "activations between the passes, at their peak, and outside the device, bytes",
     "predicted_seconds": "of a step", "measured_launches": "share of them whose time was measured",
     "shares": "layer, purpose and nbytes", "timeline": "layer, forward, nbytes and paged, in order",
@@ -81,7 +83,7 @@ def plan(
     budget: str | None = budget(None, "such as 8MB, or '8MB stored, 20MB peak'"),
     count: str = setting(
         "device", "the kind of memory that SIZE limits if it names none: all device memory (default), activations at "
-        "their peak, those stored between the passes", choices=("device", "peak", "stored"),
+        "their peak, those stored between the passes, the predicted growth of the process", choices=tuple(COUNTS),
     ),
     allow: tuple[str, ...] = setting(
         (), "extra strategies for the planner, fewer bits, which is lossy, or memory outside the device",
@@ -112,6 +114,8 @@ def plan(
     if layers:
         show(explanation.table())
     print(explanation.timetable(), end="\n\n")
+    besides = " besides the device's" if made.traits.gpu else ""
+    print(f"Process, predicted: {made.process_bytes / MB:.2f} MB{besides}")
     known = times.known(made)
     print(f"Predicted: {times.step(made) * 1e3:.1f} ms a step ({times.origin}; {known:.0%} of its launches)")
     if plot:
@@ -120,6 +124,7 @@ def plan(
     return {
         "network": net.name, "device": chosen.id, "batch_size": made.request.batch_size,
         "micro_batch": made.request.micro_batch, "budget": name, "planned": made.peak_bytes,
+        "process_predicted": made.process_bytes,
         **{each: accounted and getattr(accounted, each) for each in ("stored", "peak", "paged")},
         "predicted_seconds": times.step(made), "measured_launches": known, "shares": explanation.shares,
         "timeline": explanation.timeline,
@@ -128,15 +133,16 @@ def plan(
 
 @command("memory fit", "combinations of precision, memory, micro-batch and layers that fit", one={
     "network, budget": "names", "batch_size": "examples",
-    "combinations": "those that fit, best first: combination, device_bytes, peak_bytes, seconds, and what differs "
-                    "from float32 with all layers",
+    "combinations": "those that fit, best first: combination, device_bytes, peak_bytes, process_bytes (predicted), "
+                    "seconds, and what differs from float32 with all layers",
     "largest_micro_batch": "that fits, or null", "refused": "combination, bytes and reason of those that don't fit",
     "refusal": "in words where nothing fits", "times": "where the seconds come from",
 })  # fmt: skip
 def fit(
     network: str = argument(help=NETWORK, check=is_network),
     budget: str = budget(
-        help="such as '20 MB' of device memory, '20 MB peak' of activations and workspace, or '8 MB stored'"
+        help="such as '20 MB' of device memory, '20 MB peak' of activations and workspace, '8 MB stored', "
+        "or '80 MB process'"
     ),
     batch_size: int = setting(32, "examples of a step", minimum=1),
     alpha: float = ALPHA,
@@ -161,8 +167,8 @@ def fit(
 
 @command("memory compare", "memory and time of a step by many plans, in turn", one={
     "command": "the command",
-    "plans": "plan, seconds (a number a round), bytes: stored, peak, paged, planned, allocated, process; loss, "
-             "predicted (seconds), measured_launches, network, device, noisy",
+    "plans": "plan, seconds (a number a round), bytes: stored, peak, paged, planned, allocated, process, "
+             "process_predicted; loss, predicted (seconds), measured_launches, network, device, noisy",
 })  # fmt: skip
 def compare(
     network: str = NETWORK_ARGUMENT,

@@ -45,6 +45,7 @@ COUNTS = {
     "device": "all device memory that the plan holds",
     "peak": "activations and workspace at their most, as allocated, and the input",
     "stored": "activations held between the forward and the backward pass",
+    "process": "growth of the process, as predicted",
 }
 
 
@@ -54,8 +55,8 @@ class Budget:
 
     Arguments:
     - `nbytes`: the limit, in bytes.
-    - `count`: what it limits, one of COUNTS: `"device"` (default), or of a training `"peak"` or `"stored"`, by the
-      definitions of `accounting`.
+    - `count`: what it limits, one of COUNTS: `"device"` (default), `"process"` (see
+      `Plan.process_memory`), or of a training `"peak"` or `"stored"`, by the definitions of `accounting`.
 
     Raises PlanError for another count.
     """
@@ -69,25 +70,27 @@ class Budget:
 
     @classmethod
     def of(cls, value: Budget | int | str) -> Budget:
-        """A budget from bytes, or from text such as "60 MB", "20 MiB peak" or "8MB stored". Raises PlanError for other
-        values."""
+        """A budget from bytes, or from text such as "60 MB", "20 MiB peak", "8MB stored" or "80 MB process". Raises
+        PlanError for other values."""
         if isinstance(value, Budget):
             return value
-        match = re.fullmatch(r"([\d.]+) *([a-z]*?)(?: *\b(device|peak|stored))?", str(value).strip().lower())
+        match = re.fullmatch(rf"([\d.]+) *([a-z]*?)(?: *\b({'|'.join(COUNTS)}))?", str(value).strip().lower())
         try:
             if match:
                 return cls(int(float(match[1]) * UNITS[match[2]]), match[3] or "device")
         except (ValueError, KeyError, OverflowError):
             pass
         raise PlanError(
-            f"Expected a budget such as '60 MB' or '60 MiB' of device memory, '8 MB stored', '20 MB peak', or several "
-            f"with commas, got '{value}'."
+            f"Expected a budget such as '60 MB' or '60 MiB' of device memory, '8 MB stored', '20 MB peak', "
+            f"'80 MB process', or several with commas, got '{value}'."
         )
 
     def used_by(self, plan: Plan) -> int:
         """Bytes of `plan` that count: 0 where nothing is trained and activations count."""
         if self.count == "device":
             return plan.peak_bytes
+        if self.count == "process":
+            return plan.process_bytes
         return getattr(account(plan), self.count) if plan.request.optimizer else 0
 
     def fits(self, plan: Plan) -> bool:
@@ -663,7 +666,7 @@ class Search:
         """Lay out a plan with these strategies; the first one again if there are none."""
         if memory is None:
             return self.first
-        plan = self.layout.with_memory(memory)
+        plan = replace(self.layout.with_memory(memory), searched=True)
         self.tried.append(plan)
         sizes = ", ".join(f"{megabytes(b.used_by(plan))} of {megabytes(b.nbytes)} {b.count}" for b in self.budgets)
         self.progress(f"plan {len(self.tried)}: {sizes}")

@@ -18,6 +18,7 @@ from edgelearn.compile.memory import Encoding
 from edgelearn.compile.plan import explain
 from edgelearn.compile.policies import POLICIES, cuts, find_policy
 from edgelearn.compile.precision import named_precision
+from edgelearn.compile.process import DRIVER, SESSION_COPIES
 from edgelearn.compile.search import COUNTS, budgets
 from edgelearn.device import Device
 from edgelearn.display import MB, Displayed
@@ -81,7 +82,7 @@ def named_plan(
         return make_plan(Request(network, **settings, activation_memory=find_policy(name)(network)), device)
     if name in PRECISIONS:
         return make_plan(Request(network, **settings, precision=PRECISIONS[name]), device)
-    if name.endswith(("stored", "peak", "device")):
+    if name.endswith(tuple(COUNTS)):
         times = launch_times(device, allow) if allow else None
         return make_plan(Request(network, **settings), device, name, launch_times=times, allow=allow, progress=progress)
     raise UsageError(f"There is no plan '{name}'. Choose {', '.join(PLANS)}; or a budget such as '6 MB stored'.")
@@ -117,6 +118,7 @@ def prepare_engine(
     accounted, times = account(plan), launch_times(context.device, [Offload()] if plan.paged_bytes else ())
     figures = {
         "stored": accounted.stored, "paged": accounted.paged, "peak": accounted.peak, "planned": plan.peak_bytes,
+        "process_predicted": None if plan.traits.gpu else DRIVER + plan.process_memory(SESSION_COPIES).total,
         "allocated": context.ledger.peak, "predicted": times.step(plan), "measured_launches": times.known(plan),
         "network": plan.request.network.name, "device": context.device.id,
     }  # fmt: skip
@@ -214,6 +216,7 @@ class Measured(Displayed):
     - `planned`, `allocated`: all device memory, bytes.
     - `predicted`: seconds of a step by launch times, of which the share `measured_launches` was measured.
     - `network`, `device`: names.
+    - `process_predicted`: the same as predicted, the driver included; None on a GPU, where it was not measured.
     - `noisy`: rounds in which other processes disturbed every attempt (default 0).
     """
 
@@ -231,6 +234,7 @@ class Measured(Displayed):
     device: str = ""
     paged: int | None = None
     noisy: int = 0
+    process_predicted: int | None = None
 
     @property
     def headline(self) -> str:
@@ -314,14 +318,14 @@ def _check(network: str | Network, plans: Sequence[str], examples: int, alpha: f
 def table(measured: Sequence[Measured]) -> Table:
     """A row for each plan. A time has its quartiles, and its ratio to the first plan's, round by round."""
     header = (
-        "plan", "stored MB", "paged MB", "peak MB", "planned", "allocated", "process", "ms a step", "of the first",
-        "predicted ms",
+        "plan", "stored MB", "paged MB", "peak MB", "planned", "allocated", "process", "process, predicted",
+        "ms a step", "of the first", "predicted ms",
     )  # fmt: skip
-    return Table(header, [_row(one, measured[0]) for one in measured], optional=("planned", "paged MB"))
+    return Table(header, [_row(one, measured[0]) for one in measured], optional=("planned", "paged MB", "allocated"))
 
 
 def _row(one: Measured, first: Measured) -> tuple[str, ...]:
-    sizes = (one.stored, one.paged, one.peak, one.planned, one.allocated, one.process)
+    sizes = (one.stored, one.paged, one.peak, one.planned, one.allocated, one.process, one.process_predicted)
     low, middle, high = (1e3 * seconds for seconds in quartiles(one.seconds))
     ratio = "1" if one is first else str(compare_times(one.seconds, first.seconds))
     predicted = "–" if one.predicted is None else f"{one.predicted * 1e3:,.1f}"
@@ -337,7 +341,7 @@ def plot(measured: Sequence[Measured]) -> Figure:
     axes = figure.add_subplot()
     points = [(one, one.stored / 1e6, one.median * 1e3) for one in measured if one.stored is not None]
     for one, *place in points:
-        is_budget = one.plan.endswith(("stored", "peak", "device"))
+        is_budget = one.plan.endswith(tuple(COUNTS))
         axes.plot(*place, "o", color=figures.BLUE if is_budget else figures.ORANGE)
         axes.annotate(one.plan, (place[0], place[1]), (5, 4), textcoords="offset points", fontsize=8)
     curve = sorted((size, 1e3 * (one.predicted or 0)) for one, size, _ in points if one.plan.endswith("stored"))

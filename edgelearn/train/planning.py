@@ -97,7 +97,9 @@ class Fitting(Tabular):
 
     def table(self) -> Table:
         """A row for each combination, and the notes."""
-        header = ("combination", "device MB", "peak MB", "ms/step") if self.combinations else ()
+        header = (
+            ("combination", "device MB", "peak MB", "process, predicted MB", "ms/step") if self.combinations else ()
+        )
         return Table(header, [_row(each) for each in self.combinations], self.title, self.notes)
 
     @property
@@ -126,7 +128,8 @@ class Fitting(Tabular):
         fitting = [
             {
                 "combination": each.combination.to_dict(), "device_bytes": each.device_bytes,
-                "peak_bytes": each.activation_bytes, "seconds": each.seconds, "differs": list(each.differs),
+                "peak_bytes": each.activation_bytes, "process_bytes": each.plan.process_bytes,
+                "seconds": each.seconds, "differs": list(each.differs),
             }
             for each in self.combinations
         ]  # fmt: skip
@@ -165,7 +168,8 @@ def plan_for(
 
     Arguments:
     - `network`: a Network, a compiled Model, the name of one of el.models, a model file, or "MODULE:FUNCTION".
-    - `budget`: "20 MB" of device memory, "20 MB peak" of activations and workspace, "8 MB stored", or several.
+    - `budget`: "20 MB" of device memory, "20 MB peak" of activations and workspace, "8 MB stored", "80 MB
+      process", or several.
     - `batch_size`: examples of a mini-batch (default 32).
     - `precision`: names (see `Combination`) or Precisions to try (default float32, half precision, 8 bits).
     - `trained`: choices of layers to train, see `Combination` (default: all that the network trains, the upper half of
@@ -205,7 +209,7 @@ def plan_for(
 
 
 def _row(each: PlannedCombination) -> tuple[str, ...]:
-    sizes = f"{each.device_bytes / MB:,.2f}", f"{each.activation_bytes / MB:,.2f}"
+    sizes = (f"{size / MB:,.2f}" for size in (each.device_bytes, each.activation_bytes, each.plan.process_bytes))
     return (each.combination.name, *sizes, f"{each.seconds * 1e3:,.1f}")
 
 

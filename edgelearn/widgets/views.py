@@ -269,7 +269,7 @@ class BudgetView(View):
     Arguments:
     - `request`, `device`: the step to plan.
     - `sizes`: the budgets, megabytes (10^6).
-    - `count`: what the budget limits: "stored", "peak" or "device" (see compile.search).
+    - `count`: what the budget limits: "stored", "peak", "process" or "device" (see compile.search).
     - `costs`: predict the time (default: the device's).
     """
 
