@@ -16,7 +16,7 @@ from .text import array, weights_file
 
 
 class CortexMTarget(PlainTarget):
-    """What a bundle for a Cortex-M4 or M7 holds: that of target c, constants and initial weights as parts of the
+    """The target of bundles for a Cortex-M4 or M7: that of target c, constants and initial weights as parts of the
     program, and a start for a board.
 
     Arguments:

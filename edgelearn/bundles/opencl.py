@@ -38,7 +38,7 @@ class Texts:
 
 
 class OpenCLTarget:
-    """What a bundle for OpenCL holds besides the tables of every target.
+    """The files of a bundle for OpenCL, besides the tables of every target.
 
     Arguments:
     - `tables`: the plan's.

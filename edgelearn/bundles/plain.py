@@ -135,7 +135,7 @@ Value = Place | int | float
 
 
 def values_of(step: Step) -> list[Value]:
-    """What the C function of a step's kernel takes. Raises PlanError for a kernel, or a variant of one, without a
+    """The arguments of the C function of a step's kernel. Raises PlanError for a kernel, or a variant of one, without a
     function."""
     launch = step.launch
     if launch.kernel not in KERNELS:
@@ -190,7 +190,7 @@ def _missing(launch: Launch, variant: str) -> PlanError:
 
 
 class PlainTarget:
-    """What a bundle for one processor holds besides the tables of every target.
+    """The files of a bundle for one processor, besides the tables of every target.
 
     Arguments:
     - `tables`: the plan's.

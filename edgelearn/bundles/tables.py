@@ -135,7 +135,7 @@ class Tables:
 
     @property
     def targets(self) -> Matrix:
-        """Of the loss; class numbers have no channels."""
+        """Targets of the loss; class numbers have no channels."""
         control, size = self.plan.storage.control, self.plan.request.micro_batch
         if self.takes_values:
             return self.matrix(control.targets, size)
@@ -185,7 +185,7 @@ class Tables:
         return found
 
     def fills(self, weights: Weights) -> list[Fill]:
-        """What is in memory before the first step, as the session loads it."""
+        """Contents of the memories before the first step, as the session loads them."""
         fill = self.plan.storage.fill
         return [(self.place(buffer), np.ascontiguousarray(made(weights)).tobytes()) for buffer, made in fill.items()]
 

@@ -82,7 +82,7 @@ class TensorFacts:
 
 @dataclass(frozen=True)
 class PlanFacts:
-    """What the page shows of a plan.
+    """Facts of a plan for its page.
 
     Arguments:
     - `name`: of the plan, where two are compared.

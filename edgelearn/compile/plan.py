@@ -595,7 +595,7 @@ def _timeline(program: Program, lives: list[Lifetime], purposes: _Purposes) -> I
 def _facts(
     plan: Plan, name: str, predicted: Callable[[Launch], float] | None, measured: Mapping[Launch, float]
 ) -> PlanFacts:
-    """What a page shows of a step of the plan."""
+    """Facts of a step of the plan for its page."""
     network, program = plan.request.network, _program(plan)
     index = {name: at for at, name in enumerate(network.nodes)}
     weights, state = Counter(), Counter()

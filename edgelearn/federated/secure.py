@@ -224,7 +224,7 @@ class SecureWork:
         self.memory.save(fields["client"], fields["round"], {_STATE: data})
 
     def _kept(self, fields: dict) -> dict:
-        """What the client kept in an earlier exchange of this round."""
+        """State that the client kept in an earlier exchange of this round."""
         kept = self.memory.load(fields["client"], fields["round"] + 1)
         return json.loads(kept[_STATE].tobytes())
 

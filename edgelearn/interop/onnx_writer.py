@@ -257,7 +257,7 @@ def _transposed_conv(w: _Writer, o: Operation, y: str, x: str) -> None:
 
 
 def _dense(w: _Writer, o: Operation, y: str, _: str) -> None:
-    """Of more axes than two a product with channels last, and a sum."""
+    """A product and a sum; with channels last if there are more axes than two."""
     x, kernel, *bias = o.inputs
     if len(x.shape) == 2:
         w.by_table(o)

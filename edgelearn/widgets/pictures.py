@@ -63,7 +63,7 @@ class View(ipywidgets.VBox):
 
     @property
     def snapshot(self) -> str:
-        """What the view shows, as HTML without controls."""
+        """The view's state as HTML without controls."""
         return f"<p>{escape(repr(self))}</p>"
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
@@ -198,7 +198,8 @@ def contact_sheet(pictures: Sequence[np.ndarray], captions: Sequence[str], colum
             pen.text((x, y + side + 2 + number * line), text, fill="black", font=font)
     buffer = io.BytesIO()
     sheet.save(buffer, "JPEG", quality=_JPEG_QUALITY)
-    alt = f"{len(pictures)} pictures: {', '.join(' '.join(caption.split()) for caption in captions)}"
+    names = ", ".join(" ".join(caption.split()) for caption in captions)
+    alt = f"{len(pictures)} picture{'s' * (len(pictures) > 1)}: {names}"
     return Image(buffer.getvalue(), format="jpeg", alt=alt)
 
 

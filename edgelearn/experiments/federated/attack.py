@@ -1,4 +1,4 @@
-"""What bad clients do to a federation, for each strategy that withstands them.
+"""Bad clients in a federation: accuracy by their kind and number, for each strategy.
 
 Ten clients train a small dense network with the embedded words of twelve speakers, divided alike or by speaker, one
 update a round with all of their clips; four other speakers test it. The first of the ten are bad. A training that

@@ -524,7 +524,7 @@ class Federation(Training[FederatedConfig]):
         )  # fmt: skip
 
     def work(self, folder: Path) -> Work:
-        """What answers the server's messages: the clients, with secure aggregation around them if it is asked for."""
+        """The grid of the clients, with secure aggregation around it if it is asked for."""
         clients = self.clients(folder)
         return SecureWork(clients, ClientMemory(folder / SECRETS)) if self.config.secure else clients
 

@@ -27,7 +27,7 @@ _SHARE = 0.8  # of the examples of a class that train, where no others are there
 
 @dataclass(frozen=True)
 class Own:
-    """What a federation of one's own is made of.
+    """Data, network and partition of a federation of one's own.
 
     Arguments:
     - `network`, `weights`: the network of the file, with a new classifier if the data has another number of classes,

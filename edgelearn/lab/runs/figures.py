@@ -34,7 +34,7 @@ _TITLE, _LABEL, _TICK = 13, 11, 10
 
 
 def describe(figure: Figure) -> str:
-    """What a figure shows, in words, for readers who can't see it: "Loss over Epoch: train, test"."""
+    """A figure in words, for readers who can't see it: "Loss over Epoch: train, test"."""
 
     def words(text: str) -> str:
         return " ".join(text.split())
