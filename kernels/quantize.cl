@@ -20,7 +20,7 @@ KERNEL statistics(INPUT(x) STATISTICS_ARGUMENTS, const int rows, const int rest)
   WRITE_STATISTICS(s, shared);
 }
 
-// What stochastic rounding takes besides
+// Further arguments of stochastic rounding
 #if STOCHASTIC
 #define RANDOM_ARGUMENTS \
   , INPUT_OF(uint, scalars), INPUT(counters), const int m, const int images, const int blocks, const int tensor

@@ -31,7 +31,7 @@ FUNCTIONS = (
     "hard_swish",
 )  # fmt: skip
 
-# Of each kernel: the arguments of the launch in order, some of them there only if a macro is set (`name?MACRO`); then
+# By kernel: the arguments of its launch in order, some of them there only if a macro is set (`name?MACRO`); then
 # what the C function takes. In capitals: the value of a macro, or one of GROUPS. A digit is the grid's size in that
 # dimension, one with "*" times the value of that macro. A "-" is an argument that isn't there.
 ROWS, SIZES, JOBS = "m count", "height width out_height out_width", "table jobs items"

@@ -344,7 +344,7 @@ class Training:
         return self.memory.over_imports
 
 
-# Of MobileNet V2 1.0/224, batch 1.
+# Figures of MobileNet V2 1.0/224, batch 1.
 PROCESS_CLAIM = Claim[int](
     "A process that trains all layers takes at most {target} MB over its imports, kernels compiled",
     lambda nbytes: (nbytes / MB, f"{nbytes / MB:.1f} MB"), "≤", PROCESS,

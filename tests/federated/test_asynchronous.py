@@ -5,13 +5,12 @@ import json
 import numpy as np
 import pytest
 
-import edgelearn as el
 from edgelearn import federated as fl
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.federated.compression import make_compressor
 from edgelearn.federated.privacy import Privacy
-from edgelearn.ops import Dense
 from edgelearn.train import Callback
+from tests.federated.regression import regression
 
 CLIENTS, CLASSES, FEATURES, RATE = 5, 3, 4, 0.5
 RNG = np.random.default_rng(5)
@@ -23,13 +22,8 @@ DURATIONS = [1.0, 1.7, 2.3, 4.9, 11.0]
 @pytest.fixture(scope="module")
 def federation():
     """(model, clients) of softmax regression; a client's update sees all of its examples."""
-    network = el.Network("regression", (FEATURES,))
-    network.add("dense", Dense(CLASSES))
-    model = el.Model(network, seed=3).compile(el.SGD(RATE))
-    examples = fl.Examples(X, Y, fl.IID(CLIENTS, seed=1).divide(Y))
-    trainer = model.trainer(8, examples=examples.sizes)
-    yield model, fl.Clients(trainer, dict(model.weights), examples, epochs=1, seed=0)
-    trainer.close()
+    with regression(X, Y, CLIENTS, RATE) as made:
+        yield made
 
 
 def rounds_of(federation, grid=None, strategy=None, records=None, more=(), **settings):

@@ -18,6 +18,7 @@ from edgelearn.federated.privacy import Privacy
 from edgelearn.federated.server import NormLimit, most_examples
 from edgelearn.ops import Dense
 from edgelearn.train import Callback
+from tests.federated.regression import regression
 
 CLIENTS, CLASSES, FEATURES, RATE = 4, 3, 5, 0.5
 RNG = np.random.default_rng(5)
@@ -28,13 +29,8 @@ Y = np.arange(26) % CLASSES
 @pytest.fixture(scope="module")
 def federation():
     """(model, clients) of softmax regression; a client's update sees all of its examples."""
-    network = el.Network("regression", (FEATURES,))
-    network.add("dense", Dense(CLASSES))
-    model = el.Model(network, seed=3).compile(el.SGD(RATE))
-    examples = fl.Examples(X, Y, fl.IID(CLIENTS, seed=1).divide(Y))
-    trainer = model.trainer(8, examples=examples.sizes)
-    yield model, fl.Clients(trainer, dict(model.weights), examples, epochs=1, seed=0)
-    trainer.close()
+    with regression(X, Y, CLIENTS, RATE) as made:
+        yield made
 
 
 def rounds_of(federation, strategy=None, grid=None, records=None, parts=(), **settings):

@@ -120,5 +120,5 @@ def test_transposed_is_the_gradient_of_a_convolution(rng, padding):
      (3, 2, ((1, 1), (1, 1)), 1, 10), (3, 2, "same", 1, 10), (3, 2, "same", 0, 9), (4, 2, "same", 1, 9)],
 )  # fmt: skip
 def test_transposed_sizes(kernel, strides, padding, more, size):
-    """Those of keras.layers.Conv2DTranspose and, with numbers, torch.nn.ConvTranspose2d."""
+    """Outputs are those of keras.layers.Conv2DTranspose and, with numbers, torch.nn.ConvTranspose2d."""
     assert Conv2DTranspose(1, kernel, strides, padding, more).output_shape((5, 5, 1)) == (size, size, 1)

@@ -266,14 +266,14 @@ def test_average_leaves_padding_out():
     ("size", "means"), [(2, [1, 3]), (3, [0.5, 2, 3.5]), (5, [0, 1, 2, 3, 4]), (7, [0, 0.5, 1.5, 2, 2.5, 3.5, 4])]
 )
 def test_parts_of_adaptive_pooling(size, means):
-    """Of five pixels 0 to 4, as torch.nn.AdaptiveAvgPool2d."""
+    """Means of five pixels 0 to 4 are those of torch.nn.AdaptiveAvgPool2d."""
     x = np.arange(5.0).reshape(1, 1, 5, 1)
     y = ops.AdaptiveAveragePooling2D((1, size)).reference_forward([x], {})
     assert y.ravel().tolist() == pytest.approx(means)
 
 
 def test_windows_of_neighbours():
-    """Those of tf.nn.local_response_normalization and, averaged, of ONNX."""
+    """Outputs are those of tf.nn.local_response_normalization and, averaged, of ONNX."""
     x = np.arange(1.0, 6.0)[None]
     for size, sums in ((5, [14, 30, 55, 54, 50]), (3, [5, 14, 29, 50, 41]), (4, [14, 30, 54, 50, 41])):
         for average, count in ((False, 1), (True, size)):

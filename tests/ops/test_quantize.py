@@ -80,7 +80,7 @@ def test_static_range(bench, rng, channels, symmetric):
     ("bits", "channels", "block"), [(2, 33, 16), (4, 33, 16), (8, 33, 16), (16, 33, 16), (8, 3, 3)]
 )
 def test_dynamic_range(bench, rng, bits, channels, block):
-    """Of pictures too: three channels without padding, which end within a row of 16."""
+    """Pictures too have integers: three channels without padding, which end within a row of 16."""
     fmt, v = Format(bits), np.float32(rng.normal(0.5, 1, (3, 5, 7, channels)))
     q = quantizer(bench, fmt, CurrentMinMax())
     x, y = bench.put(v, block), bench.empty(v.shape, block)

@@ -1,4 +1,4 @@
-"""What an op, an optimizer, a loss or a format refuses: shapes that don't fit, and settings that can't be."""
+"""Refusals of ops, optimizers, losses and formats: shapes that don't fit, and settings that can't be."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What all attacks share: a runner, outcomes that go on after earlier runs, formats of files, and an environment."""
+"""Common parts of all attacks: a runner, outcomes that go on after earlier runs, formats of files, an environment."""
 
 from __future__ import annotations
 
