@@ -12,6 +12,7 @@ from edgelearn.errors import UsageError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network
 
+from .alexnet import alexnet, alexnet_one_column
 from .keywords import bcresnet, ds_cnn, ds_resnet
 from .mobilenet import (
     efficientnet_b0,
@@ -26,9 +27,26 @@ from .mobilenet import (
 from .resnet import resnet18, resnet18_cifar, revnet, revnet38, revnet110, revnet164, vgg16
 
 __all__ = [
-    "bcresnet", "ds_cnn", "ds_resnet", "efficientnet_b0", "mobilenet_v1", "mobilenet_v2", "mobilenet_v2_cifar",
-    "mobilenet_v2_reversible", "mobilenet_v2_split_cifar", "mobilenet_v3_large", "mobilenet_v3_small", "resnet18",
-    "resnet18_cifar", "revnet", "revnet38", "revnet110", "revnet164", "vgg16",
+    "alexnet",
+    "alexnet_one_column",
+    "bcresnet",
+    "ds_cnn",
+    "ds_resnet",
+    "efficientnet_b0",
+    "mobilenet_v1",
+    "mobilenet_v2",
+    "mobilenet_v2_cifar",
+    "mobilenet_v2_reversible",
+    "mobilenet_v2_split_cifar",
+    "mobilenet_v3_large",
+    "mobilenet_v3_small",
+    "resnet18",
+    "resnet18_cifar",
+    "revnet",
+    "revnet38",
+    "revnet110",
+    "revnet164",
+    "vgg16",
 ]  # fmt: skip
 
 

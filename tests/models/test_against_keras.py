@@ -24,6 +24,8 @@ SCRIPT = Path(__file__).with_name("keras_networks.py")
 OURS = {"conv_preds": "dense", "depthwise_kernel": "kernel"}  # where names of keras.applications differ
 ROUNDING = 1e-6  # of log(sum of exponentials) - logit in float32, however small the loss
 NETWORKS = {
+    "alexnet": {"size": 67, "alpha": 0.125, "classes": 7, "units": 24},
+    "alexnet_one_column": {"size": 63, "alpha": 0.125, "classes": 7, "units": 24},
     "mobilenet_v1": {"size": 64, "alpha": 0.25, "classes": 7},
     "mobilenet_v1 1.0/128": {"size": 128, "alpha": 1.0, "classes": 10},
     "mobilenet_v2": {"size": 64, "alpha": 0.35, "classes": 7},

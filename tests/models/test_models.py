@@ -13,6 +13,8 @@ from edgelearn.train.model import summary
 
 # Parameters as Keras and PyTorch count them (trained, all), and millions of multiply-adds of an example.
 FULL_SIZE = {
+    "alexnet": (60_965_224, 60_965_224, 724.4),
+    "alexnet_one_column": (61_100_840, 61_100_840, 714.2),
     "bcresnet": (9_232, 11_648, 2.482),
     "ds_cnn": (23_180, 24_332, 2.657),
     "mobilenet_v1": (4_231_976, 4_253_864, 568.7),
