@@ -14,7 +14,6 @@ from drawn_shapes import pretraining_pictures
 from pretraining import parse
 
 from edgelearn import atomic
-from edgelearn.data.draws import mini_batches
 from edgelearn.data.pictures import ImageDataset, load_images, normalize
 from edgelearn.experiments.flowers import SAMPLE_WEIGHTS
 from edgelearn.graph import Network
@@ -22,6 +21,7 @@ from edgelearn.interop import safetensors
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import AdamW
 from edgelearn.train import Callback, CosineDecay, History, Model, ProgressBar
+from edgelearn.train.trainer import mini_batches
 
 EPOCHS, PICTURES, SIZE, BATCH_SIZE, LEARNING_RATE, WEIGHT_DECAY = 30, 320, 96, 32, 2e-3, 0.02
 _PURPOSE = 12  # keeps this random stream apart from others of the same seed

@@ -3,7 +3,7 @@
 The augmentation of example i in an epoch depends only on the seed, the epoch and i (see `draws`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -48,14 +48,6 @@ def stratified_split(labels: np.ndarray, fraction: float = 0.8, seed: int = 0) -
 def epoch_order(n: int, seed: int, epoch: int) -> np.ndarray:
     """Permutation of `n` examples for one epoch; it depends only on the arguments."""
     return np.random.default_rng([seed, _EPOCH, epoch]).permutation(n)
-
-
-def mini_batches(order: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
-    """Divide `order` into consecutive pieces of `batch_size`; the last one may be shorter."""
-    if batch_size < 1:
-        raise DataError(f"A mini-batch needs at least one picture, got batch_size={batch_size}.")
-    for start in range(0, len(order), batch_size):
-        yield order[start : start + batch_size]
 
 
 def draws(seed: int, stream: int, epoch: int, indices: np.ndarray, count: int) -> np.ndarray:

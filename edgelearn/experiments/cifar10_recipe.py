@@ -16,7 +16,7 @@ import numpy as np
 
 from edgelearn import atomic
 from edgelearn.data.cifar10 import CLASSES, SIZE, load_cifar10, standardized
-from edgelearn.data.draws import FlipAndCrop, epoch_order, mini_batches, stratified_split
+from edgelearn.data.draws import FlipAndCrop, epoch_order, stratified_split
 from edgelearn.data.pictures import ImageDataset, load_images
 from edgelearn.graph import Network
 from edgelearn.ops import (
@@ -31,7 +31,7 @@ from edgelearn.ops import (
     SoftmaxCrossEntropy,
 )
 from edgelearn.train import CosineDecay, Model, PictureSource, VariedSource
-from edgelearn.train.trainer import ahead
+from edgelearn.train.trainer import ahead, mini_batches
 
 EPOCHS, BATCH_SIZE, RATE, WEIGHT_DECAY, SMOOTHING = 60, 128, 0.1, 5e-3, 0.1
 STAGES = ((32, 2), (64, 2), (128, 1))  # channels and residual blocks

@@ -86,7 +86,9 @@ def pack(array: np.ndarray, block: int = BLOCK, dtype: str = "float32", empty: E
             words[index, :, columns.shape[1] :] = 0
         return words
     if blocks * block != channels:
-        matrix = np.pad(matrix, ((0, 0), (0, blocks * block - channels)))
+        padded = np.zeros((rows, blocks * block), dtype)  # np.pad would take most of the time of a small prediction
+        padded[:, :channels] = matrix
+        matrix = padded
     return np.ascontiguousarray(matrix.reshape(rows, blocks, block).swapaxes(0, 1))
 
 

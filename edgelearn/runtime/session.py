@@ -207,7 +207,7 @@ class Session:
             return source.device_layout(indices, self._empty)
         first, count = int(indices[0]), len(indices)
         in_memory = type(source) is np.ndarray  # a memmap is copied ahead of time, which reads the file
-        if in_memory and np.array_equal(indices, np.arange(first, first + count)):
+        if in_memory and (count == 1 or np.array_equal(indices, np.arange(first, first + count))):
             return self.pack(source[first : first + count])  # neighbours: sent without a copy of them
         return self.pack(source[indices])
 
@@ -323,7 +323,10 @@ class Session:
 
     def outputs(self, n: int) -> dict[str, np.ndarray]:
         """Return the outputs of the micro-batch of `n` examples that was evaluated last, as `predict` gives them."""
-        network, found = self.plan.request.network, self._read_outputs(self._forward_key(Kind.EVALUATE, n))
+        network, found = (
+            self.plan.request.network,
+            self._read_outputs(self._program(self._forward_key(Kind.EVALUATE, n))),
+        )
         for name, loss in self.plan.request.losses.by_output.items():
             for node in head_of(network, name, loss):
                 found[name] = node.op.reference_forward([found[name]], {})
@@ -366,8 +369,8 @@ class Session:
 
     def predict_packed(self, x: Examples | None, n: int) -> np.ndarray:
         """Return the network's first output for one micro-batch in the device's layout."""
-        outputs = self._program(self._forward(Kind.PREDICT, n, x)).outputs
-        return self.read(next(iter(outputs.values())).buffer)
+        program = self._forward(Kind.PREDICT, n, x)
+        return self.read(next(iter(program.outputs.values())).buffer)
 
     def first_nonfinite(
         self, micro_batches: Iterable[tuple[Examples, Targets]], examples: int, rate: float, step: int
@@ -433,18 +436,18 @@ class Session:
     def _forward_key(self, kind: Kind, n: int) -> ProgramKey:
         return ProgramKey(kind, n, self.plan.ranges(kind, self.ranges_known))
 
-    def _forward(self, kind: Kind, n: int, x: Examples | None, targets: Targets | None = None) -> ProgramKey:
-        """Run a forward pass."""
+    def _forward(self, kind: Kind, n: int, x: Examples | None, targets: Targets | None = None) -> Program:
+        """Run a forward pass, and return its program."""
         key = self._forward_key(kind, n)
         self._send_batch(x, targets)
         if self._prepared != key:
             self._run(key, "prepare")
             self._prepared = key
         self._run(key, "micro")
-        return key
+        return self._program(key)
 
-    def _read_outputs(self, key: ProgramKey) -> dict[str, np.ndarray]:
-        return {name: unpack(self.read(y.buffer), y.shape) for name, y in self._program(key).outputs.items()}
+    def _read_outputs(self, program: Program) -> dict[str, np.ndarray]:
+        return {name: unpack(self.read(y.buffer), y.shape) for name, y in program.outputs.items()}
 
     def _end(self, examples: int) -> tuple[float, float, bool]:
         counters = self._counters = self.read(self.plan.storage.control.counters.buffer)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from numbers import Integral
-from operator import is_
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,8 +18,6 @@ from edgelearn.compile import BudgetLike, Plan, Precision, Request, make_plan
 from edgelearn.compile.memory import ActivationMemory, Encoding
 from edgelearn.compile.policies import keep_all
 from edgelearn.compile.precision import named_precision
-from edgelearn.compile.storage import input_block
-from edgelearn.data.draws import mini_batches
 from edgelearn.device import Device
 from edgelearn.display import MB, Displayed, megabytes
 from edgelearn.errors import FormatError, PlanError
@@ -31,7 +28,7 @@ from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights, c
 from edgelearn.ops import SGD, Compute, Loss, Losses, Optimizer
 from edgelearn.ops.base import number, whole
 from edgelearn.ops.optimizers import as_optimizer
-from edgelearn.runtime import Context, DeviceChoice, FeatureCache, Kernels, Session, choose_device, launch_times
+from edgelearn.runtime import Context, DeviceChoice, Kernels, Session, choose_device, launch_times
 from edgelearn.runtime.pages import DTYPES
 
 from . import sources, trainer
@@ -39,7 +36,6 @@ from .callbacks import Callback, CallbackList, History, as_callbacks, watched, w
 from .control import Turns, interrupted_between_steps, one_thread
 from .metrics import OutputMetrics
 from .sources import (
-    Source,
     Stream,
     Targets,
     check_examples,
@@ -262,7 +258,7 @@ class Model(TrainedModel):
         self.kernels = share_with.kernels if share_with else Kernels(self.context)
         self._state, self._trained = TrainingState(checked), frozenset(network.trainable)  # on the host
         self._open: Trainer | Session | None = None  # the one session on the device
-        self._features: tuple[list[Source], tuple, list[FeatureCache]] | None = None  # of a fit that was stopped
+        self._features = trainer.Features()  # of a fit that was stopped
         self._plans = Plans(network, self.device)
         self.preprocessing: dict[str, Any] = {}
         self.class_names: tuple[str, ...] = ()
@@ -479,7 +475,10 @@ class Model(TrainedModel):
         with interrupted_between_steps(self.status):
             try:
                 if cache is not None:
-                    features = self._extracted(wanted, phases, cache, cache_folder, notify)
+                    features = self._features.extract(
+                        wanted, phases["extract"], plan.request.network, self._current().weights, cache, cache_folder,
+                        lambda: self._predicting(phases["extract"], notify), notify, self.status,
+                    )  # fmt: skip
                     examples = [(each, targets) for each, (_, targets) in zip(features, examples, strict=True)]
                 trainer.run_epochs(
                     lambda: self._training(plan, notify), self.status, notify, examples, size, shuffle, frequency,
@@ -490,28 +489,11 @@ class Model(TrainedModel):
             finally:
                 self._close()
                 if not self.stop_training:
-                    self._features = None
+                    self._features.drop()
                 self._statistics_set |= self.batchnorm == "batch" and self.position.updates > 0
                 self.untrained &= self.position.updates == 0
                 notify("on_train_end", {})
         return history
-
-    def _extracted(
-        self, wanted: list[Source], phases: Phases, cache: str, folder: Path | None, notify: CallbackList
-    ) -> list[FeatureCache]:
-        """The features of the examples; those of a training that was stopped if they are of the same sources, weights
-        of the frozen prefix and settings of the cache."""
-        plan, block = phases["extract"], input_block(phases["train"].request.network)
-        settings = trainer.feature_settings(plan, self._current().weights, wanted, cache, folder, block)
-        if self._features is not None:
-            before, settings_before, features = self._features
-            if len(before) == len(wanted) and all(map(is_, before, wanted)) and settings == settings_before:
-                return features
-            self._features = features = None  # before others are made: each may be as large as memory allows
-        session = self._predicting(plan, notify)
-        features = trainer.extract_features(session, wanted, cache, folder, block, notify, self.status)
-        self._features = list(wanted), settings, features
-        return features
 
     @one_thread
     def evaluate(
@@ -600,7 +582,7 @@ class Model(TrainedModel):
         if of == "inputs":
             plan = self._plans.of_inputs(self.settings, len(x), micro_batch, y.weights is not None)
             session = self._predicting(plan)
-            parts = mini_batches(np.arange(len(x)), plan.request.micro_batch)
+            parts = trainer.mini_batches(np.arange(len(x)), plan.request.micro_batch)
             found = session.input_gradients(((session.fetch(x, part), y[part]) for part in parts), len(x))
             return found if len(self.network.inputs) > 1 else next(iter(found.values()))
         return self._training(self._batch_plan(y, micro_batch)).gradients(x, y)

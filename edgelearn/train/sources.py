@@ -554,16 +554,11 @@ def to_predict(x: Any, network: Network, steps: int | None = None) -> Iterator[S
         return
     if steps is None and _is_endless(x):
         raise PlanError(f"This {type(x).__name__} has no end: give predict the number of its batches, steps.")
-    names, batch = list(network.inputs), None
     batches: Any = x() if callable(x) else x
+    batch = None
     for batch in islice(batches, steps):
-        given = batch[0] if isinstance(batch, tuple) else batch
-        if isinstance(given, tuple | list) and len(names) > 1:
-            given = dict(zip(names, given, strict=True))
-        if not isinstance(given, Mapping):
-            given = {names[0]: given}
-        arrays = {name: _as_input(array, network.inputs.get(name, ())) for name, array in given.items()}
-        yield as_source(arrays if len(names) > 1 else next(iter(arrays.values())), network)
+        arrays = _as_inputs(batch[0] if isinstance(batch, tuple) else batch, network)
+        yield as_source(arrays if len(network.inputs) > 1 else next(iter(arrays.values())), network)
     if batch is None:
         raise DataError(f"This {type(x).__name__} has no batches to predict.")
 
@@ -707,14 +702,11 @@ class Stream(_Sized):
             what = f"{len(batch)} of them" if isinstance(batch, tuple | list) else f"a {type(batch).__name__}"
             raise DataError(f"A batch is (x, y) or (x, y, sample_weight), not {what}.")
         x, y, *weights = batch
-        names, shapes = list(self._network.inputs), self._network.inputs
-        given = dict(zip(names, x, strict=True)) if isinstance(x, tuple | list) and len(names) > 1 else x
-        given = given if isinstance(given, Mapping) else {names[0]: given}
-        arrays = {name: _as_input(array, shapes.get(name, ())) for name, array in given.items()}
         source, targets = labeled(
-            arrays, _as_arrays(y), self._network, self._loss, *map(_as_arrays, weights), class_weight=self._class_weight
+            _as_inputs(x, self._network), _as_arrays(y), self._network, self._loss, *map(_as_arrays, weights),
+            class_weight=self._class_weight,
         )  # fmt: skip
-        sources = source.sources if isinstance(source, NamedSources) else {names[0]: source}
+        sources = source.sources if isinstance(source, NamedSources) else {next(iter(self._network.inputs)): source}
         return {name: np.asarray(each) for name, each in sources.items()}, targets
 
     def _count(self) -> int:
@@ -794,8 +786,17 @@ def _as_arrays(values: Any) -> Any:
     return np.asarray(values)
 
 
-def _as_input(values: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of examples of `shape`, channels last."""
+def _as_inputs(x: Any, network: Network) -> dict[str, np.ndarray]:
+    """The examples of a batch as arrays by input. `x`: a dictionary, a list in the inputs' order, or the only one's."""
+    names = list(network.inputs)
+    if isinstance(x, tuple | list) and len(names) > 1:
+        x = dict(zip(names, x, strict=True))
+    given = x if isinstance(x, Mapping) else {names[0]: x}
+    return {name: _channels_last(values, network.inputs.get(name, ())) for name, values in given.items()}
+
+
+def _channels_last(values: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Examples of `shape` as an array: PyTorch's images have their channels first."""
     array = _as_arrays(values)
     turned = np.moveaxis(array, 1, -1) if array.ndim > 2 else array
     of_torch = hasattr(values, "detach")

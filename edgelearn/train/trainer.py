@@ -12,14 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain, islice
+from operator import is_
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from edgelearn.compile import Plan
-from edgelearn.data.draws import epoch_order, mini_batches
-from edgelearn.errors import NonFiniteError, PlanError
+from edgelearn.compile.storage import input_block
+from edgelearn.data.draws import epoch_order
+from edgelearn.errors import DataError, NonFiniteError, PlanError
+from edgelearn.graph import Network
 from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights
 from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.runtime import Context, FeatureCache, Kernels, Session
@@ -37,6 +40,14 @@ ByOutput = Mapping[str, Sequence[float]]  # (sum of losses, right answers) of ea
 MicroBatch = tuple[Examples, Sequence[OutputTargets]]  # examples in the device's layout, labels
 CompileProgress = Callable[[int, int, str], None]
 LEAST_LOSS_SCALE = 1.0  # an overflow at this scale is a fault of the training
+
+
+def mini_batches(order: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
+    """Divide `order` into consecutive pieces of `batch_size`; the last one may be shorter."""
+    if batch_size < 1:
+        raise DataError(f"A mini-batch needs at least one example, got batch_size={batch_size}.")
+    for start in range(0, len(order), batch_size):
+        yield order[start : start + batch_size]
 
 
 def ahead(keys: Iterable[Key], make: Callable[[Key], Value]) -> Generator[tuple[Key, Value]]:
@@ -117,41 +128,54 @@ def joined(outputs: Sequence[Any]) -> Any:
     return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
 
 
-def feature_settings(
-    plan: Plan, weights: Weights, wanted: Sequence[Source], cache: str, folder: Path | None, block: int
-) -> tuple:
-    """All that features depend on, besides which sources they are of: the prefix, its weights, the content of arrays,
-    which may be edited in place, and how features are stored."""
-    digest = hashlib.sha256()
-    arrays = [weights[name] for name in sorted(plan.request.network.parameters)]
-    for array in [*arrays, *(source for source in wanted if isinstance(source, np.ndarray))]:
-        digest.update(np.ascontiguousarray(array).data)
-    return plan.request.network.to_json(), digest.digest(), cache, folder, block
+class Features:
+    """The outputs of a frozen prefix for the examples of a fit. They are kept while a stopped fit may go on: it then
+    extracts none anew."""
 
+    def __init__(self) -> None:
+        self._caches: list[FeatureCache] = []
+        self._sources: list[Source] = []
+        self._settings: tuple = ()
 
-def extract_features(
-    session: Session, wanted: Sequence[Source], cache: str, folder: Path | None, block: int, notify: CallbackList,
-    status: TrainingStatus,
-) -> list[FeatureCache]:  # fmt: skip
-    """Return the outputs of the frozen prefix for each source in `wanted`. Raises StoppedError once `stop_training` is
-    set.
+    def extract(
+        self, wanted: Sequence[Source], prefix: Plan, network: Network, weights: Weights, cache: str,
+        folder: Path | None, session: Callable[[], Session], notify: CallbackList, status: TrainingStatus,
+    ) -> list[FeatureCache]:  # fmt: skip
+        """Return the features of each source in `wanted`: those at hand if sources, weights and settings are the same.
 
-    Arguments:
-    - `session`: of a plan that predicts with the frozen prefix.
-    - `cache`, `folder`: as in Model.fit.
-    - `block`: channels of a block of the network that reads the features.
-    - `notify`: hears of progress.
-    """
-    total, before, caches = sum(map(len, wanted)), 0, []
-    for source in wanted:
-        features = FeatureCache(session.plan.request.network.output.shape, len(source), cache, folder, block)
-        for part, words in prepared(session, source):
-            features.put(int(part[0]), len(part), session.predict_packed(words, len(part)))
-            notify("on_extract", before + int(part[-1]) + 1, total)
-            status.check_stop()
-        caches.append(features)
-        before += len(source)
-    return caches
+        Arguments:
+        - `prefix`: plan that predicts with the frozen prefix; `session` opens it.
+        - `network`: reads the features.
+        - `weights`: of the whole network.
+        - `cache`, `folder`: as in Model.fit.
+        - `notify`: hears of progress.
+
+        Raises StoppedError once `stop_training` is set.
+        """
+        frozen, block, digest = prefix.request.network, input_block(network), hashlib.sha256()
+        arrays = [weights[name] for name in sorted(frozen.parameters)]
+        for array in [*arrays, *(source for source in wanted if isinstance(source, np.ndarray))]:  # edited in place?
+            digest.update(np.ascontiguousarray(array).data)
+        settings = frozen.to_json(), digest.digest(), cache, folder, block
+        same = len(self._sources) == len(wanted) and all(map(is_, self._sources, wanted))
+        if same and settings == self._settings:
+            return self._caches
+        self.drop()  # before others are made: each may be as large as memory allows
+        opened, total, before, caches = session(), sum(map(len, wanted)), 0, list[FeatureCache]()
+        for source in wanted:
+            features = FeatureCache(frozen.output.shape, len(source), cache, folder, block)
+            for part, words in prepared(opened, source):
+                features.put(int(part[0]), len(part), opened.predict_packed(words, len(part)))
+                notify("on_extract", before + int(part[-1]) + 1, total)
+                status.check_stop()
+            caches.append(features)
+            before += len(source)
+        self._caches, self._sources, self._settings = caches, list(wanted), settings
+        return caches
+
+    def drop(self) -> None:
+        """Forget them."""
+        self._caches, self._sources, self._settings = [], [], ()
 
 
 # -- training ----------------------------------------------------------------------------------------------------------

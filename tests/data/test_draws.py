@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgelearn.data.draws import FlipAndCrop, draws, epoch_order, mini_batches, stratified_split
+from edgelearn.data.draws import FlipAndCrop, draws, epoch_order, stratified_split
 from edgelearn.errors import DataError
 
 
@@ -29,7 +29,6 @@ def test_tf_flowers_split_into_2934_and_736():
     train, test = stratified_split(labels)
     assert (len(train), len(test)) == (2934, 736)
     assert np.bincount(labels[train]).tolist() == [718, 506, 639, 559, 512]
-    assert sum(1 for _ in mini_batches(train, 163)) == 18
 
 
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=6), st.integers(0, 5))
@@ -81,16 +80,6 @@ def test_epoch_order_depends_on_seed_and_epoch_only():
     assert (order == epoch_order(50, 1, 2)).all()
     assert (order != epoch_order(50, 1, 3)).any()
     assert (order != epoch_order(50, 2, 2)).any()
-
-
-def test_mini_batches_cover_the_order():
-    order = epoch_order(10, 0, 0)
-    batches = list(mini_batches(order, 4))
-    assert [len(batch) for batch in batches] == [4, 4, 2]
-    assert (np.concatenate(batches) == order).all()
-    assert list(mini_batches(order[:0], 4)) == []
-    with pytest.raises(DataError, match=r"batch_size=0"):
-        list(mini_batches(order, 0))
 
 
 @pytest.fixture

@@ -13,12 +13,13 @@ import sys
 import numpy as np
 import torch
 
-from edgelearn.data.draws import epoch_order, mini_batches
+from edgelearn.data.draws import epoch_order
 from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
 from edgelearn.federated import Server, ServerSettings
 from edgelearn.federated.messages import LocalGrid
 from edgelearn.interop.to_torch import to_torch
 from edgelearn.train import Callback, Subset
+from edgelearn.train.trainer import mini_batches
 
 ORDER = 33  # the random stream of a client's order, in federated/client.py
 

@@ -16,7 +16,7 @@ from edgelearn.ops import SGD, Dense, MeanSquaredError, Softmax, SoftmaxCrossEnt
 from edgelearn.train import Callback, Model, PictureSource, Subset, VariedSource
 from edgelearn.train.metrics import TopKAccuracy
 from edgelearn.train.sources import as_source, as_targets, at_epoch, labeled, varies
-from edgelearn.train.trainer import ahead
+from edgelearn.train.trainer import ahead, mini_batches
 from tests.train.toys import CLASSES, examples, same, toy_network
 
 
@@ -828,3 +828,13 @@ def test_a_trainer_takes_streams():
     assert all(np.array_equal(array, found[1][0][name]) for name, array in found[0][0].items())
     assert found[0][1:3] == found[1][1:3]
     assert np.array_equal(found[0][3], found[1][3])
+
+
+def test_mini_batches_cover_the_order():
+    order = np.random.default_rng(0).permutation(10)
+    batches = list(mini_batches(order, 4))
+    assert [len(batch) for batch in batches] == [4, 4, 2]
+    assert (np.concatenate(batches) == order).all()
+    assert list(mini_batches(order[:0], 4)) == []
+    with pytest.raises(DataError, match=r"batch_size=0"):
+        list(mini_batches(order, 0))
