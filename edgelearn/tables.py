@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as Drawn
 
+_NUMBER = re.compile(
+    r"[-−+±<>≈~ ]*\d[\d.,]*(e[-+]?\d+)?( ?[%×]| ?[kMGT]?[BW]| ?(bytes|[nµm]?s|ms|min|h|points|GFLOP/s|GB/s|FLOPs?))?"
+)
+_EMPTY = ("", "–", "-")
+_FAILED = ("fail", "failed")
 WIDTH = 80  # columns of text, where nothing else is asked for
 _LATEX = {
     **{letter: f"\\{letter}" for letter in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
@@ -55,17 +61,22 @@ class Table:
         return render([self], width)
 
     def to_html(self) -> str:
-        """A table of HTML, and its notes."""
+        """A table of HTML, and its notes. Numbers stand at the right edge of their columns; a failure is marked."""
+        numeric = {n for n in range(1, len(self.header or max(self.rows, key=len, default=()))) if self._is_numeric(n)}
 
         def line(cells: Sequence[object], tag: str) -> str:
-            style = ' style="text-align: left"'
-            return "<tr>" + "".join(f"<{tag}{style}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+            return f"<tr>{''.join(_cell(str(cell), tag, n in numeric) for n, cell in enumerate(cells))}</tr>"
 
         title = f"<p>{escape(self.title)}</p>" if self.title else ""
         head = f"<thead>{line(self.header, 'th')}</thead>" if any(self.header) else ""
         body = "".join(line(row, "td") for row in self.rows if row)
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return f"{title}<table>{head}<tbody>{body}</tbody></table>{notes}"
+        return f"{title}<table class='el-table'>{head}<tbody>{body}</tbody></table>{notes}"
+
+    def _is_numeric(self, column: int) -> bool:
+        """True if a column holds numbers, with or without units."""
+        cells = [str(row[column]).strip() for row in self.rows if len(row) > column]
+        return self.right or (any(cells) and all(_NUMBER.fullmatch(cell) for cell in cells if cell not in _EMPTY))
 
     _repr_html_ = to_html
 
@@ -114,6 +125,15 @@ class Tabular(Displayed):
 
     def _repr_html_(self) -> str:
         return self.table().to_html()
+
+
+def _cell(text: str, tag: str, numeric: bool) -> str:
+    """A cell of HTML. Its alignment stands in it, since a saved notebook has no style sheet."""
+    style = "text-align: right; white-space: nowrap" if numeric else "text-align: left; overflow-wrap: normal"
+    kind, shown = " class='el-number'" if numeric else "", escape(text)
+    if text.strip().lower() in _FAILED:  # white on red is read in both themes
+        shown = f"<b style='background: #b00020; color: #ffffff; padding: 0 0.4em; border-radius: 2px'>{shown}</b>"
+    return f'<{tag}{kind} style="{style}">{shown}</{tag}>'
 
 
 def render(parts: Sequence[Table | str], width: int = WIDTH) -> str:

@@ -35,3 +35,11 @@ def test_lines_between_rows_and_notes_below_them():
     assert found.to_csv() == "name,n\na,1\nall,<2>\n"
     assert found.to_markdown() == "| name | n |\n| --- | --- |\n| a | 1 |\n| all | <2> |\n"
     assert found.to_html().count("<tr>") == 3 and "&lt;2&gt;" in found.to_html() and "A note." in found.to_html()
+
+
+def test_numbers_stand_right_and_failures_are_marked():
+    rows = [("a", "12.5 ms", "1,200", "passed", "8 clips"), ("b", "–", "7 %", "failed", "two")]
+    html = Table(("name", "time", "share", "claim", "words"), rows).to_html()
+    right = [cell.split("<")[0] for cell in html.split('text-align: right; white-space: nowrap">')[1:]]
+    assert right == ["time", "share", "12.5 ms", "1,200", "–", "7 %"]
+    assert html.count("background: #b00020") == 1 and ">failed</b>" in html

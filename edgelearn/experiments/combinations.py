@@ -247,7 +247,7 @@ class CombinationResults(Tabular):
         rows = [row for row in self.rows if row.runs]
         if not rows:
             raise RunError("There is nothing to draw: no training of this comparison has finished.")
-        figure = figures.canvas(11, 1.6 + 0.5 * len(rows))
+        figure = figures.canvas(figures.WIDTH, 1.6 + 0.5 * len(rows))
         left, middle, right = figure.subplots(1, 3, sharey=True)
         share = rows[0].measure == "accuracy"
         for place, row in enumerate(rows):
@@ -264,7 +264,7 @@ class CombinationResults(Tabular):
             )
         left.set_yticks(range(len(rows)), [row.combination.name for row in rows])
         left.invert_yaxis()
-        figure.legend(loc="outside upper center", ncols=len(MEMORY), fontsize=9, frameon=False)
+        figure.legend(loc="outside upper center", ncols=len(MEMORY), fontsize=10, frameon=False)
         words = (f"Test {rows[0].measure}" + (" (%)" if share else ""), "Memory (MB)", "A step (ms)")
         for axes, word in zip((left, middle, right), words, strict=True):
             figures.style(axes, "", word, bars=True)

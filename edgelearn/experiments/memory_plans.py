@@ -337,13 +337,13 @@ def _row(one: Measured, first: Measured) -> tuple[str, ...]:
 
 def plot(measured: Sequence[Measured]) -> Figure:
     """Time of a step over the bytes stored, a point a plan."""
-    figure = figures.canvas(9, 4.5)
+    figure = figures.canvas(figures.WIDTH, 4.5)
     axes = figure.add_subplot()
     points = [(one, one.stored / 1e6, one.median * 1e3) for one in measured if one.stored is not None]
     for one, *place in points:
         is_budget = one.plan.endswith(tuple(COUNTS))
         axes.plot(*place, "o", color=figures.BLUE if is_budget else figures.ORANGE)
-        axes.annotate(one.plan, (place[0], place[1]), (5, 4), textcoords="offset points", fontsize=8)
+        axes.annotate(one.plan, (place[0], place[1]), (5, 4), textcoords="offset points", fontsize=10)
     curve = sorted((size, 1e3 * (one.predicted or 0)) for one, size, _ in points if one.plan.endswith("stored"))
     sizes, times = [size for size, _ in curve], [time for _, time in curve]
     axes.plot(sizes, times, "--", color=figures.GRAY, label="budgets, as predicted")
@@ -378,7 +378,7 @@ _PURPOSES = {
 
 def plot_roles(plans: Mapping[str, Plan]) -> Figure:
     """Draw the planned memory of each plan by role, one bar a plan. `plans`: by the names shown."""
-    figure = figures.canvas(9, 1.5 + 0.55 * len(plans))
+    figure = figures.canvas(figures.WIDTH, 1.5 + 0.55 * len(plans))
     axes = figure.add_subplot()
     names = list(plans)
     left = [0.0] * len(names)
@@ -402,7 +402,7 @@ def plot_timeline(plan: Plan, title: str = "") -> Figure:
     purpose: stored, restored, workspace. Dashed: the arena that they share; dotted: what is offloaded by then. A plan
     with an optimizer shows a training step, another one a prediction."""
     moments = explain(plan).timeline
-    figure = figures.canvas(9, 3.8)
+    figure = figures.canvas(figures.WIDTH, 3.8)
     axes = figure.add_subplot()
     bottom = [0.0] * len(moments)
     for purpose, color in _PURPOSES.items():
@@ -426,7 +426,7 @@ def plot_timeline(plan: Plan, title: str = "") -> Figure:
     figures.style(axes, title, "", "Alive at most (MB)", grid=False)
     every = max(1, -(-len(moments) // 40))
     axes.set_xticks(
-        range(0, len(moments), every), [m.layer for m in moments][::every], rotation=60, ha="right", fontsize=8
+        range(0, len(moments), every), [m.layer for m in moments][::every], rotation=60, ha="right", fontsize=10
     )
     axes.set_xlim(-0.6, len(moments) - 0.4)
     axes.set_ylim(0, 1.25 * max(arena, *bottom))

@@ -484,14 +484,14 @@ def plot_ranges(trace: RangeTrace, what: str = "cosine", kind: str = "gradients"
         raise PlanError(f"A trace has {', '.join(TITLES)}, not {what!r}.")
     rows = _rows(trace, kind)
     values = getattr(trace, what)[:, rows].T
-    figure = figures.canvas(9, 1.5 + 0.22 * len(rows))
+    figure = figures.canvas(figures.WIDTH, 1.5 + 0.22 * len(rows))
     axes = figure.add_subplot()
     axes.grid(False)
     image = axes.imshow(values, aspect="auto", interpolation="nearest", cmap="viridis")
-    axes.set_yticks(range(len(rows)), [trace.tensors[i].rpartition("/")[0] for i in rows], fontsize=8)
+    axes.set_yticks(range(len(rows)), [trace.tensors[i].rpartition("/")[0] for i in rows], fontsize=10)
     places = np.unique(np.linspace(0, len(trace.steps) - 1, min(8, len(trace.steps))).astype(int))
     axes.set_xticks(places, [str(trace.steps[p]) for p in places], fontsize=10)
-    axes.set_xlabel("Step", fontsize=11)
+    axes.set_xlabel("Step", fontsize=10)
     figure.colorbar(image, ax=axes, label=TITLES[what])
     return figure
 

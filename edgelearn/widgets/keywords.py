@@ -234,8 +234,8 @@ def plot_embeddings(
     if heard is not None:
         axes.scatter(*(_unit(heard) - mean) @ plane, s=220, marker="*", color="black", label="just heard", zorder=3)
     axes.set(xticks=[], yticks=[])
-    axes.set_xlabel("First principal component", fontsize=11)
-    axes.set_ylabel("Second", fontsize=11)
+    axes.set_xlabel("First principal component", fontsize=10)
+    axes.set_ylabel("Second", fontsize=10)
     figure.legend(loc="outside right upper", fontsize=10, frameon=False)
     return figure
 
@@ -250,7 +250,7 @@ def plot_det(known: np.ndarray, unknown: np.ndarray, threshold: float) -> Figure
     Raises DataError without scores of either kind.
     """
     thresholds, accepted, rejected = det_curve(known, unknown)
-    figure = figures.canvas(9, 3.4)
+    figure = figures.canvas(figures.WIDTH, 3.4)
     left, right = figure.subplots(1, 2)
     finite = np.isfinite(thresholds)
     left.step(thresholds[finite], 100 * accepted[finite], where="pre", color=figures.ORANGE, label="false accepts")
@@ -281,7 +281,7 @@ def plot_stream(
     - `detections`: drawn as dots (default none).
     - `timeline`: spoken words, drawn as bars above (default none).
     """
-    figure = figures.canvas(9, 3)
+    figure = figures.canvas(figures.WIDTH, 3)
     axes = figure.add_subplot()
     axes.plot(scores.times, scores.known, color=figures.BLUE, linewidth=1.3)
     axes.axhline(threshold, color=figures.GRAY, linestyle="--", linewidth=1.2)
@@ -290,12 +290,12 @@ def plot_stream(
     for spoken in timeline:
         axes.plot([spoken.start, spoken.end], [top, top], color=figures.GREEN, linewidth=5, solid_capstyle="butt")
         axes.annotate(
-            spoken.word, (spoken.start, top), (0, 5), textcoords="offset points", fontsize=9, color=figures.GREEN
+            spoken.word, (spoken.start, top), (0, 5), textcoords="offset points", fontsize=10, color=figures.GREEN
         )
     for detection in detections:
         at = detection.time, detection.score
         axes.plot(*at, "o", color=figures.ORANGE, markersize=6)
-        axes.annotate(detection.word, at, (4, 5), textcoords="offset points", fontsize=9)
+        axes.annotate(detection.word, at, (4, 5), textcoords="offset points", fontsize=10)
     axes.set_ylim(low - 0.05 * (high - low), top + 0.2 * (high - low))
     figures.style(axes, x="Time (s)", y="Score", grid=False)
     return figure

@@ -1,4 +1,4 @@
-"""Figures, pictures and tables as notebooks save them, PNG and HTML; and that a cell is working."""
+"""Figures, pictures and tables as notebooks save them, SVG and HTML; and that a cell is working."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import cycle
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 import numpy as np
-from IPython.display import HTML, Image, display
+from IPython.display import HTML, display
 
 from edgelearn.display import UNITS
 from edgelearn.errors import DataError, EdgelearnError, Interrupted, PlanError
@@ -27,39 +28,64 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def show(figure: Figure) -> Image:
-    """The figure as a PNG of at most 256 colors, which takes a third of the space in a saved notebook; with a text that
-    says what it shows, for readers who can't see it."""
-    from PIL import Image as Pictures
+_STYLE = Path(__file__).with_name("style.css").read_text()
+STYLE = f"<style>{_STYLE}</style>"
 
-    buffer = io.BytesIO()
-    picture = Pictures.open(io.BytesIO(figures.to_png(figure))).convert("RGB")
-    picture.quantize(256, dither=Pictures.Dither.NONE).save(buffer, "PNG", optimize=True)
-    return Image(buffer.getvalue(), alt=figures.describe(figure))
+
+class Picture(HTML):
+    """An SVG image in a cell or a view, in its own size at most, light or dark as the page, with a text that says what
+    it shows, for readers who can't see it.
+
+    Arguments:
+    - `svg`: the image.
+    - `alt`: the text.
+    """
+
+    def __init__(self, svg: str, alt: str) -> None:
+        self.svg, self.alt = svg, alt
+        source = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+        super().__init__(f"<img alt='{escape(alt)}' class='el-figure' src='{source}' style='max-width: 100%'>")
+
+    def __repr__(self) -> str:
+        return self.alt
+
+
+def show(figure: Figure) -> Picture:
+    """The figure as a picture of a cell, which a saved notebook keeps."""
+    return Picture(figures.to_svg(figure), figures.describe(figure))
 
 
 class Chart(ipywidgets.HTML):
-    """A figure in a view, in its own size at most, with a text that says what it shows; hidden while there is none."""
+    """A figure in a view; hidden while there is none. `svg`: the image, empty while there is none."""
 
     def __init__(self) -> None:
         super().__init__(layout={"display": "none"})
-        self.png = b""
+        self.svg = ""
 
     def draw(self, figure: Figure | None) -> None:
         """Show `figure`, or nothing."""
-        self.png = figures.to_png(figure) if figure is not None else b""
-        self.layout.display = None if self.png else "none"
-        if figure is not None:
-            source = f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
-            self.value = f"<img alt='{escape(figures.describe(figure))}' src='{source}' style='max-width: 100%'>"
+        picture = show(figure) if figure is not None else None
+        self.svg = picture.svg if picture else ""
+        self.layout.display = None if picture else "none"
+        if picture:
+            self.value = str(picture.data)
 
 
 GONE = "Run this cell again to get its controls back."
 
 
 class View(ipywidgets.VBox):
-    """Base of views. A saved notebook, and one that JupyterLab doesn't trust, shows `snapshot` and how to get the
-    controls back instead of them."""
+    """Base of views, in the style of style.css. A saved notebook, and one that JupyterLab doesn't trust, shows
+    `snapshot` and how to get the controls back instead of them.
+
+    Arguments:
+    - `children`: the widgets below each other.
+    - `more`: further traits.
+    """
+
+    def __init__(self, children: Sequence[ipywidgets.Widget] = (), **more: Any) -> None:
+        super().__init__([ipywidgets.HTML(STYLE, layout={"display": "none"}), *children], **more)
+        self.add_class("el-view")
 
     @property
     def snapshot(self) -> str:
@@ -75,7 +101,7 @@ def error_line(error: BaseException | str) -> str:
     """An error as HTML, with its type if it isn't one of edgelearn's own."""
     foreign = isinstance(error, BaseException) and not isinstance(error, EdgelearnError)
     text = f"{type(error).__name__}: {error}" if foreign else str(error)
-    return f"<span style='color: {figures.ORANGE}'>{escape(text)}</span>"
+    return f"<span class='el-fail'>{escape(text)}</span>"
 
 
 def plot_history(history: History) -> Figure:
@@ -165,12 +191,12 @@ class Waiting:
             self._shown.update(HTML(html))
 
 
-_GAP, _FONT = 8, 12  # pixels
+_GAP, _FONT = 8, 13  # pixels
 _JPEG_QUALITY = 85
 
 
-def contact_sheet(pictures: Sequence[np.ndarray], captions: Sequence[str], columns: int = 8, side: int = 96) -> Image:
-    """Draw pictures in rows, as a JPEG.
+def contact_sheet(pictures: Sequence[np.ndarray], captions: Sequence[str], columns: int = 8, side: int = 96) -> Picture:
+    """Draw pictures in rows.
 
     Arguments:
     - `pictures`: square, uint8 (n, n, 3).
@@ -179,39 +205,48 @@ def contact_sheet(pictures: Sequence[np.ndarray], captions: Sequence[str], colum
 
     Raises DataError without pictures, or if the captions aren't as many.
     """
-    from PIL import Image as Pictures
-    from PIL import ImageDraw, ImageFont
-
     if not len(pictures) or len(pictures) != len(captions):
         raise DataError(f"A contact sheet needs as many captions as pictures, got {len(captions)} and {len(pictures)}.")
     line = _FONT + 4
     step_x, step_y = side + _GAP, side + _GAP + line * max(caption.count("\n") + 1 for caption in captions)
     columns = min(columns, len(pictures))
     rows = -(-len(pictures) // columns)
-    sheet = Pictures.new("RGB", (_GAP + columns * step_x, _GAP + rows * step_y), "white")
-    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(_FONT)
+    look = f"text{{fill:#212121;font:{_FONT}px system-ui,sans-serif}}"
+    dark = "@media (prefers-color-scheme: dark){text{fill:#e6e6e6}}"
+    head = f"<svg xmlns='http://www.w3.org/2000/svg' width='{columns * step_x}' height='{rows * step_y}'>"
+    parts = [f"{head}<style>{look}{dark}</style>"]
     for index, (picture, caption) in enumerate(zip(pictures, captions, strict=True)):
-        x, y = _GAP + index % columns * step_x, _GAP + index // columns * step_y
-        filter_ = Pictures.Resampling.NEAREST if len(picture) < side else Pictures.Resampling.BILINEAR
-        sheet.paste(Pictures.fromarray(picture).resize((side, side), filter_), (x, y))
-        for number, text in enumerate(caption.split("\n")):
-            pen.text((x, y + side + 2 + number * line), text, fill="black", font=font)
-    buffer = io.BytesIO()
-    sheet.save(buffer, "JPEG", quality=_JPEG_QUALITY)
+        x, y = index % columns * step_x, index // columns * step_y
+        parts.append(f"<image x='{x}' y='{y}' width='{side}' height='{side}' href='{_jpeg(picture, side)}'/>")
+        for number, text in enumerate(caption.split("\n"), start=1):
+            narrow = f" textLength='{side}'" if len(text) * _FONT * 0.55 > side else ""  # or it runs into the next one
+            parts.append(
+                f"<text x='{x}' y='{y + side + number * line - 2}'{narrow} lengthAdjust='spacingAndGlyphs'>"
+                f"{escape(text)}</text>"
+            )
     names = ", ".join(" ".join(caption.split()) for caption in captions)
-    alt = f"{len(pictures)} picture{'s' * (len(pictures) > 1)}: {names}"
-    return Image(buffer.getvalue(), format="jpeg", alt=alt)
+    return Picture("".join([*parts, "</svg>"]), f"{len(pictures)} picture{'s' * (len(pictures) > 1)}: {names}")
+
+
+def _jpeg(picture: np.ndarray, side: int) -> str:
+    """A picture of `side` pixels as the address of an image."""
+    from PIL import Image as Pictures
+
+    filter_ = Pictures.Resampling.NEAREST if len(picture) < side else Pictures.Resampling.BILINEAR
+    buffer = io.BytesIO()
+    Pictures.fromarray(picture).resize((side, side), filter_).save(buffer, "JPEG", quality=_JPEG_QUALITY)
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def plot_prediction(
     picture: np.ndarray, class_names: Sequence[str], probabilities: np.ndarray, title: str = ""
 ) -> Figure:
     """Draw a picture, uint8 (side, side, 3), and the probabilities of the classes, float (classes,)."""
-    figure = figures.canvas(8, 3)
+    figure = figures.canvas(figures.WIDTH, 3)
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.6))
     left.imshow(picture)
     left.set_axis_off()
-    left.set_title(title, fontsize=11)
+    left.set_title(title, fontsize=10)
     order = np.argsort(-probabilities)
     colors = [figures.BLUE if place == 0 else "#9ecae1" for place in range(len(order))]
     bars = right.barh(range(len(order)), probabilities[order], color=colors, height=0.65)
@@ -237,7 +272,7 @@ def plot_reconstruction(watches: Mapping[str, WatchReconstruction]) -> Figure:
     """
     if empty := [name for name, watch in watches.items() if not watch.errors or not watch.errors[-1][1]]:
         raise PlanError(f"'{empty[0]}' has no errors: pass it to `fit` of a model whose plan inverts activations.")
-    figure = figures.canvas(9, 3.8)
+    figure = figures.canvas(figures.WIDTH, 3.8)
     axes = figure.add_subplot()
     errors: Mapping[str, float] = {}
     for (name, watch), color in zip(watches.items(), cycle(figures.PALETTE)):
@@ -252,6 +287,6 @@ def plot_reconstruction(watches: Mapping[str, WatchReconstruction]) -> Figure:
     axes.set_yscale("symlog", linthresh=EXACT)
     axes.set_ylim(-EXACT / 2, 10 * max(bounds))
     figures.style(axes, y="Largest error over largest value", grid=False)
-    axes.set_xticks(range(0, len(layers), every), layers[::every], rotation=60, ha="right", fontsize=8)
+    axes.set_xticks(range(0, len(layers), every), layers[::every], rotation=60, ha="right", fontsize=10)
     figure.legend(loc="outside upper right", ncols=4, fontsize=10, frameon=False)
     return figure

@@ -105,7 +105,7 @@ def test_a_new_word_in_a_few_clicks(enrolment, clips):
     assert len(box.clips) == 3 and abs(len(box.clips[2]) - 16_000) < 5 and box.upload.value == ()
     box.enrol.click()
     assert enrolment.vocabulary.count(KNOWN[0]) == 3 and not box.clips and box.enrol.disabled
-    assert "<td" in view._words.value and view._map.png[:4] == view.threshold.curves.png[:4] == b"\x89PNG"
+    assert "<td" in view._words.value and view._map.svg[:4] == view.threshold.curves.svg[:4] == "<svg"
     box.word.value = KNOWN[0]
     box.forget.click()
     assert enrolment.listener is None and view._map.layout.display == "none"

@@ -1,8 +1,10 @@
 """Figures, pictures and tables in cells, and the line that says that a cell works."""
 
+import base64
 import io
 import re
 import time
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -27,12 +29,16 @@ from edgelearn.widgets import (
 from edgelearn.widgets.pictures import duration, size
 
 
-def test_show_is_a_small_png():
+def test_a_shown_figure_follows_the_theme_and_is_said_in_words():
     figure = figures.plot_memory(1 << 20, 2 << 20, 3 << 20)
-    shown, plain = show(figure).data, figures.to_png(figure)
-    assert len(shown) < len(plain) / 2
-    with Image.open(io.BytesIO(shown)) as small, Image.open(io.BytesIO(plain)) as large:
-        assert (small.format, small.size) == ("PNG", large.size)
+    shown = show(figure)
+    assert len(shown.data) < 25_000 and f"alt='{figures.describe(figure)}'" in shown.data
+    svg = ElementTree.fromstring(shown.svg)
+    (sheet,) = svg.findall(".//{*}style")
+    assert "prefers-color-scheme: dark" in sheet.text
+    assert "Memory" in [text.text for text in svg.findall(".//{*}text")], "letters stay letters"
+    drawn = re.findall(r"(?:fill|stroke): (#\w+|white)", shown.svg.split("</style>")[1])
+    assert drawn == [], "no white plate, and no colour of one theme alone"
 
 
 def test_tables():
@@ -63,12 +69,15 @@ def test_units():
 
 def test_contact_sheet():
     red, blue = (np.broadcast_to(np.array(color, np.uint8), (32, 32, 3)) for color in ((255, 0, 0), (0, 0, 255)))
-    image = contact_sheet([red, blue, red], ["a", "b\nnot c", "d"], columns=2, side=64)
-    sheet = np.asarray(Image.open(io.BytesIO(image.data)))
-    assert image.format == "jpeg" and sheet.shape[1] < 160 < sheet.shape[0]
-    assert sheet[40, 40, 0] > 240 and sheet[40, 112, 2] > 240 and sheet[150, 40, 0] > 240
-    assert sheet[40, 4].min() > 240, "the margin is white"
-    assert (sheet[72:104] < 100).any(), "the captions are not"
+    sheet = contact_sheet([red, blue, red], ["a", "b\nnot <c>", "d"], columns=2, side=64)
+    svg = ElementTree.fromstring(sheet.svg)
+    assert sheet.alt == "3 pictures: a, b not <c>, d" and "alt='3 pictures: a, b not &lt;c&gt;, d'" in sheet.data
+    assert [text.text for text in svg.findall("{*}text")] == ["a", "b", "not <c>", "d"]
+    middles = []
+    for image in svg.findall("{*}image"):
+        data = base64.b64decode(image.get("href").split(",")[1])
+        middles.append(np.asarray(Image.open(io.BytesIO(data)))[32, 32])
+    assert [(color > 240).tolist() for color in middles] == [[1, 0, 0], [0, 0, 1], [1, 0, 0]]
     for found, captions in (([], []), ([red], []), ([red], ["a", "b"])):
         with pytest.raises(DataError, match="captions"):
             contact_sheet(found, captions)

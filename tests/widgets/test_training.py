@@ -76,14 +76,14 @@ def test_a_notebook_has_a_snapshot_and_how_to_get_the_buttons_back(store, make, 
 def test_start(store, make, capsys):
     view = TrainingView(make(), store)
     assert enabled(view) == {"Start"}
-    assert not view._curves.png and not store.list()
+    assert not view._curves.svg and not store.list()
     click(view, "Start")
     assert ended(view) is WorkerState.FINISHED and enabled(view) == set()
     (summary,) = store.list()
     assert (summary.status, summary.kind, summary.epochs) == ("finished", "toys", 4)
     assert [row["epoch"] for row in view.training.rows] == [0, 1, 2, 3, 4]
     assert "val_accuracy" in view.training.rows[0] and "loss" not in view.training.rows[0]
-    assert view._curves.png.startswith(b"\x89PNG") and view._curves.layout.display is None
+    assert view._curves.svg.startswith("<svg") and view._curves.layout.display is None
     assert summary.id in view._status.value and summary.id in repr(view)
     assert view._bar.value == 1 and view._bar.bar_style == "success"
     assert all(name in view._memory.value for name in ("planned", "allocated", "process"))
@@ -162,7 +162,7 @@ def test_run_in_a_cell(store, make, shown):
     assert results["epochs"] == 4 and view.results is results
     assert view._curves.layout.display == "none", "the same chart isn't shown twice"
     figure, table = shown
-    assert figure.data.startswith(b"\x89PNG") and len(figure.data) < 60_000
+    assert figure.svg.startswith("<svg") and len(figure.data) < 60_000
     assert f"{results['correct']} of 24" in table.data and "before training" in table.data
     assert view.run() is results, "an experiment is trained once"
     assert len(store.list()) == 1

@@ -130,7 +130,7 @@ def test_a_moved_slider_trains_once(bits):
         bits._form.controls[name].value = value
         bits.wait()
         assert getattr(bits.config, name) == value and bits.config in bits.accuracies
-        assert f"8/8/4 {bits.config.observer}" in bits._status.value and bits._chart.png[:4] == b"\x89PNG"
+        assert f"8/8/4 {bits.config.observer}" in bits._status.value and bits._chart.svg[:4] == "<svg"
         assert bits._bar.value == 1.0
     assert len(bits.accuracies) == len(bits.store.list()) == 2, "what was trained is shown at once"
 
@@ -157,13 +157,13 @@ def test_the_slider_plans_again():
     view = BudgetView(request, device, (64, 6, 0), costs=costs)
     view.wait()
     assert view.budget == "64 MB stored" and not view.plans["64 MB stored"].request.activation_memory
-    before = view._chart.png
+    before = view._chart.svg
     view._size.value = 6
     view.wait()
     plan = view.plans["6 MB stored"]
     assert account(plan).stored <= 6e6 and plan.request.activation_memory
     assert f"{costs.step(plan) * 1e3:.1f} ms" in view.status and "a test" in view.status
-    assert before.startswith(b"\x89PNG") and view._chart.png not in (b"", before)
+    assert before.startswith("<svg") and view._chart.svg not in ("", before)
     view._size.value = 0
     view.wait()
     assert view._chart.layout.display == "none"
@@ -185,10 +185,10 @@ def test_the_slider_moves_the_threshold():
     own, others = np.linspace(0.4, 1, 50), np.linspace(-1, 0.6, 100)
     view = RocView(own, {"others": others})
     assert abs((own >= view.threshold).mean() - 0.9) < 0.03
-    before = view.curves.png
+    before = view.curves.svg
     view.slider.index = len(view.slider.texts) - 1
     assert view.threshold == 1.0 and "2.0%" in view.rates.value and "0.0% of others" in view.rates.value
-    assert before.startswith(b"\x89PNG") and view.curves.png != before
+    assert before.startswith("<svg") and view.curves.svg != before
     assert "alt='Chart. own accepted over others accepted: others" in view.curves.value
 
 

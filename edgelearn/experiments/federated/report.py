@@ -13,8 +13,7 @@ from edgelearn import atomic, records
 from edgelearn.display import MB, megabytes
 from edgelearn.errors import FormatError, RunError
 from edgelearn.federated import RoundRecord
-from edgelearn.lab.runs import Run
-from edgelearn.lab.runs.figures import PALETTE, to_png
+from edgelearn.lab.runs import Run, figures
 from edgelearn.tables import Table
 
 if TYPE_CHECKING:
@@ -101,9 +100,7 @@ def plot_bytes(runs: Sequence[Run], path: str | Path | None = None) -> Figure:
     - `runs`: federations; one that is still running is drawn as far as it is.
     - `path`: a PNG to write (default: none).
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    figure = figures.canvas(figures.WIDTH, 4.2)
     axes = figure.add_subplot()
     for number, (run, label) in enumerate(zip(runs, labels(runs), strict=True)):
         accuracies = {row["epoch"]: 100 * row["val_accuracy"] for row in run.history() if "val_accuracy" in row}
@@ -111,14 +108,18 @@ def plot_bytes(runs: Sequence[Run], path: str | Path | None = None) -> Figure:
         sent = [total / MB for total in accumulate(each["up"]["total"] for each in happened)]
         known = [(x, accuracies[each["round"]]) for x, each in zip(sent, happened, strict=True)
                  if each["round"] in accuracies]  # fmt: skip
-        axes.plot(*zip(*known, strict=True), "o-", color=PALETTE[number % len(PALETTE)], markersize=3, label=label)
+        axes.plot(
+            *zip(*known, strict=True),
+            "o-",
+            color=figures.PALETTE[number % len(figures.PALETTE)],
+            markersize=3,
+            label=label,
+        )
     axes.set_xscale("log")
-    axes.set_xlabel("MB sent by clients")
-    axes.set_ylabel("test accuracy, %")
+    figures.style(axes, x="Sent by clients (MB)", y="Test accuracy (%)")
     axes.legend(frameon=False)
-    axes.grid(alpha=0.3)
     if path is not None:
-        atomic.write_bytes(path, to_png(figure))
+        atomic.write_bytes(path, figures.to_png(figure))
     return figure
 
 
@@ -144,12 +145,11 @@ def plot_partition(counts: np.ndarray, class_names: Sequence[str], path: str | P
     - `path`: a PNG to write (default: none).
     """
     import matplotlib
-    from matplotlib.figure import Figure
 
     clients, classes = counts.shape
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure = figures.canvas(figures.WIDTH, 4.5)
     axes = figure.add_subplot()
-    colors = PALETTE if classes <= len(PALETTE) else matplotlib.colormaps["tab20"].colors  # pyright: ignore
+    colors = figures.PALETTE if classes <= len(figures.PALETTE) else matplotlib.colormaps["tab20"].colors  # pyright: ignore
     bottom = np.zeros(clients)
     for number in range(classes):
         label = class_names[number] if classes <= _SHADES else None
@@ -157,11 +157,10 @@ def plot_partition(counts: np.ndarray, class_names: Sequence[str], path: str | P
         color = colors[number % len(colors)]
         axes.bar(held, counts[held, number], bottom=bottom[held], color=color, label=label)
         bottom += counts[:, number]
-    axes.set_xlabel("client")
-    axes.set_ylabel("examples")
-    axes.set_title(f"{clients} clients, {int(counts.sum()):,} examples, {classes} classes", loc="left")
+    title = f"{clients} clients, {int(counts.sum()):,} examples, {classes} classes"
+    figures.style(axes, title, "Client", "Examples", grid=False)
     if classes <= _SHADES:
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     if path is not None:
-        atomic.write_bytes(path, to_png(figure))
+        atomic.write_bytes(path, figures.to_png(figure))
     return figure

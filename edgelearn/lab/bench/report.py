@@ -366,7 +366,7 @@ def draw_chart(report: BenchReport) -> Figure:
     if not panels:
         raise DataError("There is nothing to draw: no contender was measured. The report's table says why.")
     heights = [len(variants) * LINE + TITLE for _, variants in panels]
-    figure = figures.canvas(9, sum(heights) + 0.5)
+    figure = figures.canvas(figures.WIDTH, sum(heights) + 0.5)
     grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (workload, variants) in zip(grid, panels, strict=True):
         reference = [*report.agreeing(workload, contender=report.subject), variants[0]][0]
@@ -387,9 +387,9 @@ def draw_chart(report: BenchReport) -> Figure:
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_ylim(len(variants) - 0.5, -0.5)
         figures.style(axes, bars=True)
-        axes.set_title(workload, fontsize=11, loc="left")
+        axes.set_title(workload, fontsize=10, loc="left")
         labels = [f"{variant.label}: {milliseconds(variant.median)} ms" for variant in variants]
-        axes.set_yticks(range(len(variants)), labels, fontsize=9)
+        axes.set_yticks(range(len(variants)), labels, fontsize=10)
     grid[-1].set_xlabel(f"time / {report.subject}'s (less is faster)")
     return figure
 

@@ -86,7 +86,7 @@ def projection_table(projection: Projection, width: int = WIDTH) -> str:
 def plot(roofline: Roofline) -> Figure:
     """A roofline as a chart, speed over arithmetic intensity, both logarithmic, below the device's peaks: a mark for
     each launch of a linear layer, as large as its share of the time, one look for each kind."""
-    peaks, figure = roofline.peaks, figures.canvas(10, 5)
+    peaks, figure = roofline.peaks, figures.canvas(figures.WIDTH, 5)
     axes = figure.add_subplot()
     marks: dict[str, list[tuple[float, float, float]]] = {}
     for timed in roofline.timing.launches:

@@ -1,7 +1,7 @@
 """The figures that results are shown with: confusion matrix, learning curves, memory.
 
 Each function returns a matplotlib Figure and, given a path, also writes it there as a PNG in one step. No
-figure touches pyplot, so threads and notebooks may draw at once; a notebook shows `to_png(figure)`.
+figure touches pyplot, so threads and notebooks may draw at once; a notebook shows `to_svg(figure)`.
 Colors are those of M. Okabe and K. Ito, "Color Universal Design" (2008), which color-blind readers can tell
 apart; shares are one hue from light to dark. matplotlib is imported when the first figure is drawn.
 """
@@ -9,6 +9,7 @@ apart; shares are one hue from light to dark. matplotlib is imported when the fi
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,14 @@ GRAY = "#555555"
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _FEW_EPOCHS = 20
 _MAX_CELLS_WITH_TEXT = 12
+WIDTH = 9.0  # inches, of figures as wide as the page
 _DPI = 110
 _TITLE, _LABEL, _TICK = 13, 11, 10
+ON_LIGHT = "#010101"  # letters on a light area of a figure, in both themes
+_DARK = {  # colours in the dark theme, by those in the light one; others, of pictures and areas, are the same in both
+    "#000000": "#e6e6e6", "#555555": "#b0b0b0", "#999999": "#8f8f8f", "#bbbbbb": "#6f6f6f", "#cccccc": "#666666",
+    "#dddddd": "#3c3c3c", BLUE.lower(): "#56a0e0", ORANGE.lower(): "#f0803c", GREEN.lower(): "#2fc79b",
+}  # fmt: skip
 
 
 def describe(figure: Figure) -> str:
@@ -72,7 +79,7 @@ def plot_confusion(matrix: np.ndarray, class_names: Sequence[str], path: str | P
         for (row, column), count in np.ndenumerate(matrix):
             share = shares[row, column]
             text = f"{count:,}\n{100 * share:.0f} %" if count else "0"
-            color = "white" if share > 0.55 else "black"
+            color = "white" if share > 0.55 else ON_LIGHT
             axes.text(column, row, text, ha="center", va="center", color=color, fontsize=_TICK)
     axes.set_xticks(range(n), class_names, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(n), class_names)
@@ -154,7 +161,7 @@ def plot_memory(
     known = [size for size in bars.values() if size is not None]
     largest = max(known, default=0)
     unit, scale = next(((unit, scale) for unit, scale in UNITS if largest >= scale), UNITS[-1])
-    figure = canvas(7.5, 2.9)
+    figure = canvas(WIDTH, 2.9)
     axes = figure.add_subplot()
     values = [(size or 0) / scale for size in bars.values()]
     drawn = axes.barh(range(len(bars)), values, color=(BLUE, GREEN, ORANGE), height=0.6)
@@ -173,7 +180,7 @@ def plot_spread(rows: Mapping[str, Sequence[float]], what: str, path: str | Path
     a line at the mean of the first. Raises RunError if there is no row, or if the PNG can't be written."""
     if not rows:
         raise RunError("There is nothing to draw yet: no run has finished.")
-    figure = canvas(9, 1.4 + 0.3 * len(rows))
+    figure = canvas(WIDTH, 1.4 + 0.3 * len(rows))
     axes = figure.add_subplot()
     for place, values in enumerate(rows.values()):
         mean = float(np.mean(values))
@@ -193,6 +200,32 @@ def to_png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_DPI)
     return buffer.getvalue()
+
+
+def to_svg(figure: Figure) -> str:
+    """The figure as an SVG image without a background, its letters as letters. Shown as an image, it has lighter lines
+    and letters where the page is dark (CSS Color Adjustment, "color-scheme")."""
+    import matplotlib
+
+    buffer, plain = io.StringIO(), {"svg.fonttype": "none", "svg.hashsalt": "edgelearn", "svg.image_inline": True}
+    with matplotlib.rc_context(plain):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    needless = r"<\?xml.*?(?=<svg)|<metadata>.*?</metadata>|<!--.*?-->|font-family: [^;\"]*;? ?"
+    svg = re.sub(needless, "", buffer.getvalue(), flags=re.DOTALL)
+    svg = re.sub(r"\n\s*", " ", svg)
+    used: dict[str, None] = {"#000000": None}  # that of letters, which don't say it
+
+    def named(found: re.Match) -> str:
+        used[found[0]] = None
+        return f"var(--c{found[0][1:]})"
+
+    svg = re.sub("|".join(_DARK), named, svg)
+    light, dark = (";".join(f"--c{c[1:]}:{_DARK[c] if dark else c}" for c in used) for dark in (False, True))
+    rules = (
+        f":root{{{light}}}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}"
+        "text{fill:var(--c000000);font-family:system-ui,-apple-system,'Segoe UI',sans-serif}"
+    )
+    return svg.replace("</style>", f"{rules}</style>", 1)
 
 
 def canvas(width: float, height: float) -> Figure:
@@ -223,7 +256,7 @@ def style(axes: Axes, title: str = "", x: str = "", y: str = "", *, grid: bool =
 def _curve_panels(title: str | None, legend_lines: int = 0) -> tuple[Figure, Axes, Axes]:
     from matplotlib.ticker import MaxNLocator
 
-    figure = canvas(10, 4.2 + 0.22 * legend_lines)
+    figure = canvas(WIDTH, 3.8 + 0.22 * legend_lines)
     loss, accuracy = figure.subplots(1, 2)
     accuracy.yaxis.set_major_formatter(_percent_ticks())
     for axes, title_, label in ((loss, "Loss", "Loss (mean over examples)"), (accuracy, "Accuracy", "Correct (%)")):
