@@ -141,9 +141,7 @@ def test_committed_outputs(path):
         data = output.get("data", {})
         assert not set(WIDGETS) & set(data), "strip widgets: they are dead in a saved notebook"
         assert len(json.dumps(output)) < CELL_BYTES
-        pictures += bool({"image/png", "image/jpeg"} & set(data)) or "<img alt='" in data.get(
-            "text/html", ""
-        )
+        pictures += bool({"image/png", "image/jpeg"} & set(data)) or "<img alt='" in data.get("text/html", "")
         for text in (output.get("text", ""), data.get("text/plain", ""), data.get("text/html", "")):
             assert not OWN_PATHS.search(text), text
     assert pictures >= PICTURES[path.stem]

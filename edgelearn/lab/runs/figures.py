@@ -207,8 +207,8 @@ def to_svg(figure: Figure) -> str:
     and letters where the page is dark (CSS Color Adjustment, "color-scheme")."""
     import matplotlib
 
-    buffer, plain = io.StringIO(), {"svg.fonttype": "none", "svg.hashsalt": "edgelearn", "svg.image_inline": True}
-    with matplotlib.rc_context(plain):
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "edgelearn", "svg.image_inline": True}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     needless = r"<\?xml.*?(?=<svg)|<metadata>.*?</metadata>|<!--.*?-->|font-family: [^;\"]*;? ?"
     svg = re.sub(needless, "", buffer.getvalue(), flags=re.DOTALL)
