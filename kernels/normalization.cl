@@ -21,6 +21,9 @@
 #define BETA_ARGUMENTS
 #endif
 #define SETS_ARGUMENTS const int m, const int span, const int channels, const int groups, const int weight_rows
+#ifndef CENTERED
+#define CENTERED 1  // 0: the mean counts as 0, as in RMSNormalization
+#endif
 #define CHUNK 256  // values added one after the other
 
 #define MEAN 0        // statistics: for each field the values of all sets
@@ -95,7 +98,9 @@ KERNEL set_statistics(INPUT(x), OUTPUT(statistics), SETS_ARGUMENTS, const float 
   const Set set = set_of(s);
   const float values = (float)span * (set.stop - set.first);
   Set_inputs in = {ITEM_START(x), 0, 0, 0.0f, 1.0f};
+#if CENTERED
   in.mean = group_total(element_sum(share_of(OF_VALUES, in, s, set).first), shares) / values;
+#endif
   const float variance = group_total(element_sum(share_of(OF_SQUARES, in, s, set).first), shares) / values;
   if (get_local_id(0) > 0) return;
   output place = START(statistics) + get_group_id(0);
@@ -164,7 +169,7 @@ KERNEL set_gradients(INPUT(x), INPUT(dy), OUTPUT(statistics), SETS_ARGUMENTS GAM
   const float of_g = group_total(element_sum(share.first), shares);
   const float of_gx = group_total(element_sum(share.second), shares);
   if (get_local_id(0) > 0) return;
-  place[MEAN_OF_G * count_of(s)] = of_g / values;
+  place[MEAN_OF_G * count_of(s)] = CENTERED ? of_g / values : 0.0f;
   place[MEAN_OF_GX * count_of(s)] = of_gx / values;
 }
 

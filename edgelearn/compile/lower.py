@@ -24,7 +24,6 @@ from edgelearn.launch import Buffer, Role
 from edgelearn.ops import (
     Add,
     BatchNormalization,
-    DepthwiseConv2D,
     Emitter,
     Epilogue,
     Flatten,
@@ -453,7 +452,8 @@ class Lowering:
         without a backward pass: the next one if it adds another stored tensor, and the one after that if it is an
         activation. Nothing else reads what is between."""
         found: list[Stage] = []
-        if self.trains or isinstance(linear(stage), DepthwiseConv2D) or not adds_residuals(self.micro, x):
+        depthwise = linear(stage).geometry(x.tensor).kind == "depthwise"
+        if self.trains or depthwise or not adds_residuals(self.micro, x):
             return found
         start = self.stages.index(stage) + 1
         for follows, after in zip((self._adds, self._activates), self.stages[start : start + 2], strict=False):

@@ -61,6 +61,7 @@ from edgelearn.ops import (
     Rescaling,
     Reshape,
     Resize,
+    RMSNormalization,
     Scale,
     Sigmoid,
     SiLU,
@@ -83,6 +84,7 @@ from edgelearn.ops import (
 from edgelearn.ops.formats import Format
 from edgelearn.ops.quantize import FIELDS
 from edgelearn.ops.resize import ROUNDINGS
+from edgelearn.ops.sequences import Conv1D, DepthwiseConv1D, OverSteps
 from edgelearn.ops.window import Window
 
 from .weights import Weights, formula_of
@@ -308,6 +310,13 @@ class ExportedLayer:
     @property
     def window(self) -> Window:
         return self.op.window(*self.shapes)
+
+    @property
+    def as_image(self) -> ExportedLayer:
+        """The layer of an op on sequences as one on images of height 1."""
+        shape = (1, *self.shape) if len(self.shape) > 1 else self.shape
+        weights = {role: array[None] if role == "kernel" else array for role, array in self.weights.items()}
+        return replace(self, op=self.op.plane, shape=shape, shapes=[(1, *s) for s in self.shapes], weights=weights)
 
 
 def _operator(kind: str, swapped: bool = False, to: str = "float32") -> Callable[[Expression, Any], Expression]:
@@ -536,7 +545,9 @@ def _normalized(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> 
     shape, weights = layer.shape, layer.weights
     span, groups = layer.op.sets(shape)
     parts = graph.reshape(x, (prod(shape[:-1]) // span, span, groups, shape[-1] // groups))
-    centred = graph.binary("sub", parts, graph.reduce("mean", parts, (2, 4)))
+    centred = parts
+    if layer.op.subtracts_mean:
+        centred = graph.binary("sub", parts, graph.reduce("mean", parts, (2, 4)))
     variance = graph.reduce("mean", graph.binary("mul", centred, centred), (2, 4))
     inverse = graph.unary("Rsqrt", graph.scalar("add", variance, layer.op.epsilon))
     y = graph.reshape(graph.binary("mul", centred, inverse), shape)
@@ -592,6 +603,7 @@ HANDLERS: dict[type[Op], Callable[..., GraphTensor]] = {
     PadChannels: lambda g, layer, x: g.pad(x, [(0, 0)] * len(layer.shape) + [(layer.op.before, layer.op.after)]),
     PReLU: _prelu,
     ReLU: _relu,
+    RMSNormalization: _normalized,
     Reshape: lambda g, layer, x: g.reshape(x, layer.shape),
     Resize: _resize,
     Slice: _slice,
@@ -755,6 +767,7 @@ def handler(
 
 
 LINEAR = (Conv2D, DepthwiseConv2D, Dense)
+WITH_MORE = (*LINEAR, Conv1D, DepthwiseConv1D)  # written with the layers after them
 
 
 def inference_graph(
@@ -773,10 +786,11 @@ def inference_graph(
     Raises FormatError for ops without a handler, all of them at once.
     """
     known = (*HANDLERS, *LINEAR)
-    unknown = {n.op: n.name for n in network.nodes.values() if type(n.op) not in known and formula_of(n.op) is None}
+    ops = {n.name: n.op.plane if isinstance(n.op, OverSteps) else n.op for n in network.nodes.values()}
+    unknown = {op: name for name, op in ops.items() if type(op) not in known and formula_of(op) is None}
     if unknown:
-        ops = ", ".join(f"{type(op).__name__} (layer '{layer}')" for op, layer in unknown.items())
-        raise FormatError(f"Inference formats have no counterpart here for: {ops}. Save it with Model.save instead.")
+        names = ", ".join(f"{type(op).__name__} (layer '{layer}')" for op, layer in unknown.items())
+        raise FormatError(f"Inference formats have no counterpart here for: {names}. Save it with Model.save instead.")
     if ranges is not None:
         return _Int8(network, weights, has, Ranges(ranges)).graph_of_all()
     return _Writer(network, weights, has).graph_of_all()
@@ -794,7 +808,7 @@ def steps(stage: Stage) -> list[list[Node]]:
     one operation, every other layer alone."""
     first, *rest = stage.nodes
     together = [first]
-    if isinstance(first.op, LINEAR):
+    if isinstance(first.op, WITH_MORE):
         if rest and type(rest[0].op) is BatchNormalization:
             together.append(rest.pop(0))
         if rest and isinstance(rest[0].op, ReLU) and rest[0].op.max_value in (None, 6):
@@ -818,8 +832,11 @@ class _Writer:
             x = [values[name] for name in stage.inputs]
             for nodes in steps(stage):
                 layer = self._layer(nodes[0])
+                if over_steps := isinstance(layer.op, OverSteps):
+                    layer, x = layer.as_image, [self.reshaped(value, (1, *value.shape[1:])) for value in x]
                 y = self._linear(layer, nodes[1:], x[0]) if isinstance(layer.op, LINEAR) else self.written(layer, *x)
-                x = [self.ended(y, nodes[-1].name, nodes[-1], *x)]
+                y = self.ended(y, nodes[-1].name, nodes[-1], *x)
+                x = [self.reshaped(y, y.shape[2:]) if over_steps and len(y.shape) == 4 else y]
             values[stage.output.name] = x[0]
             if isinstance(stage.output.op, Constant):
                 graph.fixed[x[0]] = self.weights[f"{stage.output.name}/value"]
@@ -830,6 +847,10 @@ class _Writer:
     def ended(self, y: GraphTensor, name: str, node: Node | None = None, *inputs: GraphTensor) -> GraphTensor:
         """The output of a layer, or the network's input, as the next layers read it."""
         return y
+
+    def reshaped(self, x: GraphTensor, shape: Shape) -> GraphTensor:
+        """Each example in another shape."""
+        return self.graph.reshape(x, shape)
 
     def written(self, layer: ExportedLayer, *x: GraphTensor) -> GraphTensor:
         return HANDLERS.get(type(layer.op), _formula)(self.graph, layer, *x)
@@ -889,6 +910,9 @@ class _Int8(_Writer):
         self, layer: str, kernel: np.ndarray, factors: np.ndarray | None, bias: np.ndarray | None, x: GraphTensor
     ) -> GraphTensor:
         return self.ranges.kernel(self.graph, layer, kernel, factors, bias, x)
+
+    def reshaped(self, x: GraphTensor, shape: Shape) -> GraphTensor:
+        return self._moved(x, "reshape", shape) if self.ranges.quantization(x) else super().reshaped(x, shape)
 
     def written(self, layer: ExportedLayer, *x: GraphTensor) -> GraphTensor:
         graph, ranges = self.graph, self.ranges

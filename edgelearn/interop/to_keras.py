@@ -9,7 +9,7 @@ import json
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,14 +23,17 @@ from edgelearn.graph import Network
 from edgelearn.ops import (
     AdaptiveAveragePooling2D,
     Add,
+    AveragePooling1D,
     AveragePooling2D,
     BatchNormalization,
     Concatenate,
     Constant,
+    Conv1DTranspose,
     Conv2D,
     Conv2DTranspose,
     Coupling,
     Dense,
+    DepthwiseConv1D,
     DepthwiseConv2D,
     Dropout,
     Embedding,
@@ -41,11 +44,13 @@ from edgelearn.ops import (
     LocalResponseNormalization,
     LogSoftmax,
     MatMul,
+    MaxPooling1D,
     MaxPooling2D,
     Op,
     PadChannels,
     ReLU,
     Resize,
+    RMSNormalization,
     SliceChannels,
     Softmax,
     SpatialDropout2D,
@@ -57,6 +62,7 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.arithmetic import WithWeight
 from edgelearn.ops.elementwise import Activation
+from edgelearn.ops.sequences import OVER_STEPS
 from edgelearn.ops.shapes import positions
 from edgelearn.ops.window import Window, pair
 
@@ -65,6 +71,7 @@ from .safetensors import ModelFile
 from .weights import in_keras_order, only_or_all, without_softmax
 
 Tensor = Any
+OTHER_NAMES = {"gamma": "scale"}  # of weights of Keras's RMSNormalization
 
 
 class MovingBatchNormalization(layers.BatchNormalization):
@@ -127,7 +134,8 @@ def keras_variables(model: keras.Model, network: Network) -> dict[str, keras.Var
         if parameter.layer not in made:
             continue
         layer = model.get_layer(parameter.layer)
-        found[name] = next(v for v in layer.weights if v.name in (parameter.role, f"depthwise_{parameter.role}"))
+        roles = (parameter.role, f"depthwise_{parameter.role}", OTHER_NAMES.get(parameter.role))
+        found[name] = next(v for v in layer.weights if v.name in roles)
     return found
 
 
@@ -197,6 +205,29 @@ def _convolution(b: _Builder, x: Tensor) -> Tensor:
     return layers.Conv2D(op.filters, window.kernel, groups=op.groups, use_bias=op.use_bias, **options)(x)
 
 
+def _over_steps(b: _Builder, x: Tensor) -> Tensor:
+    """Keras's layer of the same name; (before, after) is padded by a layer of its own."""
+    op, settings = b.op, {each.name: getattr(b.op, each.name) for each in fields(b.op)}
+    settings.pop("kernel_initializer", None)
+    if isinstance(op, Conv1DTranspose):
+        if settings.pop("groups") > 1:
+            raise FormatError(f"Keras has no transposed convolution in groups, which '{b.layer.name}' is.")
+        if not isinstance(op.padding, str):
+            settings |= {"padding": "valid", "output_padding": op.output_padding or 0}
+    elif "padding" in settings and (isinstance(op, DepthwiseConv1D) or op.padding not in ("same", "valid", "causal")):
+        _, sides = op.plane.window((1, *b.layer.shapes[0])).padding
+        if op.padding not in ("same", "valid") and any(sides):
+            is_max = isinstance(op, MaxPooling1D)
+            x = ops.pad(x, ((0, 0), sides, (0, 0)), constant_values=float("-inf") if is_max else 0.0)
+            if isinstance(op, AveragePooling1D):
+                raise FormatError(f"Keras has no mean without padding on one side, as '{b.layer.name}' is.")
+            settings["padding"] = "valid"
+    y = getattr(layers, type(op).__name__)(**settings, name=b.layer.name)(x)
+    if isinstance(op, Conv1DTranspose) and not isinstance(op.padding, str):
+        return y[:, op.padding[0] : op.padding[0] + b.layer.shape[0]]
+    return y
+
+
 def _transposed_convolution(b: _Builder, x: Tensor) -> Tensor:
     """Pixels that padding in numbers cuts off are cut off afterwards."""
     op, window = b.op, b.window
@@ -243,6 +274,12 @@ def _example_normalization(b: _Builder, x: Tensor) -> Tensor:
     if isinstance(op, GroupNormalization):
         return layers.GroupNormalization(op.groups, **options)(x)
     axes: Any = [axis + 1 for axis in positions(op.axis, b.layer.shape)]
+    if isinstance(op, RMSNormalization):
+        if axes != [len(b.layer.shape)] or op.center or not op.scale:
+            raise FormatError(
+                f"Keras's RMSNormalization of '{b.layer.name}' is over one axis with a scale and no shift."
+            )
+        return layers.RMSNormalization(-1, op.epsilon, name=b.layer.name)(x)
     return layers.LayerNormalization(axes, **options)(x)
 
 
@@ -340,6 +377,7 @@ def _moved(handle: Callable[..., Tensor]) -> Callable[..., Tensor]:
 # Keras layers by op; those that have a formula need no entry.
 HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     **{op: _moved(handle) for op, handle in MOVING.items()},
+    **dict.fromkeys(OVER_STEPS, _over_steps),
     AdaptiveAveragePooling2D: _linear_map,
     Add: lambda b, *x: layers.Add()(list(x)),
     AveragePooling2D: _average_pooling,
@@ -361,6 +399,7 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     MatMul: lambda b, x, y: ops.matmul(x, y),
     MaxPooling2D: _max_pooling,
     PadChannels: _pad_channels,
+    RMSNormalization: _example_normalization,
     ReLU: lambda b, x: layers.ReLU(b.op.max_value)(x),
     Resize: _resize,
     SliceChannels: lambda b, x: x[..., b.op.start : b.op.start + b.op.size],

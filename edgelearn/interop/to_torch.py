@@ -47,6 +47,7 @@ from edgelearn.ops import (
     PadChannels,
     ReLU,
     Resize,
+    RMSNormalization,
     SiLU,
     SliceChannels,
     Softmax,
@@ -59,6 +60,7 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.arithmetic import WithWeight
 from edgelearn.ops.elementwise import Activation
+from edgelearn.ops.sequences import OVER_STEPS
 from edgelearn.ops.window import Pair, Window
 
 from .exporting import MOVING, ExportedLayer, handler
@@ -339,6 +341,30 @@ def _transposed_convolution(net: TorchNetwork, layer: ExportedLayer, x: torch.Te
     return y[:, :, top : top + window.height, left : left + window.width]
 
 
+class _AsImages:
+    """A network whose layers on sequences have kernels of images of height 1."""
+
+    def __init__(self, net: TorchNetwork) -> None:
+        self.net = net
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.net, name)
+
+    def role(self, layer: ExportedLayer, role: str) -> Any:
+        weight = self.net.role(layer, role)
+        if role != "kernel":
+            return weight
+        inputs_first = isinstance(layer.op, DepthwiseConv2D | Conv2DTranspose)
+        return (weight.permute(1, 0, 2) if inputs_first else weight).unsqueeze(2)
+
+
+def _over_steps(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
+    image = layer.as_image
+    handle = handler(image.op, HANDLERS, _formula, "PyTorch")
+    y = handle(_AsImages(net), image, channels_first(x[:, None]))
+    return channels_last(y)[:, 0] if y.ndim == 4 else y
+
+
 def _batchnorm(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
     op, shape = layer.op, x.shape
     if isinstance(op, SubSpectralNormalization):  # a sub-band of a channel is a channel of its own
@@ -358,6 +384,8 @@ def _example_normalization(net: TorchNetwork, layer: ExportedLayer, x: torch.Ten
         x.new_full(shape, start) if net.role(layer, role) is None else _weight(net, layer, role)
         for role, start in (("gamma", 1.0), ("beta", 0.0))
     )
+    if isinstance(op, RMSNormalization):
+        return channels_first(F.rms_norm(channels_last(x), shape, gamma, op.epsilon) + (beta if op.center else 0))
     if isinstance(op, LayerNormalization):
         return channels_first(F.layer_norm(channels_last(x), shape, gamma, beta, op.epsilon))
     first = x if x.ndim == 4 else x.movedim(-1, 1)
@@ -440,6 +468,7 @@ def _axis(x: torch.Tensor) -> int:
 # Computations by op; those that have a formula need no entry.
 HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     **{op: partial(lambda handle, net, layer, x: handle(MOVES, layer, x), MOVING[op]) for op in MOVING},
+    **dict.fromkeys(OVER_STEPS, _over_steps),
     Add: partial(_arithmetic, lambda *x: reduce(add, x)),
     AdaptiveAveragePooling2D: lambda net, layer, x: F.adaptive_avg_pool2d(x, layer.shape[:2]),
     AveragePooling2D: _average_pooling,
@@ -463,6 +492,7 @@ HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     MatMul: lambda net, layer, a, b: channels_first(channels_last(a) @ channels_last(b)),
     MaxPooling2D: _max_pooling,
     PadChannels: lambda net, layer, x: F.pad(x, (0, 0) * (x.ndim - 2) + (layer.op.before, layer.op.after)),
+    RMSNormalization: _example_normalization,
     ReLU: _relu,
     Resize: _resize,
     SiLU: lambda net, layer, x: F.silu(x),

@@ -11,7 +11,17 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network, Node
-from edgelearn.ops import BatchNormalization, Conv2D, Conv2DTranspose, Dense, DepthwiseConv2D, LogSoftmax, Op, Softmax
+from edgelearn.ops import (
+    BatchNormalization,
+    Conv1DTranspose,
+    Conv2DTranspose,
+    DepthwiseConv1D,
+    DepthwiseConv2D,
+    LinearOp,
+    LogSoftmax,
+    Op,
+    Softmax,
+)
 from edgelearn.ops.arithmetic import Elementwise, WithWeight
 from edgelearn.ops.elementwise import Activation
 from edgelearn.ops.tensor import Shape
@@ -138,18 +148,20 @@ def few(names: Iterable[str], most: int = 3) -> str:
 def in_keras_order(network: Network, name: str, array: np.ndarray) -> np.ndarray:
     """The array of a parameter with its axes as in Keras; applied again, it leads back. Only the kernels of transposed
     convolutions differ."""
-    return array.swapaxes(2, 3) if _is_swapped(network, name) else array
+    return array.swapaxes(-1, -2) if _is_swapped(network, name) else array
 
 
 def keras_shape(network: Network, name: str) -> Shape:
     """The shape of a parameter's array in Keras."""
     shape = network.parameters[name].weight.shape
-    return (*shape[:2], shape[3], shape[2]) if _is_swapped(network, name) else shape
+    return (*shape[:-2], shape[-1], shape[-2]) if _is_swapped(network, name) else shape
 
 
 def _is_swapped(network: Network, name: str) -> bool:
     parameter = network.parameters[name]
-    return isinstance(network.nodes[parameter.layer].op, Conv2DTranspose) and parameter.role == "kernel"
+    return (
+        isinstance(network.nodes[parameter.layer].op, Conv1DTranspose | Conv2DTranspose) and parameter.role == "kernel"
+    )
 
 
 def fold_batchnorm(network: Network, weights: Mapping[str, np.ndarray]) -> tuple[Network, dict[str, np.ndarray]]:
@@ -181,7 +193,7 @@ def _folds(network: Network, node: Node) -> bool:
         return False
     before = network.nodes[node.inputs[0]]
     return (
-        isinstance(before.op, Conv2D | Conv2DTranspose | DepthwiseConv2D | Dense)
+        isinstance(before.op, LinearOp)
         and network.consumers(before.name) == [node]
         and before.name not in network.outputs
     )
@@ -194,7 +206,7 @@ def _fold(weights: dict[str, np.ndarray], node: Node, norm: Node) -> None:
     assert isinstance(norm.op, BatchNormalization)
     scale = gamma / np.sqrt(variance + gamma.dtype.type(norm.op.epsilon))
     kernel, bias = weights[f"{node.name}/kernel"], weights.get(f"{node.name}/bias", 0)
-    by_kernel = scale.reshape(kernel.shape[2:]) if isinstance(node.op, DepthwiseConv2D) else scale
+    by_kernel = scale.reshape(kernel.shape[-2:]) if isinstance(node.op, DepthwiseConv1D | DepthwiseConv2D) else scale
     weights[f"{node.name}/kernel"] = kernel * by_kernel
     weights[f"{node.name}/bias"] = (bias - mean) * scale + beta
 

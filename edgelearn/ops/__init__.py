@@ -70,7 +70,7 @@ from .losses import (
     TripletLoss,
 )
 from .merge import Add, Concatenate, Coupling, Stream
-from .normalization import GroupNormalization, LayerNormalization, LocalResponseNormalization
+from .normalization import GroupNormalization, LayerNormalization, LocalResponseNormalization, RMSNormalization
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
 from .optimizers import LAMB, SGD, Adam, AdamW, Lion, Optimizer, RMSprop
 from .own_loss import formula_loss
@@ -78,6 +78,16 @@ from .pooling import AveragePooling2D, GlobalAveragePooling2D, GlobalMaxPooling2
 from .quantize import BFloat16, Float16
 from .random import Dropout, SpatialDropout2D
 from .resize import AdaptiveAveragePooling2D, Resize, UpSampling2D
+from .sequences import (
+    AveragePooling1D,
+    Conv1D,
+    Conv1DTranspose,
+    DepthwiseConv1D,
+    GlobalAveragePooling1D,
+    GlobalMaxPooling1D,
+    MaxPooling1D,
+    UpSampling1D,
+)
 from .shapes import Flatten, Pad, PadChannels, Reshape, Slice, SliceChannels, SpaceToDepth, Transpose, ZeroPadding2D
 from .take import Embedding, Take
 from .target import Target
@@ -98,6 +108,7 @@ __all__ = [
     "AdamW",
     "AdaptiveAveragePooling2D",
     "Add",
+    "AveragePooling1D",
     "AveragePooling2D",
     "BFloat16",
     "BatchNormalization",
@@ -112,11 +123,14 @@ __all__ = [
     "Compute",
     "Concatenate",
     "Constant",
+    "Conv1D",
+    "Conv1DTranspose",
     "Conv2D",
     "Conv2DTranspose",
     "Coupling",
     "CurrentMinMax",
     "Dense",
+    "DepthwiseConv1D",
     "DepthwiseConv2D",
     "Divide",
     "Dropout",
@@ -129,7 +143,9 @@ __all__ = [
     "Float16",
     "Format",
     "Function",
+    "GlobalAveragePooling1D",
     "GlobalAveragePooling2D",
+    "GlobalMaxPooling1D",
     "GlobalMaxPooling2D",
     "Greater",
     "GroupNormalization",
@@ -149,6 +165,7 @@ __all__ = [
     "Losses",
     "MatMul",
     "Max",
+    "MaxPooling1D",
     "MaxPooling2D",
     "Maximum",
     "Mean",
@@ -168,6 +185,7 @@ __all__ = [
     "Percentile",
     "PositiveHinge",
     "Prototypical",
+    "RMSNormalization",
     "RMSprop",
     "ReLU",
     "Reciprocal",
@@ -200,6 +218,7 @@ __all__ = [
     "Traits",
     "Transpose",
     "TripletLoss",
+    "UpSampling1D",
     "UpSampling2D",
     "Weight",
     "Where",

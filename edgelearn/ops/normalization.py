@@ -1,9 +1,11 @@
-"""Normalization within an example: LayerNormalization, GroupNormalization and LocalResponseNormalization."""
+"""Normalization within an example: LayerNormalization, RMSNormalization, GroupNormalization and
+LocalResponseNormalization."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,6 +35,8 @@ class ExampleNormalization(Op):
     epsilon: float = 1e-3
     center: bool = True
     scale: bool = True
+
+    subtracts_mean: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
@@ -67,8 +71,9 @@ class ExampleNormalization(Op):
     def _normal(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """By set: values of mean 0 and deviation 1, and 1 / deviation."""
         sets = self._by_set(x)
-        inverse = 1 / np.sqrt(sets.var((2, 4), keepdims=True) + self.epsilon)
-        return (sets - sets.mean((2, 4), keepdims=True)) * inverse, inverse
+        centered = sets - sets.mean((2, 4), keepdims=True) if self.subtracts_mean else sets
+        inverse = 1 / np.sqrt(np.square(centered).mean((2, 4), keepdims=True) + self.epsilon)
+        return centered * inverse, inverse
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
         normal = self._normal(inputs[0])[0].reshape(inputs[0].shape)
@@ -78,7 +83,8 @@ class ExampleNormalization(Op):
         (x,) = inputs
         normal, inverse = self._normal(x)
         g = self._by_set(dy * weights.get("gamma", 1))
-        dx = inverse * (g - g.mean((2, 4), keepdims=True) - normal * (g * normal).mean((2, 4), keepdims=True))
+        mean = g.mean((2, 4), keepdims=True) if self.subtracts_mean else 0
+        dx = inverse * (g - mean - normal * (g * normal).mean((2, 4), keepdims=True))
         axes = tuple(range(x.ndim - len(self.weight_shape(x.shape[1:]))))
         products = {"gamma": dy * normal.reshape(x.shape), "beta": dy}
         return [dx.reshape(x.shape)], {role: products[role].sum(axes) for role in self.weights(x.shape[1:])}
@@ -117,9 +123,14 @@ class ExampleNormalization(Op):
         statistics = e.tensor("statistics", (1, STATISTICS * self._count(x)))
         e.launch(
             "normalization.cl", "set_statistics", (self._count(x) * e.traits.members,), x.read, statistics.write,
-            *self._arguments(x), float(self.epsilon),
+            *self._arguments(x), float(self.epsilon), **self._centered,
         )  # fmt: skip
         return statistics
+
+    @property
+    def _centered(self) -> dict[str, int]:
+        """CENTERED in kernels/normalization.cl."""
+        return {} if self.subtracts_mean else {"centered": 0}
 
     def _emit_backward_data(
         self, e: Emitter, x: Tensor, dy: Tensor, statistics: Tensor, gamma: Tensor | None, target: Target
@@ -128,7 +139,7 @@ class ExampleNormalization(Op):
         reads: list[In] = [w.read for w in weights.values()]
         e.launch(
             "normalization.cl", "set_gradients", (self._count(x) * e.traits.members,), x.read, dy.read,
-            statistics.update, *self._arguments(x), *reads, **_macros(weights),
+            statistics.update, *self._arguments(x), *reads, **self._centered, **_macros(weights),
         )  # fmt: skip
         groups, count = e.bands(x.rows, x.blocks)
         e.launch(
@@ -166,11 +177,31 @@ class LayerNormalization(ExampleNormalization):
     def weight_shape(self, shape: Shape) -> Shape:
         axes = sorted(positions(self.axis, shape))
         if axes != list(range(len(shape) - len(axes), len(shape))) or not axes:
-            raise ShapeError(f"LayerNormalization is over the last axes of {shape}, not {self.axis}.")
+            raise ShapeError(f"{type(self).__name__} is over the last axes of {shape}, not {self.axis}.")
         return tuple(shape[axis] for axis in axes)
 
     def sets(self, shape: Shape) -> tuple[int, int]:
         return prod(self.weight_shape(shape)[:-1]), 1
+
+
+@dataclass(frozen=True)
+class RMSNormalization(LayerNormalization):
+    """x / sqrt(mean of x² + epsilon) * gamma over the last axes of each example (Zhang and Sennrich 2019, arXiv
+    1910.07467), as in Keras and PyTorch.
+
+    Arguments:
+    - `epsilon`: added to the mean of squares (default 1e-6).
+    - `center`: there is a beta (default False).
+    - `scale`: there is a gamma (default True).
+    - `axis`: the last axis (default -1), or the last ones.
+
+    Weights: gamma of the shape of these axes. Raises ShapeError for axes that aren't the last ones.
+    """
+
+    epsilon: float = 1e-6
+    center: bool = False
+
+    subtracts_mean = False
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,19 @@ def last_axis() -> Network:
     return net
 
 
-NETWORKS = {f.__name__: f for f in (rearranged, reduced, enlarged, normalized, last_axis)} | POINTWISE
+def over_steps() -> Network:
+    """Convolutions and pooling over the steps of a sequence, with a BatchNorm and activations fused."""
+    net = Network("over steps", (12, 3))
+    add(
+        net, ("causal", ops.Conv1D(18, 3, padding="causal", use_bias=False)), ("bn", ops.BatchNormalization()),
+        ("relu", ReLU()), ("each", ops.DepthwiseConv1D(3, padding="same")), ("each_relu", ReLU(6)),
+        ("max", ops.MaxPooling1D(3, 2, "same")), ("wide", ops.Conv1DTranspose(20, 2, 2)),
+        ("root", ops.RMSNormalization()), ("mean", ops.GlobalAveragePooling1D()), ("dense", Dense(CLASSES)),
+    )  # fmt: skip
+    return net
+
+
+NETWORKS = {f.__name__: f for f in (rearranged, reduced, enlarged, normalized, last_axis, over_steps)} | POINTWISE
 EVERY = pytest.mark.parametrize("name", NETWORKS)
 STRATEGIES = {"recomputed": Recompute(), "paged": Offload()}
 INTEGERS = Precision(ops.Format(symmetric=True), ops.Format(), ops.Format(), simulated=False)

@@ -125,6 +125,21 @@ def normalized() -> Network:
     return net
 
 
+def over_steps() -> Network:
+    """Convolutions, pooling and normalisation of sequences."""
+    net = chain(
+        "over steps", (24, 3), causal=ops.Conv1D(8, 3, padding="causal", dilation_rate=2), bn=ops.BatchNormalization(),
+        relu=ops.ReLU(), strided=ops.Conv1D(6, 4, 2, "same", groups=2), each=ops.DepthwiseConv1D(3, padding=(0, 2)),
+        root=ops.RMSNormalization(), max=ops.MaxPooling1D(2), wide=ops.Conv1DTranspose(5, 3, 2, (1, 0)),
+        average=ops.AveragePooling1D(3, 2, "same"), twice=ops.UpSampling1D(),
+    )  # fmt: skip
+    net.add("mean", ops.GlobalAveragePooling1D())
+    net.add("largest", ops.GlobalMaxPooling1D(), "twice")
+    net.add("both", ops.Concatenate(), "mean", "largest")
+    net.add("dense", ops.Dense(3))
+    return net
+
+
 def grouped() -> Network:
     """Layers that Keras doesn't have: transposed convolutions in groups."""
     return chain(
@@ -135,6 +150,7 @@ def grouped() -> Network:
 
 NETWORKS = {
     "grouped": grouped,
+    "over steps": over_steps,
     **POINTWISE,
     "normalized": normalized,
     "enlarged": enlarged,

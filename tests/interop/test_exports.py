@@ -5,7 +5,15 @@ import zipfile
 
 import numpy as np
 import pytest
-from converted_networks import enlarged, every_kind_of_padding, of_the_last_axis, overwritten, rearranged, reference
+from converted_networks import (
+    enlarged,
+    every_kind_of_padding,
+    of_the_last_axis,
+    over_steps,
+    overwritten,
+    rearranged,
+    reference,
+)
 
 import edgelearn as el
 from edgelearn import ops
@@ -116,6 +124,7 @@ def chosen() -> el.Network:
 
 NETWORKS = {
     "chosen": chosen,
+    "over steps": over_steps,
     "padded": every_kind_of_padding,
     "last axis": of_the_last_axis,
     "shortcut": overwritten,

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgelearn.ops import Conv2D, Conv2DTranspose, Dense, DepthwiseConv2D, Traits
+from edgelearn.ops import (
+    Conv1D,
+    Conv1DTranspose,
+    Conv2D,
+    Conv2DTranspose,
+    Dense,
+    DepthwiseConv1D,
+    DepthwiseConv2D,
+    Traits,
+)
 
 from .harness import GPU, SIZES
 from .linear import check_geometry, check_linear, check_long_sums
@@ -44,6 +53,13 @@ CASES = [  # op, shape, images, channels of a block
         Conv2DTranspose(18, 3, 2, "same", groups=2),
         Conv2DTranspose(40, (2, 3), (1, 2), ((0, 1), (1, 0)), (0, 1), (2, 1), groups=20),
     )),
+    *((op, (19, 9), 3, 16) for op in (
+        Conv1D(17, 3), Conv1D(17, 5, 2, "same"), Conv1D(18, 3, padding="causal", dilation_rate=4),
+        Conv1D(6, 4, 3, (2, 1), groups=3), DepthwiseConv1D(3, padding="same"),
+        DepthwiseConv1D(4, 2, "causal", 2, depth_multiplier=2), Conv1DTranspose(17, 3, 2, "same"),
+        Conv1DTranspose(6, 4, 3, (1, 2), 1, groups=3),
+    )),
+    (Conv1D(7, 3, padding="same"), (12, 3), 2, 3),
 ]  # fmt: skip
 
 

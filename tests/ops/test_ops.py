@@ -75,6 +75,10 @@ MOVING = [
     *((ops.Embedding(9, c), numbers(-9, 11, 5, 40)) for c in SIZES), (ops.Embedding(3, 5), numbers(0, 3, 40, 50)),
 ]  # fmt: skip
 REDUCING = [
+    *((op, (11, c)) for c in (1, 17, 33) for op in (
+        ops.MaxPooling1D(), ops.MaxPooling1D(3, 2, "same"), ops.AveragePooling1D(3, 1, (1, 2)),
+        ops.GlobalAveragePooling1D(), ops.GlobalMaxPooling1D(), ops.UpSampling1D(3),
+    )),
     *((ops.AdaptiveAveragePooling2D(size), (4, 5, 33)) for size in ((2, 3), (4, 5), (7, 1))),
     *((kind(axis), (5, 7, c)) for kind in (Mean, Sum, Max) for axis in AXES for c in (1, 15, 33)),
     *((kind(axis, keepdims=False), (5, 7, c)) for kind in (Mean, Sum, Max) for axis in AXES[:-1] for c in (1, 15, 33)),
@@ -117,6 +121,8 @@ ARITHMETIC = [
 NORMALIZING = [
     *((ops.LocalResponseNormalization(size, 0.3, 0.6, 1.5), (3, 4, c)) for size in (1, 4, 5, 40) for c in SIZES),
     (ops.LocalResponseNormalization(alpha=0.5, average=True), (33,)),
+    *((ops.RMSNormalization(0.5, axis=axis), (3, 4, c)) for axis in (-1, (2, 3)) for c in SIZES),
+    (ops.RMSNormalization(1e-3, True, False), (5, 17)),
     *((ops.LayerNormalization(axis=axis), (3, 4, c)) for axis in (-1, (2, 3), (-3, -2, -1)) for c in SIZES),
     *((op, shape) for op in (ops.LayerNormalization(), ops.GroupNormalization(groups=1))
       for shape in ((33,), (5, 17), (2, 3, 2, 18))),
