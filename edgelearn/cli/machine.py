@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgelearn.errors import EdgelearnError, ExtensionError
+from edgelearn.lab.energy import LOOP, find_meter
 
 from . import answer
 from .answer import Answer, log, width
@@ -63,6 +64,7 @@ OPTIONAL = {  # packages by pip's name of the extra
     "edgelearn[completion]": ("shtab",),
     "edgelearn[federated]": ("flwr",),
     "edgelearn[privacy]": ("cryptography", "dp-accounting"),
+    "edgelearn[energy]": ("nvidia-ml-py",),
     "edgelearn[sweeps]": ("optuna",),
     "edgelearn[formats]": ("onnx", "flatbuffers", "tflite"),
     "edgelearn[notebooks]": ("jupyterlab", "ipywidgets", "ipykernel", "anywidget", "fast-sugiyama"),
@@ -109,6 +111,8 @@ def doctor(
         report(True, f"device {choice.device.id}: {choice.reason}")
         for text in (*choice.device.notes, choice.device.int8_speed):
             print(f"     note: {text}")
+        meter = find_meter(choice.device)
+        report(meter.measures, f"energy: {meter}", None)
         found, test = find(choice.device), self_test(choice.device)
         report(bool(found.files), str(found), None)
         report(test.passed, f"self-test {'passed' if test.passed else 'failed: ' + test.problem}",
@@ -157,8 +161,10 @@ def _version(package: str) -> str:
 @command("bench", one={
     "started, command, subject": "when, and what was measured", "machine, config, versions": "facts",
     "not_installed": "missing packages by contender", "noise": "blocks, noisy, repeated",
-    "variants": "workload, contender, compute (type), blocks of seconds, median, memory in bytes, comparison with "
-                "the fastest peer of the type, or of all types where no peer has it",
+    "energy": "source of the counter, or why nothing was measured, and idle_watts: power without work",
+    "variants": "workload, contender, compute (type), blocks of seconds, median, memory in bytes, energy (joules of a "
+                "step, watts, or null), comparison with the fastest peer of the type, or of all types where no peer "
+                "has it",
 })  # fmt: skip
 def bench(
     workload: tuple[str, ...] = argument(
@@ -176,6 +182,9 @@ def bench(
     compute: tuple[str, ...] = COMPUTE,
     cores: int | None = setting(None, "processor cores for everyone (default: all)", minimum=1),
     rounds: int = setting(9, "blocks of steps of each contender", minimum=1),
+    energy: float = setting(
+        LOOP, "seconds of steps whose energy is counted, where the device has a counter", above=0, metavar="SECONDS"
+    ),
     seed: int = setting(0, minimum=0),
     source: str | None = setting(
         None, "show a report that --json or --save wrote, and measure nothing", spelled="--from", metavar="FILE"
@@ -197,7 +206,8 @@ def bench(
         report = BenchReport.read(source)
     else:
         workloads = [each for text in workload for each in Workload.expand(text, seed, network)]
-        report = run(workloads, contenders, only, cores, device, BenchConfig(rounds=rounds), log, compute=compute)
+        config = BenchConfig(rounds=rounds, energy_seconds=energy)
+        report = run(workloads, contenders, only, cores, device, config, log, compute=compute)
         report.command = answer.command_line
     print(as_markdown(report) if markdown else as_text(report, width()), end="")
     if chart:
@@ -207,9 +217,10 @@ def bench(
 
 @command("profile", one={
     "device": "facts", "date": "of the measurement",
+    "energy": "source of the counter, or why nothing was measured, and idle_watts: power without work",
     "peaks": "FLOP/s, bytes/s, seconds a launch, operations/s of units by type",
-    "steps": "name, wall (seconds), kinds: launches, FLOPs, bytes, seconds, bound and compute type of each kind of "
-             "launch",
+    "steps": "name, wall (seconds), energy (joules of a step, watts, or null), kinds: launches, FLOPs, bytes, seconds, "
+             "bound and compute type of each kind of launch",
 })  # fmt: skip
 def profile(
     workload: tuple[str, ...] = argument(("train:1",), "kind and batch size, as in forward:16"),
@@ -261,8 +272,9 @@ def profile(
 
 FIELDS["profile --project"] = "list", {
     "name": "of the step",
-    "estimates": "device, kind, precision, launches, bound and expected (seconds), basis, nbytes, fits, and error: "
-                 "median relative error of predictions for its kind, and the number of devices that rests on",
+    "estimates": "device, kind, precision, launches, bound and expected (seconds), basis, nbytes, fits, joules (a "
+                 "projection), and error: median relative error of predictions for its kind, and the number of devices "
+                 "that rests on",
     "errors": "relative errors by measured device and step", "assumptions": "in words",
     "sources": "of each device's figures",
 }  # fmt: skip

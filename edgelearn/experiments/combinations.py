@@ -21,6 +21,7 @@ from edgelearn.display import MB
 from edgelearn.errors import DataError, RunError
 from edgelearn.graph import Network
 from edgelearn.lab import measure
+from edgelearn.lab.energy import NOT_MEASURED, Meter, as_joules, find_meter
 from edgelearn.lab.runs import Interval, Run, RunStore, figures, interval, median, wilson_interval
 from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.tables import Table, Tabular
@@ -119,6 +120,7 @@ def _pieces(part: Any) -> Iterable[bytes | memoryview]:
 
 
 MEMORY = ("planned", "allocated", "process")
+JOULES = ("J/step", "J/epoch")
 ABSENT = "–"
 
 
@@ -175,6 +177,18 @@ class CombinationResult:
         times = [run.record[f"{of}_seconds"] for run in self.runs.values()]
         return median(times) if times else None
 
+    def joules(self, of: str) -> float | None:
+        """Median over the seeds of the joules of a "step" or an "epoch"; None if nobody counted."""
+        counted = [run.record.get(f"{of}_joules") for run in self.runs.values()]
+        known = [joules for joules in counted if joules is not None]
+        return median(known) if known else None
+
+    @property
+    def counter(self) -> str:
+        """Who counted the joules, or why nobody did."""
+        found = ((run.record["results"].get("energy") or {}).get("source") for run in self.runs.values())
+        return next(filter(None, found), NOT_MEASURED)
+
     @property
     def reason(self) -> str:
         """Why trainings are missing, empty if none is."""
@@ -187,6 +201,7 @@ class CombinationResult:
             self.measure: {str(seed): value for seed, value in self.values.items()}, "interval": self.interval,
             "bytes": {kind: self.bytes(kind) for kind in MEMORY},
             "seconds": {of: self.seconds(of) for of in ("step", "epoch")},
+            "joules": {of: self.joules(of) for of in ("step", "epoch")}, "counter": self.counter,
             "reasons": {str(seed): reason for seed, reason in self.reasons.items()},
         }  # fmt: skip
 
@@ -219,8 +234,11 @@ class CombinationResults(Tabular):
     def table(self) -> Table:
         """A row for each combination, memory in MB, and the notes."""
         measure = next((row.measure for row in self.rows if row.runs), "accuracy")
-        header = ("combination", measure, *MEMORY, "ms/step", "s/epoch")
-        return Table(header, list(map(_cells, self.rows)), f"'{self.network}' on {self.device}", self._notes())
+        header = ("combination", measure, *MEMORY, "ms/step", "s/epoch", *JOULES)
+        if not any(row.joules("epoch") for row in self.rows):
+            header = header[: -len(JOULES)]
+        rows = [_cells(row)[: len(header)] for row in self.rows]
+        return Table(header, rows, f"'{self.network}' on {self.device}", self._notes())
 
     def _notes(self) -> list[str]:
         several = any(len(row.runs) > 1 for row in self.rows)
@@ -230,6 +248,7 @@ class CombinationResults(Tabular):
             f"Intervals are at 95 %: {over}. Memory in MB: as planned on the device, as allocated there, and the most "
             f"that this whole process held from the second step on."
         )
+        notes += [f"Energy: {counter}." for counter in dict.fromkeys(row.counter for row in self.rows if row.runs)]
         if self.int8_speed and any(row.combination.formats.stores_integers for row in self.rows if row.runs):
             notes.append(self.int8_speed)
         return notes + (["Interrupted: the same call goes on where it stopped."] if self.interrupted else [])
@@ -275,11 +294,13 @@ class CombinationResults(Tabular):
 
 def _cells(row: CombinationResult) -> tuple[str, ...]:
     if row.interval is None:
-        return row.combination.name, "failed" if row.reasons else ABSENT, *[ABSENT] * 5
+        return row.combination.name, "failed" if row.reasons else ABSENT, *[ABSENT] * 7
     sizes = (row.bytes(kind) for kind in MEMORY)
     memory = (ABSENT if size is None else f"{size / MB:,.2f}" for size in sizes)
     step, epoch = row.seconds("step") or 0.0, row.seconds("epoch") or 0.0
-    return row.combination.name, _value(row), *memory, f"{1e3 * step:,.1f}", f"{epoch:,.2f}"
+    energy = (row.joules(of) for of in ("step", "epoch"))
+    counted = (ABSENT if joules is None else as_joules(joules) for joules in energy)
+    return row.combination.name, _value(row), *memory, f"{1e3 * step:,.1f}", f"{epoch:,.2f}", *counted
 
 
 def _value(row: CombinationResult) -> str:
@@ -299,22 +320,31 @@ def _value(row: CombinationResult) -> str:
 class Measure(Callback):
     """Measures steps and the memory of the process, both without the compilation of kernels: from the second step on.
 
+    Arguments:
+    - `meter`: counts the energy of the steps.
+
     - `process`: the most that it held, bytes; None where the system can't forget the peak of earlier trainings.
     - `steps`: seconds of each.
+    - `joules`: of all of them; None if nothing is counted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, meter: Meter) -> None:
         self.process: int | None = None
         self.steps: list[float] = []
+        self.joules: float | None = None
+        self._meter, self._counted = meter, None
         self._began = 0.0
         self._first, self._counts = True, False
 
     def on_train_batch_begin(self, batch: int, logs: Logs) -> None:
+        self._counted = self._meter.read()
         self._began = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: Logs) -> None:
         if not self._first:
             self.steps.append(time.perf_counter() - self._began)
+            if self._counted is not None and (now := self._meter.read()) is not None:
+                self.joules = (self.joules or 0.0) + now - self._counted
             return
         self._first = False
         measure.release_free_memory()
@@ -329,12 +359,16 @@ def combination_training(
     config: CombinationConfig, task: Task, combination: Combination
 ) -> Training[CombinationConfig]:
     """The training of a task, whose model was made for this combination."""
-    measure = Measure()
+    meter = find_meter(task.model.device)
+    measure = Measure(meter)
 
     def finish(training: Training, run: Run, seconds: float) -> tuple[dict[str, Any], str]:
         epochs = [row["seconds"] for row in run.history()]
         steps = measure.steps or [epochs[-1] / task.steps(1)]
         run.update(step_seconds=median(steps), epoch_seconds=median(epochs[1:] or epochs))
+        counted = [row["joules"] for row in run.history() if "joules" in row]
+        if measure.joules is not None and counted:
+            run.update(step_joules=measure.joules / len(measure.steps), epoch_joules=median(counted[1:] or counted))
         results, text = finish_task(training, run, seconds)
         accounted = account(training.phases["train"])
         results["memory"] |= {"process": measure.process, "stored": accounted.stored, "peak": accounted.peak}
@@ -344,7 +378,7 @@ def combination_training(
         task, config, config.epochs, combination.micro_batch, finish=finish, sources=[combination.name],
         settings={"budget": combination.budget}, callbacks=lambda run: [measure],
     )  # fmt: skip
-    training.experiment = CombinationExperiment
+    training.experiment, training.meter = CombinationExperiment, meter
     training.model.context.ledger.restart_peak()
     return training
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from edgelearn.errors import RunError
 from edgelearn.extensions import import_object
+from edgelearn.lab.energy import Meter, find_meter
 from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore, wilson_interval
 from edgelearn.lab.runs.store import rescue
@@ -44,23 +45,39 @@ class Recorder(Callback):
     - `run`: the run.
     - `model`: the model that is trained.
     - `command`: the command that resumes it.
+    - `meter`: the device's, which counts the energy of whole epochs.
     """
 
-    def __init__(self, run: Run, model: TrainedModel, command: str) -> None:
-        self.run, self.model, self.command = run, model, command
+    def __init__(self, run: Run, model: TrainedModel, command: str, meter: Meter) -> None:
+        self.run, self.model, self.command, self.meter = run, model, command, meter
         self._rows = run.history()
+        self._joules: float | None = None
 
     def on_train_begin(self, logs: Logs) -> None:
         if logs:
             with self.rescuing():
                 self.run.update(before={k.removeprefix("val_"): v for k, v in logs.items()})
 
+    def on_epoch_begin(self, epoch: int, logs: Logs) -> None:
+        whole = not self.model.position.step  # of one that goes on, a part was counted by nobody
+        self._joules = self.meter.read() if whole else None
+
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         row = {"epoch": epoch + 1, **logs}
+        now = self.meter.read()
+        if now is not None and self._joules is not None:
+            row["joules"] = now - self._joules
         self._rows = [each for each in self._rows if each["epoch"] <= epoch] + [row]
         with self.rescuing():
             self.run.append_epoch(row)
             self.run.save_checkpoint(*self.model.state())
+
+    def energy(self) -> dict[str, Any]:
+        """Entries of the run's results: joules of all epochs, tests between them included, and who counted them."""
+        counted = [row.get("joules") for row in self._rows]
+        known = [joules for joules in counted if joules is not None]
+        joules = sum(known) if known and len(known) == len(counted) else None
+        return {"joules": joules, "energy": self.meter.to_dict()}
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -144,6 +161,11 @@ class Training(Generic[C]):
             phases["test"] = self.model.forward_plan(budget=budget)
         return phases
 
+    @cached_property
+    def meter(self) -> Meter:
+        """The energy meter of the model's device."""
+        return find_meter(self.model.device)
+
     @property
     def trained(self) -> TrainedModel:
         """The object that is trained: the model, or one that trains it in another way."""
@@ -212,7 +234,8 @@ class Training(Generic[C]):
         Raises RunError if the run began with other data or weights.
         """
         command = self.experiment.command
-        recorder = Recorder(run, self.trained, command)
+        recorder = Recorder(run, self.trained, command, self.meter)
+        self.meter.idle()
         start = time.perf_counter()
         earlier = float(run.record.get("seconds", 0.0))
         if run.has_checkpoint():
@@ -223,7 +246,7 @@ class Training(Generic[C]):
             self.trained.stop_training = True
 
         advice = f"Continue with: {command} --resume {run.id}"
-        with on_interrupt(stop):
+        with on_interrupt(stop), self.meter:
             if not self.finished:
                 self.fit([recorder, *callbacks, *self.callbacks(run)])
             seconds = earlier + time.perf_counter() - start
@@ -237,6 +260,7 @@ class Training(Generic[C]):
         try:
             with recorder.rescuing():
                 results, text = self.finish(self, run, seconds)
+                results |= recorder.energy()
                 run.finish(results)
         except KeyboardInterrupt:
             log(f"Trained and saved, but the test is not complete. {advice}")

@@ -3,6 +3,7 @@
 from .asynchronous import SimulatedGrid, draw_durations, staleness_weight
 from .client import ClientMemory, Clients, Examples
 from .compression import Compressor, NoCompression, Partly
+from .gateway import Gateway
 from .messages import Grid, Instruction, LocalGrid, Reply, Size, size_of
 from .mixing import MIXINGS, Buckets, Mixing, Nearest, make_mixing
 from .partition import IID, ByGroup, Dirichlet, LabelsPerClient, Partition, counts
@@ -26,7 +27,7 @@ from .strategy import (
 
 __all__ = [
     "IID", "MIXINGS", "STRATEGIES", "Buckets", "ByGroup", "ClientMemory", "Clients", "Compressor", "Dirichlet",
-    "Examples", "FedAdam", "FedAvg", "FedAvgM", "FedMedian", "FedNova", "FedTrimmedAvg", "FedYogi", "Grid",
+    "Examples", "FedAdam", "FedAvg", "FedAvgM", "FedMedian", "FedNova", "FedTrimmedAvg", "FedYogi", "Gateway", "Grid",
     "Instruction", "Krum", "LabelsPerClient", "LocalGrid", "Mixing", "MultiKrum", "Nearest", "NoCompression",
     "NormClipping", "Partition", "Partly", "Reply", "RoundRecord", "Server", "ServerSettings", "SimulatedGrid", "Size",
     "Strategy", "Update", "counts", "draw_durations", "make_mixing", "make_strategy", "mean", "screen", "size_of",

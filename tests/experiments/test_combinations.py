@@ -3,14 +3,18 @@
 import csv
 import io
 import json
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import edgelearn as el
 from edgelearn.errors import NonFiniteError, PlanError, RunError
+from edgelearn.experiments import combinations
 from edgelearn.experiments.combinations import described, digest, split
 from edgelearn.experiments.experiment import Training
+from edgelearn.lab.energy import Meter
 from edgelearn.lab.runs import RunStore
 from edgelearn.lab.runs import compare as compare_runs
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, MeanSquaredError, ReLU
@@ -69,6 +73,18 @@ def test_each_training_is_a_run_that_allocates_what_was_planned(comparison, fold
     assert plain.seconds("step") > 0 and plain.runs[0].config["seed"] == 0
     weights = el.load(head.runs[0].folder / "model.safetensors").weights
     assert np.array_equal(weights["conv/kernel"], network().initialize(0)["conv/kernel"])
+
+
+def test_joules_stand_beside_seconds_where_they_are_counted(monkeypatch, tmp_path):
+    watts = SimpleNamespace(source="a fake", every=None, tick=0.0, read=lambda: 1000 * time.perf_counter())
+    monkeypatch.setattr(combinations, "find_meter", lambda device: Meter(watts))
+    found = el.compare(network(), examples(), [{}], epochs=2, batch_size=8, optimizer=el.Adam(0.01), store=tmp_path)
+    (row,) = found.rows
+    run = row.runs[0]
+    rows, results = run.history(), run.record["results"]
+    assert results["joules"] == sum(each["joules"] for each in rows) and results["energy"]["source"] == "a fake"
+    assert 0 < row.joules("step") < row.joules("epoch") and found.to_dict()["combinations"][0]["counter"] == "a fake"
+    assert found.table().header[-2:] == ("J/step", "J/epoch") and "Energy: a fake." in str(found)
 
 
 def test_what_fails_is_a_row_with_its_reason(comparison):

@@ -400,6 +400,12 @@ def test_estimates_by_hand():
     assert fp32.expected == pytest.approx(2 * roof + cost)
     assert fp16.bound - cost == pytest.approx((fp32.bound - cost) / 2)
     assert fp16.nbytes == fp32.nbytes / 2 == fp32.plan.peak_bytes / 2
+    moved, products = sum(x.nbytes for x in launches), sum(x.flops for x in launches) / 2
+    assert fp32.joules == pytest.approx((162.5 * moved + 4.6 * products) / 1e12)
+    assert fp16.joules == pytest.approx((162.5 * moved / 2 + 1.5 * products) / 1e12)
+    own = replace(ADRENO, picojoules={"byte": 1, "fp32": 2, "fp16": 1}, sources=ADRENO.sources | {"picojoules": "me"})
+    (fp32, _) = project(REQUEST, [own], records=[record("gpu", 0.5)]).estimates
+    assert fp32.joules == pytest.approx((moved + 2 * products) / 1e12)
 
 
 def test_without_a_device_of_the_kind_others_serve():
@@ -412,8 +418,8 @@ def test_what_does_not_fit_says_so():
     small = replace(ADRENO, memory=1 << 10)
     found = project(REQUEST, [small, ADRENO], name="tiny step", records=[record("gpu", 0.5)])
     assert [estimate.fits for estimate in found.estimates] == [False, False, True, True]
-    text = lab.projection_table(found, 120)
-    assert text.startswith("tiny step, predicted") and text.count("not fit") == 2
+    text = lab.projection_table(found, 200)
+    assert text.startswith("tiny step, predicted") and text.count("no: 0 MB") == 2
     assert "every byte comes from memory" in text and "Error" not in text
     assert ADRENO.sources["flops"] in found.sources
 
@@ -458,7 +464,8 @@ def test_described(name):
         ({"kind": "tpu"}, "kind"), ({"flops": {"fp16": 1e9}}, "fp32"), ({"flops": 1e9}, "flops"),
         ({"flops": {"fp32": 0}}, "fp32"), ({"bandwidth": "fast"}, "bandwidth: 'fast'"),
         ({"memory": float("inf")}, "memory: inf"), ({"launch": True}, "launch: True"), ({"cores": 4}, "cores"),
-        ({"sources": {"flops": "a book"}}, "sources"),
+        ({"sources": {"flops": "a book"}}, "sources"), ({"picojoules": {"byte": 1}}, "picojoules has"),
+        ({"picojoules": {"byte": 0, "fp32": 1, "fp16": 1}}, "picojoules of byte"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(tmp_path, change, problem):

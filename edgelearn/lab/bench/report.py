@@ -13,6 +13,7 @@ import numpy as np
 from edgelearn import atomic, records
 from edgelearn.display import MB, Displayed
 from edgelearn.errors import DataError, FormatError
+from edgelearn.lab.energy import NOT_MEASURED, Energy, as_joules
 from edgelearn.lab.measure import Block
 from edgelearn.lab.runs import figures
 from edgelearn.statistics import ADVICE, Ratio, compare, quartiles
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 HEADER = (
     "contender", "median ms", "middle half ms", "time / fastest peer's", "noisy", "steps MB", "peak MB", "import s",
-    "first step s",
+    "first step s", "J a step",
 )  # fmt: skip
 LINE, TITLE = 0.24, 0.55  # inches of a chart
 
@@ -38,6 +39,7 @@ class Variant:
     - `probe`: numbers computed in the first steps, by which contenders are compared.
     - `memory_after_imports`, `memory_start`, `memory_peak`: main memory of the process in bytes: after the imports, at
       its peak until the first steps are done, and at its peak afterwards (None where the kernel can't tell).
+    - `energy`: of a loop of steps, by the device's counter (None: not measured).
     - `error`: why it failed, else None.
     """
 
@@ -54,6 +56,7 @@ class Variant:
     blocks: list[Block] = field(default_factory=list)
     error: str | None = None
     compute: str = FULL
+    energy: Energy | None = None
 
     @property
     def label(self) -> str:
@@ -119,6 +122,13 @@ class Machine(TypedDict):
     device: BenchDevice
 
 
+class EnergyFacts(TypedDict, total=False):
+    """How energy was counted: `source`, or why it was not, and the device's power without work in watts."""
+
+    source: str
+    idle_watts: float
+
+
 class Settings(TypedDict):
     """Entries that are read of a run's settings."""
 
@@ -131,6 +141,7 @@ class BenchReport(Displayed):
 
     - `not_installed`: missing packages by contender.
     - `command`: the command that repeats the run.
+    - `energy`: how energy was counted, or why it was not (default: of a report that is older, unknown).
     """
 
     started: str
@@ -141,6 +152,7 @@ class BenchReport(Displayed):
     variants: list[Variant]
     subject: str
     command: str = ""
+    energy: EnergyFacts = field(default_factory=EnergyFacts)
 
     @property
     def headline(self) -> str:
@@ -274,15 +286,17 @@ def as_text(report: BenchReport, width: int = WIDTH) -> str:
     steps = {block.steps for variant in report.variants for block in variant.blocks}
     blocks, steps = (" to ".join(map(str, dict.fromkeys((min(n), max(n))))) if n else "no" for n in (counts, steps))
     parts = [report.summary, f"Times are medians of {blocks} blocks of {steps} steps, contenders in turn."]
+    header = HEADER if any(variant.energy for variant in report.variants) else HEADER[:-1]
     for workload in report.workloads:
-        rows = [_row(report, variant) for variant in report.of(workload)]
-        parts += [f"\n{workload}: {Workload.parse(workload).description}", Table(HEADER, rows, right=True)]
+        rows = [_row(report, variant)[: len(header)] for variant in report.of(workload)]
+        parts += [f"\n{workload}: {Workload.parse(workload).description}", Table(header, rows, right=True)]
     noise = report.noise
     parts.append(
         f"{noise['blocks']} blocks; {noise['noisy']} of them noisy (other processes used more than "
         f"{report.config['foreign_limit']:.0%} of the cores even in the quietest attempt), {noise['repeated']} "
         "attempts thrown away. Memory: peak of the steps minus memory after the imports; peak of the whole process."
     )
+    parts.append(energy_note(report.energy))
     refusals = (ratio.refusal for ratio in map(report.comparison, report.variants) if ratio and ratio.refusal)
     parts += [ADVICE[refusal] for refusal in dict.fromkeys(refusals)]
     for name, packages in report.not_installed.items():
@@ -298,7 +312,7 @@ def as_text(report: BenchReport, width: int = WIDTH) -> str:
 
 def _row(report: BenchReport, variant: Variant) -> list[str]:
     if not variant.measured:
-        return [variant.label, "failed" if variant.error else "no blocks", *[""] * 7]
+        return [variant.label, "failed" if variant.error else "no blocks", *[""] * 8]
     low, _, high = quartiles(variant.seconds)
     peer, ratio = report.fastest_peer(variant.workload, variant.compute), report.comparison(variant)
     compared = "fastest peer" if variant is peer else ""
@@ -311,8 +325,21 @@ def _row(report: BenchReport, variant: Variant) -> list[str]:
         variant.label, milliseconds(variant.median), f"{milliseconds(low)} – {milliseconds(high)}", compared,
         f"{sum(block.noisy for block in variant.blocks)} of {len(variant.blocks)}",
         *("" if size is None else f"{size / MB:.0f}" for size in sizes),
-        *("" if seconds is None else f"{seconds:.2f}" for seconds in times),
+        *("" if seconds is None else f"{seconds:.2f}" for seconds in times), joules(variant.energy),
     ]  # fmt: skip
+
+
+def energy_note(facts: EnergyFacts) -> str:
+    """A sentence on how energy was counted."""
+    text = f"Energy: {facts.get('source', NOT_MEASURED)}."
+    if (idle := facts.get("idle_watts")) is not None:
+        text += f" Without work it takes {idle:.3g} W, which are not subtracted."
+    return text
+
+
+def joules(energy: Energy | None) -> str:
+    """Joules of a step; empty if they were not measured."""
+    return as_joules(energy.joules) if energy else ""
 
 
 def milliseconds(seconds: float) -> str:
@@ -323,8 +350,8 @@ def milliseconds(seconds: float) -> str:
 
 def as_markdown(report: BenchReport) -> str:
     """Command, machine and date, then a table: a row a workload and type, a column a contender at its best: the median
-    of its fastest variant, the memory of its steps, and the ratio of the subject's time to its time, unless the spread
-    forbids it."""
+    of its fastest variant, the memory of its steps, joules of a step where they were counted, and the ratio of the
+    subject's time to its time, unless the spread forbids it. What the joules are follows the table."""
     contenders = dict.fromkeys(variant.contender for variant in report.variants)
     columns = sorted(contenders, key=lambda name: name != report.subject)
     rows = []
@@ -333,7 +360,9 @@ def as_markdown(report: BenchReport) -> str:
         for compute in types:
             work = f"`{workload}`: {Workload.parse(workload).description}" + f", {compute}" * (len(types) > 1)
             rows.append([work, *(_cell(report, workload, name, compute) for name in columns)])
-    return f"`{report.command}`: {report.summary}\n\n{Table(['work', *columns], rows).to_markdown()}"
+    table = Table(["work", *columns], rows).to_markdown()
+    note = f"\n{energy_note(report.energy)}\n" if any(variant.energy for variant in report.variants) else ""
+    return f"`{report.command}`: {report.summary}\n\n{table}{note}"
 
 
 def _cell(report: BenchReport, workload: str, contender: str, compute: str) -> str:
@@ -349,6 +378,7 @@ def _cell(report: BenchReport, workload: str, contender: str, compute: str) -> s
     how = ", ".join(filter(None, (variant.compute * (variant.compute != compute), variant.name, variant.environment)))
     text = f"{milliseconds(variant.median)} ms"
     text += f", {variant.memory / MB:.0f} MB" if variant.memory is not None else ""
+    text += f", {joules(variant.energy)} J" if variant.energy else ""
     text += f" ({how})" if how else ""
     return text if not own or variant is own[0] else f"{text}<br>{compare(own[0].seconds, variant.seconds)}"
 

@@ -14,11 +14,12 @@ from typing import Any, cast
 from edgelearn.child import Worker, WorkerError
 from edgelearn.errors import EdgelearnError
 from edgelearn.extensions import check_name
+from edgelearn.lab.energy import LOOP, Energy, Meter, find_meter
 from edgelearn.lab.measure import RoundsConfig, Sample, machine_memory, measure_in_turn, usable_cores
 from edgelearn.runtime import choose_device
 
 from .contenders import CONTENDERS, SUBJECT, BenchWorker, Entry, choose, fitting
-from .report import BenchReport, Machine, Settings, Variant
+from .report import BenchReport, EnergyFacts, Machine, Settings, Variant
 from .workloads import DEFAULT, FULL, TYPES, Workload, make_network
 
 
@@ -43,10 +44,13 @@ class BenchConfig(RoundsConfig):
 
     - `patience`: seconds that a worker may take to answer.
     - `memory_reserve`: share of main memory that must be free before another worker is started.
+    - `energy_seconds`: length of the loop of steps whose energy is counted, after the rounds, where the device has a
+      counter (see `energy.find_meter`).
     """
 
     patience: float = 600.0
     memory_reserve: float = 0.15
+    energy_seconds: float = LOOP
 
 
 def run(
@@ -105,9 +109,10 @@ def run(
         return Worker(f"{BenchWorker.__module__}:BenchWorker", arguments, usable, variables, config.patience)
 
     variants = []
-    for workload in workloads:
-        started_ones = (each for entry in present for each in _started(workload, entry, start, only, compute))
-        variants += _measured(workload, started_ones, usable, config, progress)
+    with find_meter(chosen) as meter:
+        for workload in workloads:
+            started_ones = (each for entry in present for each in _started(workload, entry, start, only, compute))
+            variants += _measured(workload, started_ones, usable, config, progress, meter)
     if present and not variants:
         names = ", ".join(entry.name for entry in present)
         raise EdgelearnError(
@@ -122,6 +127,7 @@ def run(
         not_installed={entry.name: entry.missing() for entry in fit if not entry.available()},
         variants=variants,
         subject=subject,
+        energy=cast(EnergyFacts, meter.to_dict()),
     )
 
 
@@ -157,9 +163,9 @@ def _started(
 
 def _measured(
     workload: Workload, started: Iterable[tuple[Variant, Worker | None]], cores: Sequence[int], config: BenchConfig,
-    progress: Callable[[str], None],
+    progress: Callable[[str], None], meter: Meter,
 ) -> list[Variant]:  # fmt: skip
-    """Prepare the variants as their workers start, then measure all of them in turn."""
+    """Prepare the variants as their workers start, then measure all of them in turn; after that the energy of each."""
     variants: list[Variant] = []
     workers: dict[int, Worker] = {}  # of the variants that haven't failed, by their place in the list
 
@@ -172,6 +178,13 @@ def _measured(
             return workers[place].call(*call)
         except WorkerError as error:
             return fail(place, error)
+
+    def counted(place: int) -> Energy | None:
+        def work() -> int:
+            answer = ask(place, "measure", config.energy_seconds, 1)
+            return len(answer["times"]) + 1 if answer else 0  # with the untimed one
+
+        return meter.over(work)
 
     def sampler(worker: Worker) -> Callable[[], Sample]:
         return lambda: Sample(**worker.call("measure", config.block_seconds, config.steps))
@@ -187,6 +200,7 @@ def _measured(
             if answer := ask(place, "prepare", asked, variant.name):
                 variant.import_seconds = worker.import_seconds
                 variant.first_step_seconds, variant.probe = answer["first_step_seconds"], answer["probe"]
+        meter.idle()
         blocks = measure_in_turn(
             {place: sampler(worker) for place, worker in workers.items()}, cores, config,
             lambda number: progress(f"{workload.name}: round {number + 1} of {config.rounds}"), fail,
@@ -197,6 +211,10 @@ def _measured(
             if answer := ask(place, "memory"):
                 for name, size in answer.items():
                     setattr(variants[place], f"memory_{name}", size)
+        if meter.measures:
+            progress(f"{workload.name}: energy")
+            for place in list(workers):
+                variants[place].energy = counted(place)
     finally:
         for worker in workers.values():
             worker.close()

@@ -23,6 +23,7 @@ from edgelearn.compile import Plan, Request, make_plan
 from edgelearn.device import Device
 from edgelearn.display import Displayed
 from edgelearn.errors import FormatError, UsageError
+from edgelearn.lab.energy import Energy
 from edgelearn.ops import Traits
 
 from .peaks import Peaks
@@ -30,6 +31,9 @@ from .roofline import Point, Roofline, bounds, kind
 
 MEASURED, DESCRIBED = Path(__file__).with_name("measured"), Path(__file__).with_name("devices")
 WIDTHS = {"fp32": 1.0, "fp16": 0.5}  # size of a number against float32
+# pJ of a byte from memory, and of a multiply-add by type: M. Horowitz, "Computing's energy problem", ISSCC 2014, 45 nm:
+# 1.3 nJ for 64 bits of DRAM (1.3 to 2.6); 3.7 + 0.9 pJ in float32, 1.1 + 0.4 pJ in float16.
+PICOJOULES = {"byte": 162.5, "fp32": 4.6, "fp16": 1.5}
 ASSUMPTIONS = (
     "kernels come as close to the roof as on the devices measured of the same kind, or on all of them if there is none",
     "every byte comes from memory, none from a cache",
@@ -37,6 +41,7 @@ ASSUMPTIONS = (
     "in fp16 every number is half as large, gradients and sums too, and the launches are the same",
     "the host never keeps the device waiting",
     "all of the memory is free",
+    "energy, a projection, is that of multiply-adds and of bytes from memory alone, for 45 nm (Horowitz, ISSCC 2014)",
 )
 
 
@@ -51,11 +56,12 @@ class Facts(TypedDict):
 
 @dataclass(frozen=True)
 class StepRecord:
-    """A measured step: `wall` seconds of the host's clock, and its launches by kind."""
+    """A measured step: `wall` seconds of the host's clock, launches by kind, and energy (None: not measured)."""
 
     name: str
     wall: float
     kinds: tuple[Point, ...]
+    energy: Energy | None = None
 
     @property
     def launches(self) -> int:
@@ -71,12 +77,14 @@ class DeviceRecord:
     - `date`: of the measurement.
     - `peaks`: its measured limits.
     - `steps`: launches and times of each step.
+    - `energy`: how energy was counted, or why it was not (default: unknown).
     """
 
     device: Facts
     date: str
     peaks: Peaks
     steps: tuple[StepRecord, ...]
+    energy: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         points = [point for step in self.steps for point in step.kinds]
@@ -90,9 +98,10 @@ class DeviceRecord:
     @classmethod
     def of(cls, rooflines: Sequence[Roofline]) -> DeviceRecord:
         """The record of rooflines measured on one device."""
-        steps = tuple(StepRecord(r.name, r.wall, tuple(r.by_kind())) for r in rooflines)
+        steps = tuple(StepRecord(r.name, r.wall, tuple(r.by_kind()), r.timing.energy) for r in rooflines)
         today = datetime.date.today().isoformat()
-        return cls(cast(Facts, rooflines[0].device.facts()), today, rooflines[0].peaks, steps)
+        first = rooflines[0]
+        return cls(cast(Facts, first.device.facts()), today, first.peaks, steps, first.meter.to_dict())
 
     @property
     def name(self) -> str:
@@ -167,6 +176,8 @@ class EdgeDevice:
     - `memory`: bytes.
     - `launch`: seconds that a kernel launch costs.
     - `sources`: where each figure is from, or that it is an assumption.
+    - `picojoules`: of a "byte" from memory, and of a multiply-add by precision (default: those of 45 nm, see
+      `PICOJOULES`); others need a source, too.
     """
 
     name: str
@@ -177,16 +188,21 @@ class EdgeDevice:
     memory: int
     launch: float
     sources: Mapping[str, str]
+    picojoules: Mapping[str, float] = field(default_factory=lambda: PICOJOULES)
 
     def __post_init__(self) -> None:
         if not {"fp32"} <= set(self.flops) <= set(WIDTHS):
             raise ValueError(f"flops has FLOP/s by precision: {', '.join(WIDTHS)}, fp32 at least")
         figures = {name: getattr(self, name) for name in ("compute_units", "bandwidth", "memory", "launch")}
-        for name, value in (figures | dict(self.flops)).items():
+        if self.picojoules is not PICOJOULES and not {"byte", *self.flops} <= set(self.picojoules):
+            raise ValueError(f"picojoules has those of a byte and of a multiply-add in {', '.join(self.flops)}")
+        energies = {f"picojoules of {name}": value for name, value in self.picojoules.items()}
+        for name, value in (figures | dict(self.flops) | energies).items():
             if not 0 < value < float("inf"):
                 raise ValueError(f"{name} is a number above 0, not {value!r}")
-        if set(figures) | {"flops"} != set(self.sources):
-            raise ValueError(f"sources says where flops, {', '.join(figures)} are from, and nothing else")
+        sourced = {"flops", *figures, *(["picojoules"] if self.picojoules is not PICOJOULES else [])}
+        if sourced != set(self.sources):
+            raise ValueError(f"sources says where {', '.join(sorted(sourced))} are from, and nothing else")
 
     @classmethod
     def load(cls, name: str | Path) -> EdgeDevice:
@@ -231,7 +247,7 @@ def edge_devices() -> list[str]:
     return sorted(path.stem for path in DESCRIBED.glob("*.json"))
 
 
-_ESTIMATED = ("precision", "launches", "bound", "expected", "basis", "nbytes", "fits")
+_ESTIMATED = ("precision", "launches", "bound", "expected", "basis", "nbytes", "fits", "joules")
 
 
 @dataclass(frozen=True)
@@ -247,6 +263,7 @@ class Estimate:
     - `expected`: seconds with kernels as efficient as those measured on devices of kind `basis`.
     - `basis`: "gpu", "cpu" or "cpu and gpu".
     - `nbytes`: memory that the step needs; `fits` is True if the device has it.
+    - `joules`: projected energy of multiply-adds and of bytes from memory.
     """
 
     device: EdgeDevice
@@ -257,6 +274,7 @@ class Estimate:
     expected: float
     basis: str
     nbytes: int
+    joules: float
 
     @property
     def fits(self) -> bool:
@@ -379,5 +397,7 @@ def _estimate(request: Request, device: EdgeDevice, precision: str, records: Seq
     basis, share = " and ".join(sorted({r.device["kind"] for r in measured})), efficiencies(measured)
     seconds = expected([(kind(x), bound, 1) for x, bound in zip(launches, roofs, strict=True)], share, peaks.launch)
     least = sum(roofs) + len(launches) * peaks.launch
-    nbytes = round(plan.peak_bytes * width)
-    return Estimate(device, precision, plan, len(launches), least, seconds, basis, nbytes)
+    nbytes, energy = round(plan.peak_bytes * width), device.picojoules
+    moved, multiply_adds = sum(x.nbytes for x in launches) * width, sum(x.flops for x in launches) / 2
+    joules = (moved * energy["byte"] + multiply_adds * energy[precision]) / 1e12
+    return Estimate(device, precision, plan, len(launches), least, seconds, basis, nbytes, joules)

@@ -22,7 +22,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,7 @@ from edgelearn.compile.search import launch_key
 from edgelearn.device import UNITS, Device
 from edgelearn.display import Displayed
 from edgelearn.errors import PlanError, RunError
+from edgelearn.lab.energy import Energy, Meter, find_meter
 from edgelearn.lab.measure import Block, RoundsConfig, Sample, measure_in_turn, sample, usable_cores
 from edgelearn.launch import Access, Launch, Role
 from edgelearn.ops import Traits
@@ -71,13 +72,15 @@ class TimedLaunch:
 class StepTiming:
     """Times of a step. `wall`: median of the host's time in seconds, from the first call until the result is back,
     without profiling; `noisy`: rounds during which other processes used the cores, however often they were repeated;
-    `spread`: of the rounds' times, upper quartile minus lower one, as a share of the median."""
+    `spread`: of the rounds' times, upper quartile minus lower one, as a share of the median; `energy`: of steps in a
+    row after the rounds, without profiling (None: not measured)."""
 
     launches: list[TimedLaunch]
     wall: float
     rounds: int
     noisy: int = 0
     spread: float = 0.0
+    energy: Energy | None = None
 
     @property
     def busy(self) -> float:
@@ -91,13 +94,16 @@ def disturbance(timings: Sequence[StepTiming]) -> str:
     return statistics.disturbance(noise, max((timing.spread for timing in timings), default=0.0))
 
 
-def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed: int = 0) -> list[StepTiming]:
+def time_launches(
+    plans: Sequence[Plan], device: Device, rounds: int = 20, seed: int = 0, meter: Meter | None = None
+) -> list[StepTiming]:
     """Time steps of plans in turn, on random inputs: training steps of a whole mini-batch at learning rate 0, so that
     all are the same, or predictions where a plan doesn't train.
 
     Each plan takes turns on a plain queue, for the host's time, and on a profiling one, which costs a little: the
     device holds every plan twice. Of two steps in a row the second counts, since the first finds another plan's data in
     the caches. The first round isn't counted. A round that other processes disturbed is repeated up to ATTEMPTS times.
+    After the rounds, `meter` counts the energy of each plan's steps (default: it isn't counted).
 
     Raises PlanError for a plan made for another kind of device, or without a round, and DeviceError.
     """
@@ -110,6 +116,7 @@ def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed:
         raise PlanError(f"Measuring needs 1 round or more, not {rounds}.")
     plain, profiling = Kernels(Context(device)), Kernels(Context(device, profiling=True))
     times: list[list[Times]] = [[] for _ in plans]
+    energies: dict[int, Energy | None] = {}
 
     def take(step: Callable[[], None], profiled: Callable[[], None], into: list[Times]) -> Sample:
         cpu = time.process_time()
@@ -122,13 +129,18 @@ def time_launches(plans: Sequence[Plan], device: Device, rounds: int = 20, seed:
 
     with ExitStack() as stack:
         samplers: dict[int, Callable[[], Sample]] = {}
+        plain_steps: list[Callable[[], None]] = []
         for i, plan in enumerate(plans):
             steps = [stack.enter_context(_step(plan, kernels, seed)) for kernels in (plain, profiling)]
             samplers[i] = partial(take, *steps, times[i])
+            plain_steps.append(steps[0])
         for sampler in samplers.values():
             sampler()
         blocks = measure_in_turn(samplers, usable_cores(), RoundsConfig(rounds, 0.0, attempts=ATTEMPTS))
-    return [_step_timing(times[i][1:], blocks[i]) for i in samplers]
+        if meter is not None:
+            meter.idle()
+            energies = {i: meter.of_steps(step) for i, step in enumerate(plain_steps)}
+    return [replace(_step_timing(times[i][1:], blocks[i]), energy=energies.get(i)) for i in samplers]
 
 
 @contextmanager
@@ -309,6 +321,7 @@ class Roofline(Displayed):
     - `peaks`: the device's limits.
     - `timing`: seconds of each launch, in order.
     - `bounds`: seconds that each launch would take at the roof, in order.
+    - `meter`: the device's, by which `timing` has energy.
     """
 
     name: str
@@ -317,6 +330,7 @@ class Roofline(Displayed):
     peaks: Peaks
     timing: StepTiming = field(repr=False)
     bounds: list[float] = field(repr=False)
+    meter: Meter = field(repr=False, default_factory=lambda: Meter(None, "nobody counted"))
 
     @property
     def headline(self) -> str:
@@ -374,7 +388,7 @@ class Roofline(Displayed):
 def profile(
     plan: Plan, device: Device | str | None = None, rounds: int = 20, name: str = "", peaks: Peaks | None = None
 ) -> Roofline:
-    """Time every launch of a step.
+    """Time every launch of a step, and count the energy of whole steps where the device has a counter.
 
     Arguments:
     - `plan`: the step: a training step, or a prediction where the plan doesn't train.
@@ -387,7 +401,8 @@ def profile(
     """
     device = choose_device(device).device
     peaks = peaks or measure_peaks(Context(device))
-    (timing,) = time_launches([plan], device, rounds)
+    with find_meter(device) as meter:
+        (timing,) = time_launches([plan], device, rounds, meter=meter)
     launches = [timed.launch for timed in timing.launches]
     name = name or plan.request.network.name
-    return Roofline(name, device, plan, peaks, timing, bounds(plan, launches, peaks))
+    return Roofline(name, device, plan, peaks, timing, bounds(plan, launches, peaks), meter)

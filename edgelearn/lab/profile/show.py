@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from edgelearn.display import MB
+from edgelearn.lab.energy import as_joules
 from edgelearn.lab.runs import figures
 from edgelearn.statistics import REMEDY
 from edgelearn.tables import WIDTH, Table, render
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 HEADINGS = ("n", "MFLOP", "MB", "FLOP/B", "ms", "share", "GFLOP/s", "GB/s", "of roof")
 OPTIONAL = ("FLOP/B", "MB", "MFLOP", "GB/s")  # left out in this order where a line is too short
-ESTIMATES = ("precision", "efficiency of", "n", "bound ms", "expected ms", "off by", "memory MB", "fits")
+ESTIMATES = ("precision", "efficiency of", "n", "bound ms", "expected ms", "off by", "memory MB", "J", "fits")
 MARKERS = ("o", "s", "^")
 AREA = 3000  # of a mark that took all of the time
 DEVICE, LAYERS = 1, 2  # threads of a trace
@@ -38,6 +39,11 @@ def roofline_table(roofline: Roofline, width: int = WIDTH, layers: bool = False)
     if peaks.units:
         units = (f"{speed / 1e9:,.0f} GOP/s in {kind}" for kind, speed in peaks.units.items())
         head += f"\nunits: {', '.join(units)}"
+    if energy := roofline.timing.energy:
+        head += f"\nenergy: {as_joules(energy.joules)} J a step, {energy.watts:.3g} W; "
+        head += f"{roofline.meter.idle() or 0:.3g} W without work, not subtracted\n{roofline.meter}"
+    else:
+        head += f"\nenergy {roofline.meter}"
     points = roofline.by_layer() if layers else roofline.by_kind()
     typed = any(point.compute != "fp32" for point in points)  # else the column would say nothing
 
@@ -64,11 +70,14 @@ def projection_table(projection: Projection, width: int = WIDTH) -> str:
         (
             e.device.name, e.precision, e.basis, e.launches, f"{e.bound * 1e3:,.1f}", f"{e.expected * 1e3:,.1f}",
             projection.error_of(e) or "not measured", f"{e.nbytes / MB:,.1f}",
-            "yes" if e.fits else f"does not fit {e.device.memory / MB:,.0f} MB",
+            as_joules(e.joules), "yes" if e.fits else f"no: {e.device.memory / MB:,.0f} MB",
         )
         for e in projection.estimates
     ]  # fmt: skip
-    parts: list[Table | str] = [f"{projection.name}, predicted", Table(("device", *ESTIMATES), rows, right=True)]
+    parts: list[Table | str] = [
+        f"{projection.name}, predicted; energy (J) is projected",
+        Table(("device", *ESTIMATES), rows, right=True),
+    ]
     parts += [f"Assumed: {'; '.join(ASSUMPTIONS)}.\n"]
     if errors := projection.errors:
         by_kind = "; ".join(f"{each.kind.upper()}: {each}" for each in projection.errors_by_kind.values())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgelearn import atomic
 from edgelearn.display import MB, Displayed
 from edgelearn.errors import DataError, RunError
+from edgelearn.lab.energy import as_joules
 from edgelearn.statistics import wilson_interval
 from edgelearn.tables import WIDTH, Table, render
 
@@ -212,13 +213,15 @@ def _outcome(results: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, A
         "correct": None if correct is None or total is None else f"{correct} of {total}",
         "loss": results.get("loss", last.get("val_loss", last.get("loss"))),
         "epochs": results.get("epochs", last.get("epoch")), "seconds": results.get("seconds"),
+        "joules": results.get("joules"),
         **{name: memory.get(name) for name in Memory.__annotations__},
     }  # fmt: skip
     known = {*Results.__annotations__, *Row.__annotations__}
     others = flat_results({name: value for name, value in last.items() if name not in known})
     others |= flat_results({name: value for name, value in results.items() if name not in known})
     more = {name: size for name, size in memory.items() if name not in Memory.__annotations__}
-    return common | others | flat_results({"memory": more})
+    energy = {f"energy.{name}": value for name, value in (results.get("energy") or {}).items()}
+    return common | others | flat_results({"memory": more}) | energy
 
 
 def _headline(summary: RunSummary) -> str:
@@ -269,6 +272,10 @@ def _config_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _joules(value: float) -> str:
+    return f"{as_joules(value)} J"
+
+
 def _seconds(value: float) -> str:
     if not 60 <= value < math.inf:  # a record may hold any number
         return f"{value:.1f} s"
@@ -286,6 +293,7 @@ _KNOWN: dict[str, tuple[str, Callable[[Any], str]]] = {
     "loss": ("loss", "{:.4f}".format),
     "epochs": ("epochs", str),
     "seconds": ("time", _seconds),
+    "joules": ("energy", _joules),
     "planned": ("memory planned", _megabytes),
     "allocated": ("memory allocated", _megabytes),
     "process": ("memory of the process", _megabytes),

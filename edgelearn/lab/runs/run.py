@@ -69,6 +69,8 @@ class Results(TypedDict, total=False):
     seconds: float | None
     interval: list[float] | None
     memory: Memory | None
+    joules: float | None
+    energy: dict[str, Any]
 
 
 class DeviceEntry(TypedDict, total=False):
@@ -110,6 +112,7 @@ class Row(_Epoch, total=False):
     val_loss: float | None
     val_accuracy: float | None
     seconds: float | None
+    joules: float | None
 
 
 def read_record(folder: Path) -> dict[str, Any]:

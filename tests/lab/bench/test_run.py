@@ -2,7 +2,10 @@ import json
 import os
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +16,7 @@ from edgelearn.lab.bench.contenders import CONTENDERS, Entry, choose, fitting
 from edgelearn.lab.bench.report import BenchReport, as_markdown, as_text
 from edgelearn.lab.bench.run import BenchConfig, run
 from edgelearn.lab.bench.workloads import Workload
+from edgelearn.lab.energy import Meter
 from edgelearn.lab.measure import usable_cores
 from edgelearn.runtime import DeviceChoice
 
@@ -77,6 +81,7 @@ def test_what_is_not_installed_or_computes_something_else_is_told(report):
 
 def test_the_ratio_of_a_slow_one(report):
     found = report.comparison(variant_of(report, "sleeper slow"))
+    assert "Energy: not measured: " in as_text(report, 120) or report.energy["idle_watts"] > 0
     assert report.fastest_peer("forward:2").label == "steady" and found.refusal is None and 1.7 < found.ratio < 50
 
 
@@ -158,6 +163,23 @@ def test_types_take_turns_and_are_compared_with_their_like(tmp_path):
     found.write(tmp_path / "types.json")
     assert found.comparison(own["tf32"]) is None
     assert BenchReport.read(tmp_path / "types.json").variants == found.variants
+
+
+def test_the_energy_of_a_step_stands_beside_its_time(monkeypatch, tmp_path):
+    watts = SimpleNamespace(source="a fake", every=None, tick=0.0, read=lambda: 10 * time.perf_counter())
+    monkeypatch.setattr(run_module, "find_meter", lambda device: Meter(watts))
+    monkeypatch.setattr(Meter.idle, "__defaults__", (0.01,))
+    config = replace(QUICK, rounds=1, energy_seconds=0.1)
+    found = run([Workload("forward", 2)], config=config, registry=[fake("steady"), fake("troubled")], subject="steady")
+    steady = variant_of(found, "steady")
+    assert steady.energy.watts == pytest.approx(10, rel=0.01) and steady.energy.steps >= 2
+    assert steady.energy.joules >= 0.04  # of 4 ms and more
+    assert all(variant.energy is None for variant in found.variants if variant.error)
+    assert found.energy["idle_watts"] == pytest.approx(10, rel=0.01)
+    assert "J a step" in as_text(found, 140) and "Energy: a fake. Without work it takes 10" in as_text(found, 140)
+    assert " J |" in as_markdown(found)
+    found.write(tmp_path / "energy.json")
+    assert BenchReport.read(tmp_path / "energy.json").variants == found.variants
 
 
 def test_on_nvidia_pytorch_takes_part_once():

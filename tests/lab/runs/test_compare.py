@@ -11,6 +11,7 @@ from edgelearn.lab.runs.compare import MAX_ITEMS, flat_results, result_text
 RESULTS = {
     "correct": 670, "total": 736, "loss": 0.31, "epochs": 100, "seconds": 3725.4,
     "memory": {"planned": 84 * 10**6, "allocated": 91 * 10**6, "process": 412 << 20},
+    "joules": 512.0, "energy": {"source": "RAPL: package-0"},
 }  # fmt: skip
 
 
@@ -38,8 +39,9 @@ def test_compare(runs):
     expected = {
         "status": ["finished", "interrupted"], "accuracy": [670 / 736, 0.25],
         "accuracy_interval": [wilson_interval(670, 736), None], "correct": ["670 of 736", None], "loss": [0.31, 2.5],
-        "epochs": [100, 3], "seconds": [3725.4, None], "planned": [84 * 10**6, None], "allocated": [91 * 10**6, None],
-        "process": [412 << 20, None], "device": ["pocl", None],
+        "epochs": [100, 3], "seconds": [3725.4, None], "joules": [512.0, None], "planned": [84 * 10**6, None],
+        "allocated": [91 * 10**6, None],
+        "process": [412 << 20, None], "device": ["pocl", None], "energy.source": ["RAPL: package-0", None],
     }  # fmt: skip
     assert comparison["results"] == expected and list(comparison["results"]) == list(expected)
     json.dumps(comparison)
@@ -51,7 +53,7 @@ def test_compare(runs):
 def test_text(runs, width):
     text = compare(runs).to_text(width)
     assert max(map(len, text.splitlines())) <= width and "\x1b" not in text and "seed" not in text
-    parts = "optimizer.momentum", "91.0 %", "1 h 02 min", "84.0 MB", "670 of 736", "(88.7 % to 92.9"
+    parts = "optimizer.momentum", "91.0 %", "1 h 02 min", "84.0 MB", "670 of 736", "(88.7 % to 92.9", "512 J"
     assert all(part in text for part in (runs[0].id, runs[1].id, *parts))
 
 
