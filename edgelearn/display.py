@@ -41,6 +41,11 @@ MB = 10**6
 UNITS = (("GB", 10**9), ("MB", MB), ("kB", 10**3), ("bytes", 1))
 
 
+def as_joules(joules: float) -> str:
+    """Joules with three digits or more, without the unit."""
+    return f"{joules:.3g}" if joules < 100 else f"{joules:,.0f}"
+
+
 def megabytes(nbytes: int) -> str:
     """Bytes as text, rounded up, so that a budget of as much suffices: "12.35 MB", and with more digits below 1 MB."""
     if nbytes >= MB:

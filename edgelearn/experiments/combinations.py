@@ -17,11 +17,11 @@ from edgelearn import atomic
 from edgelearn.compile import account
 from edgelearn.compile.planner import Combination
 from edgelearn.data.draws import stratified_split
-from edgelearn.display import MB
+from edgelearn.display import MB, as_joules
 from edgelearn.errors import DataError, RunError
 from edgelearn.graph import Network
 from edgelearn.lab import measure
-from edgelearn.lab.energy import NOT_MEASURED, Meter, as_joules, find_meter
+from edgelearn.lab.energy import NOT_MEASURED, Meter, find_meter
 from edgelearn.lab.runs import Interval, Run, RunStore, figures, interval, median, wilson_interval
 from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.tables import Table, Tabular

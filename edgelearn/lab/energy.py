@@ -188,11 +188,6 @@ def _unknown(device: Device) -> Counter:
     raise CounterError(f"no counter of {device.name} is known")
 
 
-def as_joules(joules: float) -> str:
-    """Joules with three digits or more, without the unit."""
-    return f"{joules:.3g}" if joules < 100 else f"{joules:,.0f}"
-
-
 # -- counters ----------------------------------------------------------------------------------------------------------
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from edgelearn import atomic, records
-from edgelearn.display import MB, Displayed
+from edgelearn.display import MB, Displayed, as_joules
 from edgelearn.errors import DataError, FormatError
-from edgelearn.lab.energy import NOT_MEASURED, Energy, as_joules
+from edgelearn.lab.energy import NOT_MEASURED, Energy
 from edgelearn.lab.measure import Block
 from edgelearn.lab.runs import figures
 from edgelearn.statistics import ADVICE, Ratio, compare, quartiles

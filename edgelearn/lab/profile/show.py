@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from edgelearn.display import MB
-from edgelearn.lab.energy import as_joules
+from edgelearn.display import MB, as_joules
 from edgelearn.lab.runs import figures
 from edgelearn.statistics import REMEDY
 from edgelearn.tables import WIDTH, Table, render

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgelearn import atomic
-from edgelearn.display import MB, Displayed
+from edgelearn.display import MB, Displayed, as_joules
 from edgelearn.errors import DataError, RunError
-from edgelearn.lab.energy import as_joules
 from edgelearn.statistics import wilson_interval
 from edgelearn.tables import WIDTH, Table, render
 
