@@ -19,18 +19,19 @@ import numpy as np
 from edgelearn.data.files import skipped_lines
 from edgelearn.data.flowers import embedded_flowers, load_flowers
 from edgelearn.data.pictures import ImageDataset, load_images, normalize
+from edgelearn.data.thicket import drawn_thicket, split_thicket, thicket_flowers
 from edgelearn.errors import DownloadError, FormatError
 from edgelearn.graph import Network
 from edgelearn.interop import keras_h5, safetensors
 from edgelearn.lab.runs import Run
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import SoftmaxCrossEntropy
-from edgelearn.train import Model, PictureSource
+from edgelearn.ops import Adam, SoftmaxCrossEntropy
+from edgelearn.train import CosineDecay, Model, PictureSource, Subset
 
-from .config import DATA, DOWNLOAD, setting
+from .config import DATA, DOWNLOAD, ConfigError, TrainingConfig, setting
 from .experiment import Experiment, Training
 from .finetune import TransferConfig, data_entry, digest, fine_tuning, finish_fine_tuning, split
-from .tasks import Pictures
+from .tasks import Pictures, Task
 
 ACCURACY = {"before": 147 / 736, "after": 670 / 736}  # published by Qualcomm
 PUBLISHED = {"epochs": 100, "batch_size": 163, "micro_batch": 15, "learning_rate": 0.003}
@@ -41,7 +42,7 @@ SAMPLE_SETTINGS = {"epochs": 20, "batch_size": 50, "micro_batch": 50, "learning_
 class FlowersConfig(TransferConfig):
     """Fine-tuning of MobileNet V1. Where `epochs`, `batch_size`, `micro_batch` or `learning_rate` are None, the
     published values hold, or with the embedded sample those of SAMPLE. `images`, `data` and `sample` choose the
-    pictures (see edgelearn.data.flowers.load_flowers).
+    pictures (see edgelearn.data.flowers.load_flowers), or `thicket` (see edgelearn.data.thicket).
 
     Raises ConfigError for an invalid value.
     """
@@ -49,6 +50,7 @@ class FlowersConfig(TransferConfig):
     images: str | None = setting(None, "your own pictures: a subfolder a class, JPEG or PNG, any size", metavar="DIR")
     data: str | None = setting(None, DATA, metavar="DIR")
     sample: bool = setting(False, "the embedded sample: drawn flowers and a small network")
+    thicket: bool = setting(False, "the embedded sample that is hard: drawn flowers half hidden, and the small network")
     download: bool = setting(True, DOWNLOAD)
     weights: str | None = setting(
         None, "MobileNet V1 1.0/224 in Keras's HDF5 layout, or 'sample' for the small network", metavar="FILE"
@@ -61,14 +63,20 @@ class FlowersConfig(TransferConfig):
     )
     learning_rate: float | None = setting(None, "learning rate (default: 0.003, embedded sample: 0.01)", above=0)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.thicket and (self.sample or self.images):
+            raise ConfigError("thicket", "another source of pictures is given as well: leave one of them out.")
+
     def resolve(self, sample: bool) -> FlowersConfig:
         """Fill in the published values, or the sample's, where this configuration has None."""
         values = SAMPLE_SETTINGS if sample else PUBLISHED
         missing = {name: value for name, value in values.items() if getattr(self, name) is None}
-        return replace(self, sample=sample, **missing)
+        return replace(self, sample=sample and not self.thicket, **missing)
 
 
 IN_DATA = Path("weights") / "mobilenet_1_0_224_tf.h5"  # under the data folder
+SAMPLE_SIZE = 96  # pixels
 SAMPLE_WEIGHTS = Path(__file__).parent / "mobilenet_v1_025_96.safetensors"
 
 
@@ -110,10 +118,10 @@ def load_pretrained(
     Raises FormatError for a damaged file or one of another network, DataError if no weights are found.
     """
     if sample or weights == "sample":
-        network = mobilenet_v1((96, 96, 3), 0.25, classes)
+        network = mobilenet_v1((SAMPLE_SIZE, SAMPLE_SIZE, 3), 0.25, classes)
         found = safetensors.read_weights(SAMPLE_WEIGHTS)
         description = "MobileNet V1 0.25/96 of the package, pretrained on other drawings."
-        return Pretrained(network, _with_head(network, found, seed), 96, "package", description)
+        return Pretrained(network, _with_head(network, found, seed), SAMPLE_SIZE, "package", description)
     network = mobilenet_v1(classes=classes)
     folder = data or os.environ.get("EDGELEARN_DATA")
     in_data = Path(folder) / IN_DATA if folder else None
@@ -154,7 +162,10 @@ class FlowersTraining(Training[FlowersConfig]):
 def load_flowers_training(config: FlowersConfig) -> FlowersTraining:
     """Load pictures and weights. Without a network connection the embedded sample is used for both, and
     `dataset.description` says so; a source that the configuration names is never replaced."""
-    dataset = load_flowers(config.images, config.data, config.download, config.sample)
+    if config.thicket:
+        dataset = thicket_flowers()
+    else:
+        dataset = load_flowers(config.images, config.data, config.download, config.sample)
     sample = dataset.origin == "embedded sample"
     load = partial(load_pretrained, seed=config.seed, weights=config.weights, data=config.data)
     try:
@@ -197,3 +208,17 @@ def _finish(training: FlowersTraining, run: Run, seconds: float) -> tuple[dict[s
 
 
 FlowersExperiment = Experiment("flowers", FlowersConfig, load_flowers_training)
+
+
+def thicket_task(config: TrainingConfig) -> Task:
+    """Fine-tune all layers of the package's MobileNet V1 on the thicket (edgelearn.data.thicket), by Adam with a cosine
+    schedule and mini-batches of 50."""
+    dataset, drawn = drawn_thicket(SAMPLE_SIZE)
+    pretrained = load_pretrained(len(dataset.class_names), config.seed, sample=True)
+    model = Model(pretrained.network, pretrained.weights, config.device, config.seed)
+    source = PictureSource(len(dataset), SAMPLE_SIZE, lambda indices, size: drawn[indices], normalize)
+    train, test = ((Subset(source, part), dataset.labels[part]) for part in split_thicket(dataset, config.seed))
+    return Task(
+        model, train, test, lambda steps: Adam(CosineDecay(1e-3, max(1, steps))), data_entry(dataset, (train, test)),
+        pretrained.record, 50, pictures=Pictures(SAMPLE_SIZE),
+    )  # fmt: skip

@@ -23,7 +23,8 @@ from edgelearn.device import Device
 from edgelearn.display import MB
 from edgelearn.errors import RunError
 from edgelearn.experiments.claims import Claim, NotMeasured, Verdicts, check_claims
-from edgelearn.experiments.config import TrainingConfig, setting
+from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
+from edgelearn.experiments.flowers import thicket_task
 from edgelearn.experiments.memory_plans import (
     BUDGETS,
     REVERSIBLE,
@@ -90,10 +91,19 @@ def _network(config: MemoryConfig, **settings) -> Network:
     return reversible(network) if config.reversible else network
 
 
+def _thicket(config: MemoryConfig) -> Task:
+    if config.reversible:
+        raise ConfigError("reversible", "the task 'thicket' has a network without residual blocks: leave it out.")
+    return thicket_task(config)
+
+
 TASKS: dict[str, TaskKind] = {
     "sample": TaskKind(
         "The embedded drawings of flowers, MobileNet V2 of a quarter of the width", 4, 50,
         lambda config: drawings(config, _network(config, alpha=0.25, classes=5)),
+    ),
+    "thicket": TaskKind(
+        "The thicket, drawn flowers that are hard to tell, all layers of MobileNet V1 0.25/96", 6, 50, _thicket
     ),
     "cifar10": TaskKind(
         "CIFAR-10 from scratch, MobileNet V2 of half the width", 30, 128,

@@ -23,7 +23,7 @@ from edgelearn.data.pictures import load_images, normalize
 from edgelearn.errors import DataError, ExtensionError, NonFiniteError, PlanError, RunError, UsageError
 from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
 from edgelearn.experiments.experiment import APART, Log, Training, silent
-from edgelearn.experiments.flowers import FlowersConfig, FlowersExperiment
+from edgelearn.experiments.flowers import FlowersConfig, FlowersExperiment, thicket_task
 from edgelearn.experiments.sweep import can_go_on, is_done, known_runs
 from edgelearn.experiments.tasks import Pictures, Task, TaskKind, cifar10, finish_task, task_experiment
 from edgelearn.extensions import import_instance, is_reference
@@ -179,6 +179,9 @@ TASKS: dict[str, TaskKind] = {
         "The embedded drawings of flowers, all layers of MobileNet V1 0.25/96", 6, 50,
         lambda config: flowers(config, True, ALL, 50, Adam(3e-4)),
     ),
+    "thicket": TaskKind(
+        "The thicket, drawn flowers that are hard to tell, all layers of MobileNet V1 0.25/96", 6, 50, thicket_task
+    ),
     "flowers": TaskKind(
         "Photographs of flowers, last layers of MobileNet V1 1.0/224", 20, 15,
         lambda config: flowers(config, False, LAST, 163, SGD(0.003, momentum=0.9)),
@@ -270,7 +273,7 @@ class Variant:
 def variants() -> list[Variant]:
     """float32 and the other compute types; each part quantized, with each observer; everything quantized with a range
     for each channel of kernels, with another momentum of ranges, with the first layer in float32, in memory with int8
-    kernels, and with fewer bits for gradients."""
+    kernels; everything in fewer bits, and gradients alone."""
     observers = "in-hindsight", "current"
     floats: dict[str, Any] = dict.fromkeys(("weights", "activations", "gradients"), FLOAT)
     result = [Variant(FLOAT, floats)]
@@ -287,6 +290,9 @@ def variants() -> list[Variant]:
     for name in observers:
         result.append(Variant(f"integers, {name}", {"integers": True, "observer": name}))
     result.append(Variant("integers, per-channel weights, in-hindsight", {"integers": True, "per_channel": True}))
+    for bits in ("5", "4", "2"):
+        both = dict.fromkeys(("weights", "activations", "gradients"), bits)
+        result += [Variant(f"everything in {bits} bits, {name}", both | {"observer": name}) for name in observers]
     for bits in (6, 4):
         for name in observers:
             result.append(Variant(f"gradients of {bits} bits, {name}", {"gradients": str(bits), "observer": name}))

@@ -55,7 +55,7 @@ def test_half_precision_and_inputs_of_batchnorm():
 
 def test_all_that_is_compared():
     names = [variant.name for variant in variants()]
-    assert len(names) == len(set(names)) == 4 + 3 * len(OBSERVERS) + 2 + 2 + 2 + 3 + 2 * 2
+    assert len(names) == len(set(names)) == 4 + 3 * len(OBSERVERS) + 2 + 2 + 2 + 3 + 3 * 2 + 2 * 2
     base = PrecisionConfig("cifar10-resnet18", epochs=3)
     configs = [variant.config(base, seed=2) for variant in variants()]
     assert len({PrecisionExperiment.training(config) for config in configs}) == len(configs)

@@ -24,6 +24,7 @@ from edgelearn.errors import DataError, PlanError, RunError
 from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
 from edgelearn.experiments.experiment import Experiment, Finish, Log, Training
 from edgelearn.experiments.finetune import FRONT_ENDS, PIXELS
+from edgelearn.experiments.flowers import thicket_task
 from edgelearn.experiments.keywords.episodes import ARABIC, ENGLISH, hold_out
 from edgelearn.experiments.tasks import Task, TaskKind, decoded_cifar10, drawn_weights, finish_task, load_model
 from edgelearn.extensions import check_name, import_object
@@ -426,11 +427,27 @@ def own_task(config: FederatedConfig) -> FederatedTask:
     )  # fmt: skip
 
 
+def _thicket(config: FederatedConfig) -> FederatedTask:
+    """Fine-tune the package's MobileNet V1 on the thicket; its normalization keeps the statistics it was loaded with."""
+    if config.normalization == "group":
+        raise ConfigError("normalization", "the task 'thicket' fine-tunes a network with batch normalization.")
+    task = thicket_task(config)
+    rate = config.learning_rate or 0.01
+    return FederatedTask(
+        task.model, task.train, task.test, lambda steps: SGD(rate, momentum=0.9), task.data, task.weights,
+        config.batch_size or 0, task.batchnorm, task.pictures,
+    )  # fmt: skip
+
+
 _SMALL = Size(32, 2, (2, 2), (2, 1))  # a DS-CNN that learns in seconds
 TASKS: dict[str, FederatedTaskKind] = {
     "sample": FederatedTaskKind(
         "The embedded words, a small DS-CNN; a client is a speaker", 2, 16,
         lambda config: _spoken(config, embedded_words(words=8, speakers=16, takes=5), 4, _SMALL), 12, 12, 16, "group",
+    ),
+    "thicket": FederatedTaskKind(
+        "The thicket, drawn flowers that are hard to tell, all layers of MobileNet V1 0.25/96", 1, 25, _thicket,
+        8, 10, 25, "dirichlet",
     ),
     "keywords": FederatedTaskKind(
         "Ten English words of Speech Commands, DS-CNN-S; a client is a speaker or more", 1, 16,
