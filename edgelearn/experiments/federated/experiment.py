@@ -428,7 +428,7 @@ def own_task(config: FederatedConfig) -> FederatedTask:
 
 
 def _thicket(config: FederatedConfig) -> FederatedTask:
-    """Fine-tune the package's MobileNet V1 on the thicket; its normalization keeps the statistics it was loaded with."""
+    """Fine-tune the package's MobileNet V1 on the thicket; its normalization keeps its loaded statistics."""
     if config.normalization == "group":
         raise ConfigError("normalization", "the task 'thicket' fine-tunes a network with batch normalization.")
     task = thicket_task(config)
