@@ -15,7 +15,7 @@ from edgelearn.display import Displayed
 from edgelearn.errors import DeviceError
 
 LIBRARY = "model.so"
-WARNINGS = ("-std=c99", "-Wall", "-Wextra")
+WARNINGS = ("-std=c99", "-ffp-contract=off", "-Wall", "-Wextra")
 COMPILERS = ("cc", "gcc", "clang")
 
 

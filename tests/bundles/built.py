@@ -17,7 +17,7 @@ WRITE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(ctypes.c_char), c_size_t)
 
 def compiled(folder: Path, *options: str, more: tuple[Path, ...] = ()) -> Path:
     """Build the bundle in `folder` as a shared library, with all warnings as errors."""
-    return compile_library(folder, ("-O2", "-Werror", *options), more)
+    return compile_library(folder, ("-O1", "-Werror", *options), more)
 
 
 class Built:

@@ -1,31 +1,15 @@
 /* The kernels of target c: see kernels.h. Above each function stand its arguments in order; those in brackets may be
    null. */
-#include "kernels.h"
-
 #include <math.h>
-#include <stddef.h>
-#include <string.h>
 
-enum { B = 16 };
-enum { LOSS, CORRECT, SEEN, NONFINITE };                       /* of counters */
-enum { INVERSE_BATCH, LEARNING_RATE, CORRECTION };             /* of scalars */
-
-static int smaller(int a, int b) { return a < b ? a : b; }
-
-/* A loop over the channels of a block */
-#define EACH(c) for (c = 0; c < B; c++)
+#include "blocks.h"
 
 /* -- element-wise functions; the derivative is taken from the output, that of SILU and HARD_SWISH from the input -- */
-
-typedef struct {
-  int name;
-  float a, b;
-} Function;
 
 static float sigmoid(float v) { return 1.0f / (1.0f + expf(-v)); }
 static float clipped(float v, float low, float high) { return v < low ? low : v > high ? high : v; }
 
-static void apply(const Function f, float *y) {
+void el_apply(const Function f, float *y) {
   int c;
   switch (f.name) {
     case EL_RELU: EACH(c) y[c] = y[c] < 0 ? 0 : y[c]; break;
@@ -44,7 +28,7 @@ static void apply(const Function f, float *y) {
 }
 
 /* g *= the derivative, given the output z (or the input) */
-static void apply_slope(const Function f, const float *z, float *g) {
+void el_apply_slope(const Function f, const float *z, float *g) {
   int c;
   switch (f.name) {
     case EL_RELU: EACH(c) g[c] = z[c] > 0 ? g[c] : 0; break;
@@ -71,52 +55,6 @@ static void apply_slope(const Function f, const float *z, float *g) {
     default: break;
   }
 }
-
-/* -- how results are written -- */
-
-/* y = function(sum * scale + shift) for the channels of a block. Arguments: [scale], [shift], function, a, b */
-typedef struct {
-  const float *scale, *shift;
-  Function function;
-} Epilogue;
-
-static Epilogue epilogue_of(const el_value *v) {
-  const Epilogue e = {v[0].p, v[1].p, {v[2].i, v[3].f, v[4].f}};
-  return e;
-}
-
-static void write_output(const Epilogue e, int block, const float *sum, float *y) {
-  int c;
-  EACH(c) y[c] = sum[c];
-  if (e.scale) EACH(c) y[c] *= e.scale[block * B + c];
-  if (e.shift) EACH(c) y[c] += e.shift[block * B + c];
-  apply(e.function, y);
-}
-
-/* Gradients. Arguments: dx, [output of the activation before], mask, accumulate, function, a, b.
-   mask 1: this share is multiplied by the derivative of the activation before; 2: the sum with earlier shares is. */
-typedef struct {
-  float *dx;
-  const float *output;
-  int mask, accumulate;
-  Function function;
-} Gradient;
-
-static Gradient gradient_of(const el_value *v) {
-  const Gradient g = {v[0].p, v[1].p, v[2].i, v[3].i, {v[4].i, v[5].f, v[6].f}};
-  return g;
-}
-
-static void write_gradient(const Gradient g, size_t at, float *v) {
-  int c;
-  if (g.mask == 1) apply_slope(g.function, g.output + at, v);
-  if (g.accumulate) EACH(c) v[c] += g.dx[at + c];
-  if (g.mask == 2) apply_slope(g.function, g.output + at, v);
-  memcpy(g.dx + at, v, B * sizeof *v);
-}
-
-static size_t row_at(int block, int rows, int row) { return ((size_t)block * rows + row) * B; }
-static size_t value_at(int channel, int rows, int row) { return row_at(channel / B, rows, row) + channel % B; }
 
 /* -- pointwise convolutions and dense layers -- */
 
@@ -206,24 +144,6 @@ void el_pointwise_backward_weights(const el_value *v) {
       }
     }
   }
-}
-
-/* -- windows -- */
-
-/* Taps, strides, dilations, and the padding above and to the left. Arguments in this order, eight */
-typedef struct {
-  int height, width, stride_y, stride_x, dilation_y, dilation_x, top, left;
-} Window;
-
-static Window window_of(const el_value *v) {
-  const Window w = {v[0].i, v[1].i, v[2].i, v[3].i, v[4].i, v[5].i, v[6].i, v[7].i};
-  return w;
-}
-
-/* The output row or column that tap number `tap` of an input one belongs to, or -1 */
-static int reached(int input, int padding, int tap, int dilation, int stride, int outputs) {
-  const int reach = input + padding - tap * dilation;
-  return reach < 0 || reach % stride != 0 || reach / stride >= outputs ? -1 : reach / stride;
 }
 
 /* -- convolutions -- */
@@ -402,14 +322,7 @@ void el_depthwise_backward_weights(const el_value *v) {
     }
 }
 
-/* -- jobs: work of many layers, from a table of words. A tensor of a job starts at a word's blocks of 16 floats. -- */
-
-static float *at_word(const el_value base, int32_t word) { return base.p + (ptrdiff_t)word * B; }
-
-/* Work-items of a job: up to the first of the next, or of all */
-static int items_of(const int32_t *job, int number, int jobs, int words, int items) {
-  return (number + 1 < jobs ? job[words] : items) - job[0];
-}
+/* -- jobs -- */
 
 /* gamma, beta, mean, variance, scale, shift, 1 / deviation, [bias], table, jobs, items, epsilon */
 void el_fold_statistics(const el_value *v) {
@@ -462,37 +375,49 @@ void el_scale_taps(const el_value *v) {
   }
 }
 
-/* A flag is set for 16 values that hold a NaN or an infinity. */
-static void set_flag(float *flags, int place, int is_finite) { flags[place] = is_finite ? 0.0f : 1.0f; }
+/* A block of a kernel, whose channels may have ranges of their own */
+static void read_row(const float *w, const float *range, int per_channel, int block, size_t at, float *values) {
+  int c;
+  if (!per_channel) read_block(w, range, at, values);
+  else {
+    const float *fields = range + (size_t)block * B * B;
+    const int8_t *integers = (const int8_t *)(const void *)w + at;
+    EACH(c) values[c] = ((float)integers[c] - fields[ZERO * B + c]) * fields[SCALE_OF * B + c];
+  }
+}
 
-/* total, flags, [partial sums], [scale], [w], [sums of w * total], table, jobs, items, shared */
+/* total, flags, [partial sums], [scale], [w], [its range, if it is integers], [sums of w * total], table, jobs, items,
+   the range is per channel */
 void el_finish_sum(const el_value *v) {
-  const int jobs = v[7].i, items = v[8].i, partials = v[2].p != NULL, with_scale = v[3].p != NULL;
-  const int gamma = v[4].p != NULL, scale_word = 3 + partials, numbers = scale_word + with_scale + 2 * gamma;
+  const int jobs = v[8].i, items = v[9].i, partials = v[2].p != NULL, with_scale = v[3].p != NULL;
+  const int gamma = v[4].p != NULL, stored = v[5].p != NULL, scale_word = 3 + partials;
+  const int w_word = scale_word + with_scale, numbers = w_word + gamma * (2 + stored);
   const int words = numbers + 4;
   int number, place, row, group, c;
   for (number = 0; number < jobs; number++) {
-    const int32_t *job = (const int32_t *)(const void *)v[6].p + number * words;
+    const int32_t *job = (const int32_t *)(const void *)v[7].p + number * words;
+    const float *range = stored ? at_word(v[5], job[w_word + 1]) : NULL;
     const int m = job[numbers], blocks = job[numbers + 1], count = job[numbers + 2], groups = job[numbers + 3];
     const int parts = (m + count - 1) / count, places = items_of(job, number, jobs, words, items);
     float *total = at_word(v[0], job[1]);
     for (place = 0; place < places; place++) {
       const int block = place / parts, start = place % parts * count;
-      float product[B] = {0};
+      float product[B] = {0}, w[B];
       int is_finite = 1;
       for (row = start; row < smaller(start + count, m); row++) {
         const size_t at = row_at(block, m, row);
+        if (gamma) read_row(at_word(v[4], job[w_word]), range, v[10].i, block, at, w);
         EACH(c) {
           float sum = partials ? 0.0f : total[at + c];
           for (group = 0; partials && group < groups; group++)
             sum += at_word(v[2], job[3])[(size_t)group * blocks * m * B + at + c];
-          if (gamma) product[c] += at_word(v[4], job[scale_word + with_scale])[at + c] * sum;
+          if (gamma) product[c] += w[c] * sum;
           if (with_scale) sum *= at_word(v[3], job[scale_word])[block * B + c];
           total[at + c] = sum;
           is_finite &= sum - sum == 0.0f;
         }
       }
-      if (gamma) memcpy(at_word(v[5], job[scale_word + with_scale + 1]) + place * B, product, sizeof product);
+      if (gamma) memcpy(at_word(v[6], job[numbers - 1]) + place * B, product, sizeof product);
       set_flag(at_word(v[1], job[2]), place, is_finite);
     }
   }
@@ -555,43 +480,55 @@ void el_count_nonfinite(const el_value *v) {
 
 enum { CHUNK = 512 }; /* rows that are summed by themselves */
 
+/* Scale and shift from the statistics of a block's m rows, which are y, or integers of y's `range`. v: gamma, beta, scale,
+   shift, mean, 1 / deviation, moving mean, moving variance */
+void el_batch_statistics(const float *y, const float *range, const el_value *v, int block, int m, float epsilon,
+                         float pace) {
+  const int at = block * B;
+  float mean[B] = {0}, squares[B] = {0}, value[B];
+  int start, row, c;
+  for (start = 0; start < m; start += CHUNK) { /* chunks combined: Chan, Golub and LeVeque 1983 */
+    const int stop = smaller(start + CHUNK, m), count = stop - start;
+    float center[B] = {0}, own[B] = {0};
+    for (row = start; row < stop; row++) {
+      read_block(y, range, row_at(block, m, row), value);
+      EACH(c) center[c] += value[c];
+    }
+    EACH(c) center[c] *= 1.0f / count;
+    for (row = start; row < stop; row++) {
+      read_block(y, range, row_at(block, m, row), value);
+      EACH(c) own[c] += (value[c] - center[c]) * (value[c] - center[c]);
+    }
+    EACH(c) {
+      const float step = center[c] - mean[c];
+      mean[c] += step * ((float)count / (start + count));
+      squares[c] += own[c] + step * step * ((float)start * count / (start + count));
+    }
+  }
+  EACH(c) {
+    const float variance = squares[c] * (1.0f / m), inverse = 1.0f / sqrtf(variance + epsilon);
+    v[2].p[at + c] = v[0].p[at + c] * inverse;
+    v[3].p[at + c] = v[1].p[at + c] - mean[c] * v[2].p[at + c];
+    v[4].p[at + c] = mean[c];
+    v[5].p[at + c] = inverse;
+    v[6].p[at + c] += (mean[c] - v[6].p[at + c]) * pace;
+    v[7].p[at + c] += (variance - v[7].p[at + c]) * pace;
+  }
+}
+
 /* y, gamma, beta, scale, shift, mean, 1 / deviation, moving mean, moving variance, z, m, blocks, epsilon, pace,
    function, a, b */
 void el_whole_forward(const el_value *v) {
-  const int m = v[10].i, blocks = v[11].i;
-  const float epsilon = v[12].f, pace = v[13].f;
+  const int m = v[10].i;
   const Function function = {v[14].i, v[15].f, v[16].f};
-  int block, start, row, c;
-  for (block = 0; block < blocks; block++) {
-    const float *y = v[0].p + row_at(block, m, 0);
-    const int at = block * B;
-    float mean[B] = {0}, squares[B] = {0}, scale[B], shift[B];
-    for (start = 0; start < m; start += CHUNK) { /* chunks combined: Chan, Golub and LeVeque 1983 */
-      const int stop = smaller(start + CHUNK, m), count = stop - start;
-      float center[B] = {0}, own[B] = {0};
-      for (row = start; row < stop; row++) EACH(c) center[c] += y[row * B + c];
-      EACH(c) center[c] *= 1.0f / count;
-      for (row = start; row < stop; row++)
-        EACH(c) own[c] += (y[row * B + c] - center[c]) * (y[row * B + c] - center[c]);
-      EACH(c) {
-        const float step = center[c] - mean[c];
-        mean[c] += step * ((float)count / (start + count));
-        squares[c] += own[c] + step * step * ((float)start * count / (start + count));
-      }
-    }
-    EACH(c) {
-      const float variance = squares[c] * (1.0f / m), inverse = 1.0f / sqrtf(variance + epsilon);
-      scale[c] = v[3].p[at + c] = v[1].p[at + c] * inverse;
-      shift[c] = v[4].p[at + c] = v[2].p[at + c] - mean[c] * scale[c];
-      v[5].p[at + c] = mean[c];
-      v[6].p[at + c] = inverse;
-      v[7].p[at + c] += (mean[c] - v[7].p[at + c]) * pace;
-      v[8].p[at + c] += (variance - v[8].p[at + c]) * pace;
-    }
+  int block, row, c;
+  for (block = 0; block < v[11].i; block++) {
+    const float *scale = v[3].p + block * B, *shift = v[4].p + block * B;
+    el_batch_statistics(v[0].p, NULL, v + 1, block, m, v[12].f, v[13].f);
     for (row = 0; row < m; row++) {
-      float *z = v[9].p + row_at(block, m, row);
-      EACH(c) z[c] = y[row * B + c] * scale[c] + shift[c];
-      apply(function, z);
+      const size_t at = row_at(block, m, row);
+      EACH(c) v[9].p[at + c] = v[0].p[at + c] * scale[c] + shift[c];
+      el_apply(function, v[9].p + at);
     }
   }
 }
@@ -605,41 +542,51 @@ void el_normalize_forward(const el_value *v) {
     for (row = 0; row < m; row++) {
       const size_t at = row_at(block, m, row);
       EACH(c) v[3].p[at + c] = v[0].p[at + c] * v[1].p[block * B + c] + v[2].p[block * B + c];
-      apply(function, v[3].p + at);
+      el_apply(function, v[3].p + at);
     }
+}
+
+/* Gradients of gamma and beta from a block's m rows, and what dx = dz * scale - y * slope + offset takes. v: scale, mean,
+   1 / deviation, dgamma, dbeta */
+void el_batch_gradients(const float *dz, const float *y, const float *range, const el_value *v, int block, int m,
+                        int moving, int add, float *slope, float *offset) {
+  const float *scale = v[0].p + block * B, *mean = v[1].p + block * B, *inverse = v[2].p + block * B;
+  float *dgamma = v[3].p + block * B, *dbeta = v[4].p + block * B;
+  float sum[B] = {0}, product[B] = {0}, value[B];
+  int start, row, c;
+  for (start = 0; start < m; start += CHUNK) {
+    float own[B] = {0}, own_product[B] = {0};
+    for (row = start; row < smaller(start + CHUNK, m); row++) {
+      const size_t at = row_at(block, m, row);
+      read_block(y, range, at, value);
+      EACH(c) {
+        own[c] += dz[at + c];
+        own_product[c] += dz[at + c] * ((value[c] - mean[c]) * inverse[c]);
+      }
+    }
+    EACH(c) sum[c] += own[c];
+    EACH(c) product[c] += own_product[c];
+  }
+  EACH(c) {
+    dbeta[c] = add ? dbeta[c] + sum[c] : sum[c];
+    dgamma[c] = add ? dgamma[c] + product[c] : product[c];
+    slope[c] = moving ? 0.0f : scale[c] * inverse[c] * product[c] * (1.0f / m);
+    offset[c] = moving ? 0.0f : slope[c] * mean[c] - scale[c] * sum[c] * (1.0f / m);
+  }
 }
 
 /* dz, y, scale, mean, 1 / deviation, dgamma, dbeta, m, blocks, moving, add, gradient */
 void el_whole_backward(const el_value *v) {
-  const int m = v[7].i, blocks = v[8].i, moving = v[9].i, add = v[10].i;
+  const int m = v[7].i;
   const Gradient g = gradient_of(v + 11);
-  int block, start, row, c;
-  for (block = 0; block < blocks; block++) {
-    const float *dz = v[0].p + row_at(block, m, 0), *y = v[1].p + row_at(block, m, 0);
-    const float *scale = v[2].p + block * B, *mean = v[3].p + block * B, *inverse = v[4].p + block * B;
-    float *dgamma = v[5].p + block * B, *dbeta = v[6].p + block * B;
-    float sum[B] = {0}, product[B] = {0}, slope[B] = {0}, offset[B] = {0};
-    for (start = 0; start < m; start += CHUNK) {
-      float own[B] = {0}, own_product[B] = {0};
-      for (row = start; row < smaller(start + CHUNK, m); row++)
-        EACH(c) {
-          own[c] += dz[row * B + c];
-          own_product[c] += dz[row * B + c] * ((y[row * B + c] - mean[c]) * inverse[c]);
-        }
-      EACH(c) sum[c] += own[c];
-      EACH(c) product[c] += own_product[c];
-    }
-    EACH(c) {
-      dbeta[c] = add ? dbeta[c] + sum[c] : sum[c];
-      dgamma[c] = add ? dgamma[c] + product[c] : product[c];
-      if (moving) continue;
-      slope[c] = scale[c] * inverse[c] * product[c] * (1.0f / m);
-      offset[c] = slope[c] * mean[c] - scale[c] * sum[c] * (1.0f / m);
-    }
+  float slope[B], offset[B], dx[B];
+  int block, row, c;
+  for (block = 0; block < v[8].i; block++) {
+    el_batch_gradients(v[0].p, v[1].p, NULL, v + 2, block, m, v[9].i, v[10].i, slope, offset);
     for (row = 0; row < m; row++) {
-      float dx[B];
-      EACH(c) dx[c] = dz[row * B + c] * scale[c] - y[row * B + c] * slope[c] + offset[c];
-      write_gradient(g, row_at(block, m, row), dx);
+      const size_t at = row_at(block, m, row);
+      EACH(c) dx[c] = v[0].p[at + c] * v[2].p[block * B + c] - v[1].p[at + c] * slope[c] + offset[c];
+      write_gradient(g, at, dx);
     }
   }
 }
@@ -743,6 +690,37 @@ void el_max_taps(const el_value *v) {
     }
 }
 
+/* x, y, dy, m of dx, blocks, height, width, out_height, out_width, window, gradient. Each window's gradient goes to the
+   first of its pixels that holds the maximum. */
+void el_max_backward(const el_value *v) {
+  const int m = v[3].i, height = v[5].i, width = v[6].i, out_height = v[7].i, out_width = v[8].i;
+  const Window o = window_of(v + 9);
+  const Gradient g = gradient_of(v + 17);
+  int block, row, ky, kx, iy, ix, c;
+  for (block = 0; block < v[4].i; block++)
+    for (row = 0; row < m; row++) {
+      const int images = m / (height * width), plane = block * images + row / (height * width);
+      const int py = row / width % height, px = row % width;
+      const float *x = v[0].p + (size_t)plane * height * width * B, *own = x + ((size_t)py * width + px) * B;
+      float sum[B] = {0};
+      for (ky = 0; ky < o.height; ky++)
+        for (kx = 0; kx < o.width; kx++) {
+          const int oy = reached(py, o.top, ky, 1, o.stride_y, out_height);
+          const int ox = reached(px, o.left, kx, 1, o.stride_x, out_width);
+          const size_t at = (((size_t)plane * out_height + (oy < 0 ? 0 : oy)) * out_width + (ox < 0 ? 0 : ox)) * B;
+          const Box box = pixels_of(o, height, width, oy, ox);
+          float share[B];
+          if (oy < 0 || ox < 0) continue;
+          EACH(c) share[c] = own[c] == v[1].p[at + c] ? v[2].p[at + c] : 0;
+          for (iy = box.top; iy <= py; iy++)
+            for (ix = box.left; ix < (iy < py ? box.right : px); ix++)
+              EACH(c) if (x[((size_t)iy * width + ix) * B + c] == v[1].p[at + c]) share[c] = 0;
+          EACH(c) sum[c] += share[c];
+        }
+      write_gradient(g, row_at(block, m, row), sum);
+    }
+}
+
 /* [chosen taps], dy, m of dx, blocks, height, width, out_height, out_width, window, gradient */
 static void pool_backward(const el_value *v, int average) {
   const int m = v[2].i, blocks = v[3].i, height = v[4].i, width = v[5].i, out_height = v[6].i, out_width = v[7].i;
@@ -783,7 +761,7 @@ void el_activation_forward(const el_value *v) {
     for (row = 0; row < m; row++) {
       float *y = v[1].p + row_at(block, m, row);
       memcpy(y, v[0].p + row_at(block, m, row), B * sizeof *y);
-      apply(function, y);
+      el_apply(function, y);
       for (c = 0; v[4].i && c < B; c++) if (block * B + c >= v[4].i) y[c] = 0;
     }
 }
@@ -798,7 +776,7 @@ void el_activation_backward(const el_value *v) {
     for (row = 0; row < m; row++) {
       float dx[B];
       memcpy(dx, v[1].p + row_at(block, m, row), sizeof dx);
-      apply_slope(function, v[0].p + row_at(block, m, row), dx);
+      el_apply_slope(function, v[0].p + row_at(block, m, row), dx);
       for (c = 0; v[4].i && c < B; c++) if (block * B + c >= v[4].i) dx[c] = 0;
       write_gradient(g, row_at(block, m, row), dx);
     }
@@ -812,7 +790,7 @@ void el_add(const el_value *v) {
   for (row = 0; row < rows; row++) {
     float *y = v[2].p + (size_t)row * B;
     EACH(c) y[c] = v[0].p[(size_t)row * B + c] + v[1].p[(size_t)row * B + c];
-    apply(function, y);
+    el_apply(function, y);
   }
 }
 
@@ -917,37 +895,62 @@ void el_count_examples(const el_value *v) {
 
 /* -- updates: nothing changes where a gradient is not finite -- */
 
-/* w, g, scalars, counters, blocks, decay */
+/* The least and the most of updated weights, in pieces: rows of first block, one behind the last, and the blocks where
+   both go, or -1 */
+static void leave_extremes(const float *w, const el_value *v) {
+  const int32_t *piece = (const int32_t *)(const void *)v[0].p;
+  int number, block, c;
+  for (number = 0; piece && number < v[2].i; number++, piece += 3) {
+    float *least, *most;
+    if (piece[2] < 0) continue;
+    least = at_word(v[1], piece[2]);
+    most = least + B;
+    memset(least, 0, 2 * B * sizeof *least);
+    for (block = piece[0]; block < piece[1]; block++)
+      EACH(c) {
+        const float value = w[(size_t)block * B + c];
+        least[c] = value < least[c] ? value : least[c];
+        most[c] = value > most[c] ? value : most[c];
+      }
+  }
+}
+
+/* w, g, scalars, counters, blocks, decay, [pieces], [extremes], number of pieces */
 void el_sgd(const el_value *v) {
   const float rate = v[2].p[LEARNING_RATE], kept = 1.0f - rate * v[5].f;
   size_t i;
   if (v[3].p[NONFINITE] != 0.0f) return;
   for (i = 0; i < (size_t)v[4].i * B; i++) v[0].p[i] = v[0].p[i] * kept - v[1].p[i] * rate;
+  leave_extremes(v[0].p, v + 6);
 }
 
-/* w, g, scalars, counters, blocks, decay, velocity, momentum, nesterov */
+/* w, g, scalars, counters, blocks, decay, [pieces], [extremes], number of pieces, velocity, momentum, nesterov */
 void el_sgd_momentum(const el_value *v) {
-  const float rate = v[2].p[LEARNING_RATE], kept = 1.0f - rate * v[5].f, momentum = v[7].f;
+  const float rate = v[2].p[LEARNING_RATE], kept = 1.0f - rate * v[5].f, momentum = v[10].f;
   size_t i;
   if (v[3].p[NONFINITE] != 0.0f) return;
   for (i = 0; i < (size_t)v[4].i * B; i++) {
-    const float step = v[1].p[i] * rate, moved = v[6].p[i] * momentum - step;
-    v[6].p[i] = moved;
-    v[0].p[i] = v[0].p[i] * kept + (v[8].i ? moved * momentum - step : moved);
+    const float step = v[1].p[i] * rate, moved = v[9].p[i] * momentum - step;
+    v[9].p[i] = moved;
+    v[0].p[i] = v[0].p[i] * kept + (v[11].i ? moved * momentum - step : moved);
   }
+  leave_extremes(v[0].p, v + 6);
 }
 
-/* w, g, scalars, counters, blocks, decay, first moment, second moment, 1 - beta 1, 1 - beta 2, epsilon */
+/* w, g, scalars, counters, blocks, decay, [pieces], [extremes], number of pieces, first moment, second moment, 1 - beta 1,
+   1 - beta 2, epsilon */
 void el_adam(const el_value *v) {
   const float rate = v[2].p[LEARNING_RATE], kept = 1.0f - rate * v[5].f, pace = rate * v[2].p[CORRECTION];
+  float *first = v[9].p, *second = v[10].p;
   size_t i;
   if (v[3].p[NONFINITE] != 0.0f) return;
   for (i = 0; i < (size_t)v[4].i * B; i++) {
     const float g = v[1].p[i];
-    v[6].p[i] += (g - v[6].p[i]) * v[8].f;
-    v[7].p[i] += (g * g - v[7].p[i]) * v[9].f;
-    v[0].p[i] = v[0].p[i] * kept - v[6].p[i] * pace / (sqrtf(v[7].p[i]) + v[10].f);
+    first[i] += (g - first[i]) * v[11].f;
+    second[i] += (g * g - second[i]) * v[12].f;
+    v[0].p[i] = v[0].p[i] * kept - first[i] * pace / (sqrtf(second[i]) + v[13].f);
   }
+  leave_extremes(v[0].p, v + 6);
 }
 
 /* x, y, counters, blocks */

@@ -1,6 +1,7 @@
-/* The kernels of target c: one function for each meaning of a kernel of edgelearn's, in float32, with plain loops.
+/* The kernels of target c: one function for each meaning of a kernel of edgelearn's, with plain loops, in float32
+   (kernels.c, layers.c) or of tensors of 8-bit integers (integers.c).
 
-   A function gets its arguments as an array. Their order stands beside each function; edgelearn/bundles/plain.py has the
+   A function gets its arguments as an array. Their order stands beside each function; edgelearn/bundles/functions.py has the
    same. Tensors are [channels / 16][rows][16], so that inner loops run over 16 neighbouring floats, which compilers turn
    into vectors where there are any. */
 #ifndef EDGELEARN_KERNELS_H
@@ -14,25 +15,37 @@ typedef union {
   float f;
 } el_value;
 
-enum { EL_MOST_VALUES = 40 };
+enum { EL_MOST_VALUES = 56 };
 
-/* Numbers of element-wise functions, in the order of FUNCTIONS in edgelearn/bundles/plain.py */
+/* Numbers of element-wise functions, in the order of FUNCTIONS in edgelearn/bundles/functions.py */
 enum {
   EL_LINEAR, EL_RELU, EL_RELU6, EL_CLIP, EL_LEAKY_RELU, EL_ELU, EL_TANH, EL_SOFTSIGN, EL_SIGMOID, EL_HARD_SIGMOID,
   EL_SILU, EL_HARD_SWISH
 };
 
-#define EL_KERNELS(KERNEL)                                                                                          \
-  KERNEL(fold_statistics) KERNEL(convolution_forward) KERNEL(convolution_backward_data)                             \
-  KERNEL(convolution_backward_weights) KERNEL(depthwise_forward) KERNEL(depthwise_backward_data)                    \
-  KERNEL(depthwise_backward_weights) KERNEL(pointwise_forward) KERNEL(pointwise_backward_data)                      \
-  KERNEL(pointwise_backward_weights) KERNEL(few_rows_backward_data) KERNEL(transpose_blocks) KERNEL(scale_taps)     \
-  KERNEL(whole_forward) KERNEL(whole_backward) KERNEL(normalize_forward) KERNEL(channel_sums)                       \
-  KERNEL(global_average_forward) KERNEL(global_average_backward) KERNEL(max_forward) KERNEL(max_taps)               \
-  KERNEL(max_backward_taps) KERNEL(average_forward) KERNEL(average_backward) KERNEL(activation_forward)             \
-  KERNEL(activation_backward) KERNEL(add) KERNEL(copy) KERNEL(pad_channels) KERNEL(reshape) KERNEL(softmax)         \
-  KERNEL(softmax_cross_entropy) KERNEL(count_examples) KERNEL(finish_sum) KERNEL(finish_gamma) KERNEL(finish_bias)  \
-  KERNEL(count_nonfinite) KERNEL(sgd) KERNEL(sgd_momentum) KERNEL(adam) KERNEL(commit)
+/* Numbers of functions of two operands, in the order of BINARY there */
+enum { EL_ADD, EL_SUBTRACT, EL_MULTIPLY, EL_DIVIDE, EL_MAXIMUM, EL_MINIMUM };
+
+#define EL_KERNELS(KERNEL)                                                                                            \
+  KERNEL(fold_statistics) KERNEL(convolution_forward) KERNEL(convolution_backward_data)                               \
+  KERNEL(convolution_backward_weights) KERNEL(depthwise_forward) KERNEL(depthwise_backward_data)                      \
+  KERNEL(depthwise_backward_weights) KERNEL(pointwise_forward) KERNEL(pointwise_backward_data)                        \
+  KERNEL(pointwise_backward_weights) KERNEL(few_rows_backward_data) KERNEL(transpose_blocks) KERNEL(scale_taps)       \
+  KERNEL(whole_forward) KERNEL(whole_backward) KERNEL(normalize_forward) KERNEL(channel_sums)                         \
+  KERNEL(global_average_forward) KERNEL(global_average_backward) KERNEL(max_forward) KERNEL(max_taps)                 \
+  KERNEL(max_backward_taps) KERNEL(average_forward) KERNEL(average_backward) KERNEL(activation_forward)               \
+  KERNEL(activation_backward) KERNEL(add) KERNEL(copy) KERNEL(pad_channels) KERNEL(reshape) KERNEL(softmax)           \
+  KERNEL(softmax_cross_entropy) KERNEL(count_examples) KERNEL(finish_sum) KERNEL(finish_gamma) KERNEL(finish_bias)    \
+  KERNEL(count_nonfinite) KERNEL(sgd) KERNEL(sgd_momentum) KERNEL(adam) KERNEL(commit) KERNEL(statistics)             \
+  KERNEL(quantize) KERNEL(measured_range) KERNEL(next_range) KERNEL(check_finite) KERNEL(learn_range)                 \
+  KERNEL(weight_statistics) KERNEL(weight_range) KERNEL(weight_quantize) KERNEL(transpose_integers)                   \
+  KERNEL(quantized_convolution_forward) KERNEL(quantized_convolution_backward_data)                                   \
+  KERNEL(quantized_convolution_backward_weights) KERNEL(quantized_depthwise_forward)                                  \
+  KERNEL(quantized_depthwise_backward_data) KERNEL(quantized_depthwise_backward_weights)                              \
+  KERNEL(integer_channel_sums) KERNEL(to_floats) KERNEL(stored_forward) KERNEL(stored_max_forward)                    \
+  KERNEL(stored_max_taps) KERNEL(max_backward) KERNEL(dropout) KERNEL(combine) KERNEL(combine_gradient)               \
+  KERNEL(combine_gradient_sum) KERNEL(repeat) KERNEL(sum_repeated) KERNEL(concatenate_forward)                        \
+  KERNEL(concatenate_backward) KERNEL(move_image) KERNEL(stored_whole_forward) KERNEL(stored_whole_backward)
 
 #define EL_DECLARE(name) void el_##name(const el_value *v);
 EL_KERNELS(EL_DECLARE)

@@ -1,0 +1,313 @@
+"""The C functions of target c by the kernels whose meaning they have: runtime/c/kernels.h has the same names.
+
+KERNELS says how the arguments of a C function follow from a launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+from edgelearn.errors import PlanError
+from edgelearn.launch import Launch
+
+from .tables import Place, Step
+
+# Element-wise functions, by the numbers of kernels.h
+FUNCTIONS = (
+    "linear", "relu", "relu6", "clip", "leaky_relu", "elu", "tanh", "softsign", "sigmoid", "hard_sigmoid", "silu",
+    "hard_swish",
+)  # fmt: skip
+
+# Functions of two operands, likewise
+BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+
+# By kernel: the arguments of its launch in order, some of them there only if a macro is set (`name?MACRO`); then
+# what the C function takes. In capitals: the value of a macro, or one of GROUPS. A digit is the grid's size in that
+# dimension, one with "*" times the value of that macro. A "-" is an argument that isn't there. "stored_NAME" is kernel
+# NAME where it reads or writes integers.
+ROWS, SIZES, JOBS = "m count", "height width out_height out_width", "table jobs items"
+UPDATE = "w g scalars counters blocks decay pieces?MEASURED extremes?MEASURED"
+UPDATED = "w g scalars counters blocks decay pieces extremes 0"
+STATISTICS = "gamma beta scale shift mean inverse moving_mean moving_variance"
+MASKED = "activation?MASK activation_range?MASKED_BY"
+OUT, DX = "scale?SCALE shift?SHIFT", f"dx {MASKED}"
+IMAGES = "images height width channels out_height out_width"
+REPEATED = "height width own_height own_width images down right groups count"
+PAIR = "a a_image a_down a_right a_m b b_image b_down b_right b_m"
+
+
+def _if(macro: str, words: str) -> str:
+    """Arguments that are there only if a macro is set."""
+    return " ".join(f"{word}?{macro}" for word in words.split())
+
+
+COLLECTED = _if("STATISTICS", "records values add_records")
+DRAWN = _if("STOCHASTIC", "scalars counters m images blocks tensor")
+RESULT = " ".join([
+    "result", _if("QUANTIZED", "result_range bottom top"),
+    _if("STOCHASTIC", "scalars counters pixels result_blocks tensor"), COLLECTED,
+])  # fmt: skip
+RESIDUAL = " ".join([
+    _if("RESIDUAL", "own_range own_bottom own_top other other_range"),
+    _if("SUM_ACTIVATION", "sum_range sum_bottom sum_top"),
+])  # fmt: skip
+KERNELS = {
+    "fold_statistics": (
+        f"gamma beta mean variance scale shift inverse bias?BIAS {JOBS} epsilon",
+        f"gamma beta mean variance scale shift inverse bias {JOBS} epsilon",
+    ),
+    "convolution_forward": (
+        f"x w y images height width channels out_height out_width {OUT}",
+        "x w y images height width channels out_height out_width 1*PANELS IN_BLOCK WINDOW EPILOGUE",
+    ),
+    "convolution_backward_data": (
+        f"dy t images height width out out_height out_width {DX}",
+        "dy t images height width out out_height out_width 1*PANELS WINDOW GRADIENT",
+    ),
+    "convolution_backward_weights": (
+        "x dy dw images height width channels out_height out_width rows blocks add",
+        "x dy dw images height width channels out_height out_width rows blocks add 2 IN_BLOCK WINDOW",
+    ),
+    "depthwise_forward": (
+        f"x w y images {SIZES} rows steps {OUT}", f"x w y images {SIZES} 1 WINDOW EPILOGUE",
+    ),
+    "depthwise_backward_data": (
+        f"dy w images {SIZES} rows steps {DX}", f"dy w images {SIZES} 1 WINDOW GRADIENT",
+    ),
+    "depthwise_backward_weights": (
+        f"x dy dw sums?SUMS images {SIZES} rows blocks add", f"x dy dw sums images {SIZES} rows blocks add 0 WINDOW",
+    ),
+    "pointwise_forward": (f"x w y m k {OUT}", "x w y m k 1*PANELS EPILOGUE"),
+    "pointwise_backward_data": (f"dy t m k {DX}", "dy t m k 1*PANELS GRADIENT"),
+    "pointwise_backward_weights": (
+        "x dy dw sums?SUMS m k blocks first count add", "x dy dw sums m k blocks first count add 2",
+    ),
+    "few_rows_backward_data": (f"dy w m k blocks {DX}", "dy w m k blocks GRADIENT"),
+    "transpose_blocks": (f"w t scale?SCALE {JOBS}", f"w t scale {JOBS}"),
+    "scale_taps": (f"w t scale {JOBS}", f"w t scale {JOBS}"),
+    "whole_forward": (f"y {STATISTICS} z m blocks epsilon pace", f"y {STATISTICS} z m blocks epsilon pace FUNCTION"),
+    "whole_backward": (
+        f"dz y scale mean inverse dgamma dbeta {DX} m blocks moving add",
+        "dz y scale mean inverse dgamma dbeta m blocks moving add GRADIENT",
+    ),
+    "normalize_forward": (f"y scale shift z {ROWS}", "y scale shift z m 1 FUNCTION"),
+    "channel_sums": ("x sums m blocks count add", "x sums m blocks count add 0"),
+    "global_average_forward": ("x y images pixels", "x y images pixels 1"),
+    "global_average_backward": (f"dy {ROWS} pixels {DX}", "dy m 1 pixels GRADIENT"),
+    "max_forward": (f"x y {ROWS} {SIZES}", f"x y m 1 {SIZES} WINDOW"),
+    "max_taps": (f"x y chosen {ROWS} {SIZES}", f"x y chosen m 1 {SIZES} WINDOW"),
+    "max_backward_taps": (f"chosen dy {ROWS} {SIZES} {DX}", f"chosen dy m 1 {SIZES} WINDOW GRADIENT"),
+    "average_forward": (f"x y {ROWS} {SIZES}", f"x y m 1 {SIZES} WINDOW"),
+    "average_backward": (f"dy {ROWS} {SIZES} {DX}", f"- dy m 1 {SIZES} WINDOW GRADIENT"),
+    "activation_forward": (f"x y {ROWS} channels?PADDED", "x y m 1 channels OWN"),
+    "activation_backward": (f"own dy {ROWS} channels?PADDED {DX}", "own dy m 1 channels OWN GRADIENT"),
+    "add": (f"a b y {ROWS}", "a b y m 1 FUNCTION"),
+    "copy": (f"x {ROWS} {DX}", "x m 1 GRADIENT"),
+    "pad_channels": (f"x {ROWS} channels {DX}", "x m channels GRADIENT"),
+    "reshape": (
+        f"x {ROWS} from_rows from_channels to_rows to_channels {DX}",
+        "x m from_rows from_channels to_rows to_channels GRADIENT",
+    ),
+    "softmax": ("x p n classes", "x p n classes"),
+    "softmax_cross_entropy": (
+        "x labels losses right n classes smoothing scalars?GRADIENT gradient?GRADIENT",
+        "x labels losses right n classes smoothing scalars gradient",
+    ),
+    "count_examples": (
+        "losses right counters rows examples share weight place",
+        "losses right counters rows examples share weight place",
+    ),
+    "finish_sum": (
+        f"total flags partials?PARTIALS scale?SCALE w?GAMMA w_range?STORED sums?GAMMA {JOBS}",
+        f"total flags partials scale w w_range sums {JOBS} PER_CHANNEL",
+    ),
+    "finish_gamma": (
+        f"dgamma flags sums mean inverse dbeta bias?BIAS {JOBS}", f"dgamma flags sums mean inverse dbeta bias {JOBS}",
+    ),
+    "finish_bias": (f"dbias flags dbeta scale {JOBS}", f"dbias flags dbeta scale {JOBS}"),
+    "count_nonfinite": ("flags counters count step", "flags counters count step"),
+    "sgd": (UPDATE, UPDATED),
+    "sgd_momentum": (f"{UPDATE} velocity momentum nesterov", f"{UPDATED} velocity momentum nesterov"),
+    "adam": (
+        f"{UPDATE} first second pace1 pace2 epsilon", f"{UPDATED} first second pace1 pace2 epsilon",
+    ),
+    "commit": ("x y counters blocks", "x y counters blocks"),
+    "statistics": (f"x {COLLECTED} rows rest", "x COLLECTED rows rest 0"),
+    "quantize": (
+        f"x y range {COLLECTED} rows rest bottom top {DRAWN}",
+        "x y range COLLECTED rows rest bottom top scalars counters m images blocks tensor PLAIN WRITTEN 0",
+    ),
+    "measured_range": (
+        "records range parts bits symmetric momentum", "records range parts bits symmetric momentum",
+    ),
+    "next_range": (f"range {JOBS}", "range table jobs"),
+    "check_finite": (f"records flag {JOBS}", "records flag table jobs"),
+    "learn_range": (f"range records counters {JOBS} momentum", "range records counters table jobs momentum RULE"),
+    "weight_statistics": (f"w scale?SCALE extremes {JOBS}", "w scale extremes table jobs TRANSPOSED"),
+    "weight_range": (f"extremes range {JOBS}", "extremes range table jobs PER_CHANNEL"),
+    "weight_quantize": (
+        f"w scale?SCALE y range records?STATISTICS scalars?STOCHASTIC {JOBS} bottom top",
+        "w scale y range records scalars table jobs bottom top TRANSPOSED PER_CHANNEL WRITTEN",
+    ),
+    "transpose_integers": (f"w t {JOBS}", "w t table jobs"),
+    "quantized_convolution_forward": (
+        f"x x_range w w_range {RESULT} {IMAGES} blocks {OUT} {RESIDUAL}",
+        f"x x_range w w_range RESULT {IMAGES} blocks IN_BLOCK PER_CHANNEL WINDOW EPILOGUE ADDED_TENSOR",
+    ),
+    "quantized_convolution_backward_data": (
+        f"dy dy_range t t_range {RESULT} images height width out out_height out_width blocks {MASKED}",
+        "dy dy_range t t_range RESULT images height width out out_height out_width blocks PER_CHANNEL WINDOW MASKED",
+    ),
+    "quantized_convolution_backward_weights": (
+        f"x x_range dy dy_range dw {IMAGES} rows blocks items add flags?CHECKED",
+        f"x x_range dy dy_range dw {IMAGES} rows blocks add flags 0 1 2 IN_BLOCK WINDOW",
+    ),
+    "quantized_depthwise_forward": (
+        f"x x_range w w_range {RESULT} images {SIZES} blocks {OUT}",
+        f"x x_range w w_range RESULT images {SIZES} blocks PER_CHANNEL WINDOW EPILOGUE",
+    ),
+    "quantized_depthwise_backward_data": (
+        f"dy dy_range w w_range {RESULT} images {SIZES} blocks {MASKED}",
+        f"dy dy_range w w_range RESULT images {SIZES} blocks PER_CHANNEL WINDOW MASKED",
+    ),
+    "quantized_depthwise_backward_weights": (
+        f"x x_range dy dy_range dw images {SIZES} rows groups blocks add",
+        f"x x_range dy dy_range dw images {SIZES} rows groups blocks add WINDOW",
+    ),
+    "integer_channel_sums": ("x x_range sums m blocks count add", "x x_range sums m blocks count add 1"),
+    "to_floats": (f"x x_range?STORED {RESULT} m blocks {MASKED}", "x x_range RESULT m blocks MASKED"),
+    "stored_forward": (
+        f"a a_range?STORED b?ADDED b_range?ADDED {RESULT} m blocks", "a a_range b b_range RESULT m blocks FUNCTION",
+    ),
+    "stored_max_forward": (f"x y {ROWS} {SIZES}", f"x y m 1 {SIZES} WINDOW"),
+    "stored_max_taps": (f"x y chosen {ROWS} {SIZES}", f"x y chosen m 1 {SIZES} WINDOW"),
+    "max_backward": (f"x y dy {ROWS} {SIZES} {DX}", f"x y dy m 1 {SIZES} WINDOW GRADIENT"),
+    "dropout": (
+        f"x scalars counters {ROWS} images drawn layer rate scale {DX}",
+        "x scalars counters m 1 images drawn layer rate scale GRADIENT",
+    ),
+    "combine": (f"{PAIR} y {ROWS} channels?PADDED height width", "OPERANDS y m 1 channels height width BINARY"),
+    "combine_gradient": (
+        f"{PAIR} dy {ROWS} channels?PADDED height width {DX}",
+        "OPERANDS dy m 1 channels height width BINARY FIRST GRADIENT",
+    ),
+    "combine_gradient_sum": (
+        f"{PAIR} dy m full channels {REPEATED} {DX}",
+        f"OPERANDS dy m full 1 PADDED_TO {REPEATED} BINARY FIRST GRADIENT",
+    ),
+    "repeat": (
+        f"x {ROWS} from_h from_w height width factor {DX}", "x m 1 from_h from_w height width factor GRADIENT",
+    ),
+    "sum_repeated": (
+        f"x {ROWS} from_h from_w height width factor {DX}", "x m 1 from_h from_w height width factor GRADIENT",
+    ),
+    "concatenate_forward": (f"x y {ROWS} channels offset", "x y m 1 channels offset"),
+    "concatenate_backward": (f"dy {ROWS} channels offset {DX}", "dy m 1 channels offset GRADIENT"),
+    "move_image": (
+        f"x {ROWS} from_height from_width height width down right {DX}",
+        "x m 1 from_height from_width height width down right GRADIENT",
+    ),
+    "stored_whole_forward": (
+        f"y y_range?STORED {STATISTICS} {RESULT} m blocks epsilon pace",
+        f"y y_range {STATISTICS} RESULT m blocks epsilon pace FUNCTION",
+    ),
+    "stored_whole_backward": (
+        f"dz y y_range?STORED scale mean inverse dgamma dbeta {RESULT} m blocks moving add",
+        "dz y y_range scale mean inverse dgamma dbeta RESULT m blocks moving add",
+    ),
+}  # fmt: skip
+FUNCTION, AFTER = "ACTIVATION ACTIVATION_A ACTIVATION_B", "SUM_ACTIVATION SUM_ACTIVATION_A SUM_ACTIVATION_B"
+RECORDS = "records values add_records"
+GROUPS = {
+    "WINDOW": "KERNEL_H KERNEL_W STRIDE_Y STRIDE_X DILATION_Y DILATION_X PAD_TOP PAD_LEFT",
+    "FUNCTION": FUNCTION, "OWN": "OWN OWN_A OWN_B", "EPILOGUE": f"scale shift {FUNCTION}",
+    "GRADIENT": f"dx activation activation_range MASK ACCUMULATE {FUNCTION}",
+    "MASKED": f"activation activation_range MASK ACCUMULATE {FUNCTION}",
+    "RESULT": f"result result_range bottom top scalars counters pixels result_blocks tensor {RECORDS} WRITTEN 0",
+    "COLLECTED": RECORDS,
+    "OPERANDS": "a a_image a_down a_right a_m KIND_A b b_image b_down b_right b_m KIND_B",
+    "ADDED_TENSOR": f"own_range own_bottom own_top other other_range sum_range sum_bottom sum_top {AFTER}",
+}  # fmt: skip
+# Macros without a meaning of their own
+TILING = {"DIRECT", "ROWS", "PANELS", "TILE", "DEPTH", "CHUNK", "VECTOR_WIDTH", "SHARED", "IN_BLOCK", "FLOATS"}
+TYPES, FLOATS, INTEGERS = (
+    ("STORED", "WRITTEN", "MASKED_BY"),
+    0,
+    2,
+)  # macros of types of values, and those that there are
+NAMED = {"MASK_SUM": 2, "INFINITY": inf, "-INFINITY": -inf}  # values of macros that have names
+DEFAULTS = {"OWN": "linear_", "ACTIVATION": "linear_", "SUM_ACTIVATION": 0, "SUB_BANDS": 1}  # of macros; others are 0
+
+Value = Place | int | float
+
+
+def values_of(step: Step) -> list[Value]:
+    """The arguments of the C function of a step's kernel. Raises PlanError for a kernel, or a variant of one, without a
+    function."""
+    launch = step.launch
+    if (function := function_of(launch)) not in KERNELS:
+        raise _missing(launch, "")
+    taken, passed = KERNELS[function]
+    macros = DEFAULTS | dict(launch.macros)
+    if others := [f"{name}={macros[name]}" for name in TYPES if macros.get(name, FLOATS) not in (FLOATS, INTEGERS)]:
+        raise _missing(launch, f" with {', '.join(others)}")
+    names = [name for name, _, flag in (word.partition("?") for word in taken.split()) if not flag or macros.get(flag)]
+    if len(names) != len(step.arguments):
+        raise _missing(launch, " in this form")
+    arguments: dict[str, Value] = dict(zip(names, step.arguments, strict=True))
+    words = list(_expanded(passed))
+    known = {*TILING, "FUNCTION", "INTEGERS", "PADDED", *words, *(word.partition("?")[2] for word in taken.split())}
+    odd = {name: value for name, value in macros.items() if name not in known and value != DEFAULTS.get(name, 0)}
+    if odd:
+        raise _missing(launch, f" with {', '.join(f'{name}={value}' for name, value in odd.items())}")
+    return [_value(word, arguments, macros, launch) for word in words]
+
+
+def function_of(launch: Launch) -> str:
+    """The name of the C function of a launch: that of its kernel, or of the kernel's variant for stored integers."""
+    stored, macros = f"stored_{launch.kernel}", dict(launch.macros)
+    holds_integers = macros.get("STORED") or macros.get("INTEGERS") or "STATISTICS" in macros
+    return stored if stored in KERNELS and holds_integers else launch.kernel
+
+
+def _expanded(words: str) -> Iterator[str]:
+    """The words, with those of GROUPS for theirs."""
+    for word in words.split():
+        yield from GROUPS.get(word, word).split()
+
+
+def _value(word: str, arguments: dict[str, Value], macros: dict[str, int | str], launch: Launch) -> Value:
+    if word == "-":
+        return 0
+    dimension, _, macro = word.partition("*")
+    if dimension.isdigit():
+        return launch.grid[int(dimension)] * int(macros.get(macro, 1))
+    if word in ("ACTIVATION", "OWN", "SUM_ACTIVATION"):
+        name = str(macros[word] or "linear").removesuffix("_")
+        if name not in FUNCTIONS:
+            raise _missing(launch, f" with the function {name}")
+        return FUNCTIONS.index(name)
+    if word == "BINARY":
+        name = str(macros["FUNCTION"]).removesuffix("_")
+        if name not in BINARY:
+            raise _missing(launch, f" with the function {name}")
+        return BINARY.index(name)
+    if word == "PADDED_TO":
+        return arguments["channels"] if macros.get("PADDED") else 0
+    if word.isupper():
+        value = macros.get(word, 0.0 if word.endswith(("_A", "_B")) else 0)
+        return _number(value) if isinstance(value, str) else value
+    return arguments.get(word, 0)
+
+
+def _number(text: str) -> int | float:
+    """The value of a macro: a name, or a float32 in hexadecimal."""
+    return NAMED[text] if text in NAMED else float.fromhex(text.removesuffix("f"))
+
+
+def _missing(launch: Launch, variant: str) -> PlanError:
+    return PlanError(
+        f"'{launch.layer or 'the end of a step'}' needs the kernel {launch.kernel}{variant}, which target c has no C "
+        f"function for. Freeze the layers up to it, take another layer, or bundle for target='opencl'."
+    )
