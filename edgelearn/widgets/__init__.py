@@ -3,6 +3,7 @@
 from edgelearn.experiments.memory_plans import plot_roles, plot_timeline
 from edgelearn.experiments.precision import plot_ranges
 
+from .live import CurvesView, LiveChart
 from .pictures import (
     Waiting,
     contact_sheet,
@@ -17,7 +18,7 @@ from .training import TrainingView
 from .views import BitsView, BudgetView, Form, RocView
 
 __all__ = [
-    "BitsView", "BudgetView", "Form", "RocView", "TrainingView", "Waiting", "contact_sheet", "device_table",
-    "plot_history", "plot_prediction", "plot_ranges", "plot_reconstruction", "plot_roles", "plot_timeline", "show",
-    "table",
+    "BitsView", "BudgetView", "CurvesView", "Form", "LiveChart", "RocView", "TrainingView", "Waiting", "contact_sheet",
+    "device_table", "plot_history", "plot_prediction", "plot_ranges", "plot_reconstruction", "plot_roles",
+    "plot_timeline", "show", "table",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ from edgelearn.experiments.precision import PrecisionConfig, PrecisionExperiment
 from edgelearn.lab.runs import RunStore, figures
 
 from .pictures import Chart, View, error_line
-from .training import Worker, WorkerState
+from .worker import Worker, WorkerState
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

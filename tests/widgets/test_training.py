@@ -16,7 +16,9 @@ from edgelearn.errors import DataError, RunError
 from edgelearn.lab.runs import RunStore
 from edgelearn.train.callbacks import Progress
 from edgelearn.widgets import TrainingView, training
-from edgelearn.widgets.training import TrainingStoppedError, WorkerState
+from edgelearn.widgets.remaining import Remaining
+from edgelearn.widgets.training import TrainingStoppedError
+from edgelearn.widgets.worker import Curve, WorkerState
 
 SECONDS = 30
 
@@ -33,6 +35,13 @@ def enabled(view):
 def ended(view):
     assert view.training.wait(SECONDS)
     return view.training.state
+
+
+def points(view, name, panel=0):
+    """The points (x, y) of a curve that the live chart shows; none if it doesn't show that."""
+    lines = [line for line in view._curves.series if (line["name"], line["panel"]) == (name, panel)]
+    axes = [[np.frombuffer(line[axis], np.float32) for axis in "xy"] for line in lines]
+    return np.stack(axes[0], -1).tolist() if axes else []
 
 
 def until(condition):
@@ -76,14 +85,14 @@ def test_a_notebook_has_a_snapshot_and_how_to_get_the_buttons_back(store, make, 
 def test_start(store, make, capsys):
     view = TrainingView(make(), store)
     assert enabled(view) == {"Start"}
-    assert not view._curves.svg and not store.list()
+    assert not view._curves.series and not store.list()
     click(view, "Start")
     assert ended(view) is WorkerState.FINISHED and enabled(view) == set()
     (summary,) = store.list()
     assert (summary.status, summary.kind, summary.epochs) == ("finished", "toys", 4)
     assert [row["epoch"] for row in view.training.rows] == [0, 1, 2, 3, 4]
     assert "val_accuracy" in view.training.rows[0] and "loss" not in view.training.rows[0]
-    assert view._curves.svg.startswith("<svg") and view._curves.layout.display is None
+    assert points(view, "test")[-1][0] == 4 and view._curves.layout.display is None
     assert summary.id in view._status.value and summary.id in repr(view)
     assert view._bar.value == 1 and view._bar.bar_style == "success"
     assert all(name in view._memory.value for name in ("planned", "allocated", "process"))
@@ -252,7 +261,7 @@ def test_a_second_view_of_an_experiment_replaces_the_first(store, make, gate):
     gate.open()
     assert ended(second) is WorkerState.FINISHED
     assert len(store.list()) == 1
-    assert second._curves.value and enabled(second) == set()
+    assert second._curves.series and enabled(second) == set()
 
 
 def test_one_training_at_a_time(store, make, gate):
@@ -274,6 +283,40 @@ def test_one_training_at_a_time(store, make, gate):
 def shown_other(view):
     """The text of the line about another training; None while it is hidden."""
     return None if view._other.layout.display == "none" else view._other._text.value
+
+
+def test_a_cell_run_again_shows_the_training_that_it_started(store, make, gate):
+    """It made a new view with a button to stop the old training, which had no view any more."""
+
+    def cell():
+        return TrainingView(lambda: make(gate=gate), store)
+
+    old = cell()
+    click(old, "Start")
+    gate.allow(1)
+    new = cell()
+    assert new.training is old.training and enabled(new) == {"Stop"} and shown_other(new) is None
+    click(new, "Stop")
+    gate.open()
+    assert ended(new) is WorkerState.STOPPED and enabled(new) == {"Resume"}
+    assert cell().training is not old.training, "what has ended begins anew"
+
+
+def test_a_training_that_waits_and_is_stopped_lets_no_other_pass(store, make, gate):
+    first, second, third = (TrainingView(lambda: make(gate=gate), store) for _ in range(3))
+    click(first, "Start")
+    gate.allow(1)
+    click(second, "Start")
+    click(third, "Start")
+    until(lambda: "2 before this one" in third.status)
+    click(second, "Stop")
+    assert ended(second) is WorkerState.READY
+    until(lambda: "1 before this one" in third.status)
+    assert third.training.run is None and first.training.state is WorkerState.RUNNING
+    click(third, "Stop")
+    assert ended(third) is WorkerState.READY
+    gate.open()
+    assert ended(first) is WorkerState.FINISHED
 
 
 @pytest.mark.parametrize("waiting", (False, True))
@@ -318,7 +361,7 @@ def test_a_closed_view_stops_and_another_experiment_goes_on_with_its_run(store, 
     assert ended(view) is WorkerState.STOPPED and store.list()[0].status == "interrupted"
     run = store.open(store.list()[0].id)
     other = TrainingView(make(seed=1), store, run=run)
-    assert enabled(other) == {"Resume"} and other._curves.value
+    assert enabled(other) == {"Resume"} and other._curves.series
     with pytest.raises(RunError, match="seed is 0 there and 1 here"):
         other.run()
     experiment = make()
@@ -328,6 +371,44 @@ def test_a_closed_view_stops_and_another_experiment_goes_on_with_its_run(store, 
     assert [(s.id, s.status) for s in store.list()] == [(run.id, "finished")]
     with store.create("toys", {}) as new, pytest.raises(RunError, match=new.id):
         TrainingView(experiment, store, run=new)
+
+
+def test_a_chart_shows_each_step_before_the_first_epoch_ends(store, make, gate):
+    """After a thousand steps of one epoch there was a single dot."""
+    view = TrainingView(make(gate=gate), store)
+    click(view, "Start")
+    gate.allow(2)
+    until(lambda: len(points(view, "each step")) >= 2)
+    assert [x for x, _ in points(view, "each step")][:2] == pytest.approx([1 / 3, 2 / 3])
+    assert "Loss (mean over examples) over epochs, last: each step" in view._curves.alt
+    gate.open()
+    assert ended(view) is WorkerState.FINISHED
+    assert len(points(view, "each step")) == 12 and [x for x, _ in points(view, "train")] == [1, 2, 3, 4]
+
+
+def test_a_curve_keeps_its_form_in_few_points():
+    curve = Curve(most=100)
+    for step in range(10_000):
+        curve.add(step, 2.0 * step)
+    x, y = np.array(curve.points).T
+    assert 50 <= len(x) <= 100 and np.all(np.diff(x) > 0) and x[-1] > 9_700
+    assert np.abs(y - 2 * x).max() <= 2 * 128, "each is the mean of a stretch that ends at x"
+
+
+def test_time_left_counts_what_is_to_be_compiled_and_tested(store, make, gate):
+    view = TrainingView(make(gate=gate, epochs=4), store)
+    click(view, "Start")
+    gate.allow(5)
+    work = view.training.remaining.work
+    assert {kind: (each.total, each.done) for kind, each in work.items() if kind in ("step", "validation")} == {
+        "step": (12, 5), "validation": (5, 2),
+    }  # fmt: skip
+    assert " left" in view.status and view.training.remaining.share < 1
+    gate.open()
+    assert ended(view) is WorkerState.FINISHED and view.training.remaining.share == 1
+    later = Remaining.of(make(seed=1), store)
+    assert later.work["test"].known and later.work["step"].predicted == pytest.approx(work["step"].seconds / 11)
+    assert not Remaining.of(make(seed=1)).work["test"].known
 
 
 def test_time_left_leaves_the_first_step_out():
