@@ -318,12 +318,12 @@ def tune(
     """
     from rich.progress import Progress, TimeElapsedColumn
 
-    from edgelearn.lab.tuning import Tuner, Work, defaults
+    from edgelearn.lab.tuning import Tuner, TuningWork, defaults
     from edgelearn.runtime import choose_device
     from edgelearn.tuned import find
 
     chosen = choose_device(device).device
-    works = [Work.parse(text, kind) for kind in compute for text in workload or defaults(chosen.is_gpu, kind)]
+    works = [TuningWork.parse(text, kind) for kind in compute for text in workload or defaults(chosen.is_gpu, kind)]
     print(f"{chosen.id}: {find(chosen)}")
     tuner, limit = Tuner(chosen, folder), minutes or (MINUTES_GPU if chosen.is_gpu else MINUTES)
     try:

@@ -60,7 +60,7 @@ def report(
     config: TrainingConfig, seeds: tuple[int, ...] = COMPARED, runs: RunStore = RUNS, only: tuple[str, ...] = ONLY,
     markdown: bool = MARKDOWN, chart: Path | None = CHART,
 ) -> dict[str, Any]:  # fmt: skip
-    comparison = precision_claims.Comparison.of(_quantized(config), select(only), seeds, runs)
+    comparison = precision_claims.PrecisionComparison.of(_quantized(config), select(only), seeds, runs)
     if markdown:
         print(comparison.title)
     show(comparison.table(), markdown)

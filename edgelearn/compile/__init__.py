@@ -1,6 +1,6 @@
 """The compiler: from a network to a plan, every launch of a step and the place of every byte, before anything runs."""
 
-from .memory import Compress, Encoding, Invert, Mask, Offload, Recompute, Store, Strategy
+from .memory import Compress, Encoding, Invert, Mask, MemoryStrategy, Offload, Recompute, Store
 from .plan import Accounting, Explanation, Kind, Plan, ProgramKey, account, explain
 from .planner import Combination, make_plan
 from .precision import Precision, RangeMode
@@ -8,7 +8,27 @@ from .request import Request
 from .search import Budget, BudgetLike, LaunchTimes
 
 __all__ = [
-    "Accounting", "Budget", "BudgetLike", "Combination", "Compress", "Encoding", "Explanation", "Invert", "Kind",
-    "LaunchTimes", "Mask", "Offload", "Plan", "Precision", "ProgramKey", "RangeMode", "Recompute", "Request", "Store",
-    "Strategy", "account", "explain", "make_plan",
+    "Accounting",
+    "Budget",
+    "BudgetLike",
+    "Combination",
+    "Compress",
+    "Encoding",
+    "Explanation",
+    "Invert",
+    "Kind",
+    "LaunchTimes",
+    "Mask",
+    "MemoryStrategy",
+    "Offload",
+    "Plan",
+    "Precision",
+    "ProgramKey",
+    "RangeMode",
+    "Recompute",
+    "Request",
+    "Store",
+    "account",
+    "explain",
+    "make_plan",
 ]  # fmt: skip

@@ -38,7 +38,7 @@ from edgelearn.ops import (
     finish,
     quantize,
 )
-from edgelearn.ops.emit import Answers, Control, Pieces, Sum, emit_channel_sums
+from edgelearn.ops.emit import Answers, Control, GradientSum, Pieces, emit_channel_sums
 from edgelearn.ops.finish import emit_finite_check, emit_unscaled
 from edgelearn.ops.formats import KernelView, QuantizedTensor, Stored, emit_prepared, is_integers, tensor_of
 from edgelearn.ops.loss import emit_count, rows_of
@@ -54,7 +54,7 @@ from .precision import Precision
 from .rematerialisation import Rematerialisation, Rematerialiser
 from .representation import Emit, Representation
 from .request import Request
-from .storage import Group, Storage, lifetimes, place
+from .storage import ParameterGroup, Storage, lifetimes, place
 
 HEADS = ("Softmax", "LogSoftmax", "Sigmoid")  # at an output; a loss computes it itself, more exactly
 LIKE = {"Softmax": ("Softmax", "LogSoftmax")}  # heads that a loss which names the first computes: names of ops
@@ -705,7 +705,7 @@ class Lowering:
             parts = node.op.emit_backward(self.micro, [*inputs, *weights.values()], y, dy, targets) or ()
             sums = {part.total: part for part in parts}
             for total in filter(None, totals):
-                finish.emit_sum(self.finish, sums.get(total, Sum(total)))
+                finish.emit_sum(self.finish, sums.get(total, GradientSum(total)))
 
     def _backward_norm(self, stage: Stage, y: Stored, dz: Tensor, target: Target | None) -> None:
         """The gradients of a BatchNorm's input `y` and of gamma and beta."""
@@ -717,7 +717,7 @@ class Lowering:
         stored = not self.uses_batch(stage)
         batchnorm.emit_backward(self.micro, y, dz, s, dgamma, dbeta, target, stored, not self.first)
         for gradient in (dgamma, dbeta):
-            finish.emit_sum(self.finish, Sum(gradient))
+            finish.emit_sum(self.finish, GradientSum(gradient))
 
     # -- backward pass of linear ops -----------------------------------------------------------------------------
 
@@ -810,7 +810,7 @@ class Lowering:
 
     def _sums(
         self, stage: Stage, x: Stored, dy: Stored, kernel_total: Tensor | None, dy_total: Tensor | None
-    ) -> tuple[Sum | None, Sum | None]:
+    ) -> tuple[GradientSum | None, GradientSum | None]:
         """Add the products of x and dy to `kernel_total`, and dy to `dy_total`, where these are given; the sums that
         are to be completed."""
         op, micro, add = linear(stage), self.micro, not self.first
@@ -879,7 +879,7 @@ class Lowering:
             finish.pieces = self._pieces(offset, nbytes)
             rule.emit_update(finish, w, g, slots, control, group.decay > 0)
 
-    def _rule(self, optimizer: Optimizer, group: Group) -> tuple[Optimizer, Control]:
+    def _rule(self, optimizer: Optimizer, group: ParameterGroup) -> tuple[Optimizer, Control]:
         """The optimizer with a group's weight decay, and the numbers that the host sends for the group."""
         rule = replace(optimizer, weight_decay=group.decay) if group.decay else optimizer
         return rule, replace(self.storage.control, scalars=self.storage.scalars_of(group))

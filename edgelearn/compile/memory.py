@@ -27,7 +27,7 @@ from .precision import Precision
 
 
 @dataclass(frozen=True)
-class Strategy:
+class MemoryStrategy:
     """Base of the strategies.
 
     - `stores`: the tensor itself is held from its forward to its backward pass.
@@ -61,7 +61,7 @@ class Strategy:
 
 
 @dataclass(frozen=True)
-class Store(Strategy):
+class Store(MemoryStrategy):
     """Keep the tensor as it is: the default."""
 
     stores: ClassVar[bool] = True
@@ -72,7 +72,7 @@ class Store(Strategy):
 
 
 @dataclass(frozen=True)
-class Recompute(Strategy):
+class Recompute(MemoryStrategy):
     """Run the launches of the forward pass again, from the nearest tensors that are stored or restored.
 
     Arguments:
@@ -96,7 +96,7 @@ class Recompute(Strategy):
 
 
 @dataclass(frozen=True)
-class Invert(Strategy):
+class Invert(MemoryStrategy):
     """Restore the first input of an invertible layer from the layer's output and its other inputs.
 
     Arguments:
@@ -129,7 +129,7 @@ class Invert(Strategy):
 
 
 @dataclass(frozen=True)
-class Encoding(Strategy):
+class Encoding(MemoryStrategy):
     """Base of strategies that hold something else, from which the tensor is restored.
 
     A subclass is a frozen dataclass with `encode`, `decode` and `__str__`. It states `exact = False` if it loses bits,
@@ -251,12 +251,12 @@ class Offload(Encoding):
         e.launches.append(Transfer.of(tensor_of(held).buffer, x.buffer, e.layer))
 
 
-def offload_of(strategies: Iterable[Strategy]) -> Offload | None:
+def offload_of(strategies: Iterable[MemoryStrategy]) -> Offload | None:
     """The first Offload among `strategies`, which says where a plan's pages are."""
     return next((strategy for strategy in strategies if isinstance(strategy, Offload)), None)
 
 
-ActivationMemory = Mapping[str, Strategy]  # by layer
+ActivationMemory = Mapping[str, MemoryStrategy]  # by layer
 
 
 def check_activation_memory(network: Network, activation_memory: ActivationMemory, precision: Precision) -> None:
@@ -265,7 +265,7 @@ def check_activation_memory(network: Network, activation_memory: ActivationMemor
     for name, strategy in activation_memory.items():
         if name not in network.nodes:
             raise PlanError(f"activation_memory names '{name}', but '{network.name}' has no such layer.")
-        if not isinstance(strategy, Strategy):
+        if not isinstance(strategy, MemoryStrategy):
             raise PlanError(
                 f"activation_memory expects a strategy for '{name}', such as Recompute() or Store(), got {strategy!r}."
             )
@@ -295,7 +295,7 @@ def _approximate(network: Network, activation_memory: ActivationMemory) -> set[s
     return {name for name in activation_memory if inexact & ancestors([name], lambda here: sources.get(here, ()))}
 
 
-def strategy_of(names: Iterable[str], activation_memory: ActivationMemory) -> Strategy:
+def strategy_of(names: Iterable[str], activation_memory: ActivationMemory) -> MemoryStrategy:
     """The strategy of a tensor that goes by all these names."""
     strategies = [activation_memory.get(name, Store()) for name in names]
     if any(strategy.stores for strategy in strategies):

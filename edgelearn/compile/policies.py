@@ -19,26 +19,26 @@ from edgelearn.graph.network import Network
 from edgelearn.graph.rewrites import invertible_streams
 from edgelearn.ops import Add, Concatenate, Float16, Format, NumberFormat
 
-from .memory import Compress, Encoding, Invert, Offload, Recompute, Strategy
+from .memory import Compress, Encoding, Invert, MemoryStrategy, Offload, Recompute
 
 
-def keep_all(network: Network) -> dict[str, Strategy]:
+def keep_all(network: Network) -> dict[str, MemoryStrategy]:
     """Store everything that the backward pass reads, as frameworks do by default."""
     return {}
 
 
-def checkpoints(network: Network) -> dict[str, Strategy]:
+def checkpoints(network: Network) -> dict[str, MemoryStrategy]:
     """Recompute every block from its input."""
     return _recompute_others(network, set().union(*cuts(network)))
 
 
-def square_root(network: Network) -> dict[str, Strategy]:
+def square_root(network: Network) -> dict[str, MemoryStrategy]:
     """Recompute every √n of n blocks from the first one's input, so that memory grows with the root of the depth (Chen
     et al. 2016, "Training deep nets with sublinear memory cost", arXiv 1604.06174, section 4.1)."""
     return _recompute_others(network, set().union(*_every_root(cuts(network))))
 
 
-def nested(network: Network) -> dict[str, Strategy]:
+def nested(network: Network) -> dict[str, MemoryStrategy]:
     """As `square_root`, and each block of these once more (section 4.4 of that paper): less memory for a third forward
     pass."""
     blocks = cuts(network)
@@ -47,7 +47,7 @@ def nested(network: Network) -> dict[str, Strategy]:
     return {name: strategy if name in inner else Recompute(1) for name, strategy in outer.items()}
 
 
-def invertible(network: Network) -> dict[str, Strategy]:
+def invertible(network: Network) -> dict[str, MemoryStrategy]:
     """Invert all streams except the last two, and recompute the insides of blocks (Gomez et al. 2017, "The reversible
     residual network", arXiv 1707.04585); where no stream passes, as `checkpoints`."""
     streams, inverted = invertible_streams(network)
@@ -58,25 +58,25 @@ def invertible(network: Network) -> dict[str, Strategy]:
     return _recompute_others(network, stored) | inverses
 
 
-def compressed(network: Network, format: NumberFormat = Format(8)) -> dict[str, Strategy]:  # noqa: A002, B008
+def compressed(network: Network, format: NumberFormat = Format(8)) -> dict[str, MemoryStrategy]:  # noqa: A002, B008
     """Compress everything to `format`, and recompute outputs of BatchNorms from their inputs. Gradients are
     approximate."""
     return _encoded(network, Compress(format))
 
 
-def halves(network: Network) -> dict[str, Strategy]:
+def halves(network: Network) -> dict[str, MemoryStrategy]:
     """As `compressed`, to half precision."""
     return compressed(network, Float16())
 
 
-def paged(network: Network, folder: str | None = None) -> dict[str, Strategy]:
+def paged(network: Network, folder: str | None = None) -> dict[str, MemoryStrategy]:
     """Offload everything to the host's memory, or to a file in `folder`, and recompute outputs of BatchNorms from their
     inputs (Peng et al. 2020, "Capuchin"; Rhu et al. 2016, "vDNN", arXiv 1602.08124)."""
     return _encoded(network, Offload(folder))
 
 
 EXACT = (keep_all, checkpoints, square_root, nested, invertible)
-POLICIES: dict[str, Callable[[Network], dict[str, Strategy]]] = {
+POLICIES: dict[str, Callable[[Network], dict[str, MemoryStrategy]]] = {
     policy.__name__: policy for policy in (*EXACT, paged, halves, compressed)
 }
 
@@ -112,7 +112,7 @@ def _every_root(blocks: list[frozenset[str]]) -> list[frozenset[str]]:
     return blocks[:: max(1, isqrt(len(blocks)))]
 
 
-def _encoded(network: Network, encoding: Encoding) -> dict[str, Strategy]:
+def _encoded(network: Network, encoding: Encoding) -> dict[str, MemoryStrategy]:
     """Outputs of BatchNorms, and of ops that search their inputs for them, follow at once from another tensor: they are
     recomputed."""
     normalized = {node.name for stage in fuse(network) if stage.norm for node in stage.nodes if node is not stage.op}
@@ -122,7 +122,7 @@ def _encoded(network: Network, encoding: Encoding) -> dict[str, Strategy]:
     }
 
 
-def find_policy(name: str) -> Callable[[Network], dict[str, Strategy]]:
+def find_policy(name: str) -> Callable[[Network], dict[str, MemoryStrategy]]:
     """The policy that is called so, or MODULE:NAME: a function from a network to strategies, or an Encoding, which then
     holds every activation. Raises UsageError for another name, ExtensionError if nothing can be imported."""
     if name in POLICIES:
@@ -133,11 +133,11 @@ def find_policy(name: str) -> Callable[[Network], dict[str, Strategy]]:
     if isinstance(found, Encoding) or isclass(found):
         return partial(_encoded, encoding=import_instance(name, Encoding))
     if callable(found):
-        return cast("Callable[[Network], dict[str, Strategy]]", found)
+        return cast("Callable[[Network], dict[str, MemoryStrategy]]", found)
     raise ExtensionError(f"'{name}' is neither a policy nor an Encoding, but {found!r:.80}.")
 
 
-def _recompute_others(network: Network, stored: set[str], nesting: int = 1) -> dict[str, Strategy]:
+def _recompute_others(network: Network, stored: set[str], nesting: int = 1) -> dict[str, MemoryStrategy]:
     """Recompute all outputs but those in `stored`. A stored BatchNorm is replaced by its input: the backward pass needs
     both, and the output follows from the input without the convolution."""
     normalized = {stage.output.name: stage.op.name for stage in fuse(network) if stage.op and stage.norm}

@@ -19,7 +19,7 @@ from edgelearn.launch import Await, Buffer, Launch, Role, Transfer
 from edgelearn.ops import Emitter, Tensor
 from edgelearn.ops.formats import Stored, tensor_of
 
-from .memory import ActivationMemory, Encoding, Invert, Strategy, strategy_of
+from .memory import ActivationMemory, Encoding, Invert, MemoryStrategy, strategy_of
 
 
 def await_writes(forward: Iterable[Launch], loss: Launch | None = None) -> list[Launch]:
@@ -284,13 +284,16 @@ class Rematerialiser:
         del self.micro.launches[start:]
         return launches
 
-    def _strategies(self, activation_memory: ActivationMemory) -> dict[Buffer, Strategy]:
+    def _strategies(self, activation_memory: ActivationMemory) -> dict[Buffer, MemoryStrategy]:
         """Strategies of the tensors that are not stored, by buffer."""
         strategies = {buffer: strategy_of(names, activation_memory) for buffer, names in self._names.items()}
         return {buffer: strategy for buffer, strategy in strategies.items() if not strategy.stores}
 
     def _check_values(
-        self, backward: Iterable[Launch], originals: Mapping[Buffer, Buffer], strategies: Mapping[Buffer, Strategy]
+        self,
+        backward: Iterable[Launch],
+        originals: Mapping[Buffer, Buffer],
+        strategies: Mapping[Buffer, MemoryStrategy],
     ) -> None:
         for launch in backward:
             for buffer in launch.reads_values:

@@ -33,7 +33,7 @@ from edgelearn.ops import Traits
 from edgelearn.tuned import store
 
 from .lower import Layout, Lowering
-from .memory import ActivationMemory, Encoding, Invert, Mask, Recompute, Store, Strategy
+from .memory import ActivationMemory, Encoding, Invert, Mask, MemoryStrategy, Recompute, Store
 from .plan import Kind, Plan, ProgramKey, account
 from .policies import EXACT, cuts
 from .rematerialisation import await_writes, prefetch, reads_of, replays
@@ -200,7 +200,7 @@ class Option:
     - `streams`: tensors that these come from, which must not be recomputed, since that may need this one.
     """
 
-    strategy: Strategy
+    strategy: MemoryStrategy
     held: int
     seconds: float
     at: int
@@ -209,7 +209,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Activation:
+class ActivationBuffer:
     """A temporary of the forward pass that can be restored.
 
     - `names`: layers whose output it is, in order; none for tensors inside stages.
@@ -237,15 +237,15 @@ class Candidates:
     - `block_ends`: tensors between blocks. Where they are available, each block can be restored by itself.
     """
 
-    activations: dict[Buffer, Activation]
+    activations: dict[Buffer, ActivationBuffer]
     stored: int
     live: list[int]
-    block_ends: list[Activation]
+    block_ends: list[ActivationBuffer]
 
     def activation_memory(self, chosen: Mapping[Buffer, Option]) -> ActivationMemory:
         """Strategies by layer. Of layers that share a tensor the last one gets its strategy; tensors without one aren't
         needed."""
-        memory: dict[str, Strategy] = {}
+        memory: dict[str, MemoryStrategy] = {}
         for buffer, activation in self.activations.items():
             strategy = chosen[buffer].strategy if buffer in chosen else Recompute()
             if activation.names and not strategy.stores:
@@ -316,7 +316,7 @@ class _Finder:
 
     def _activations(
         self, buffers: Sequence[Buffer], needs: Mapping[Buffer, frozenset[Buffer]]
-    ) -> dict[Buffer, Activation]:
+    ) -> dict[Buffer, ActivationBuffer]:
         """Without options."""
         names: dict[Buffer, list[str]] = {}
         for name in self.network.nodes:
@@ -329,7 +329,8 @@ class _Finder:
             for source in sources:
                 last[source] = max(last[source], entry[b])
         return {
-            b: Activation(b, tuple(names.get(b, ())), b in values, b in self.reads, entry[b], last[b]) for b in buffers
+            b: ActivationBuffer(b, tuple(names.get(b, ())), b in values, b in self.reads, entry[b], last[b])
+            for b in buffers
         }
 
     def _entries(self, buffers: Iterable[Buffer]) -> dict[Buffer, int]:
@@ -356,7 +357,7 @@ class _Finder:
                 found[inverse.buffer] = Option(Invert(layer), 0, seconds, inverse.at, read, streams)
         return found
 
-    def _encodings(self, activation: Activation, exact: bool) -> list[Option]:
+    def _encodings(self, activation: ActivationBuffer, exact: bool) -> list[Option]:
         """The encodings that a tensor can have, only `exact` ones if streams come from it."""
         found = []
         for encoding in self.encodings if activation.names else ():
@@ -380,7 +381,7 @@ class _Finder:
     def _seconds(self, launches: Iterable[Launch]) -> float:
         return sum(map(self.times.seconds, launches))
 
-    def _besides(self, activations: Mapping[Buffer, Activation]) -> tuple[int, list[int]]:
+    def _besides(self, activations: Mapping[Buffer, ActivationBuffer]) -> tuple[int, list[int]]:
         """Bytes besides the activations: held between the passes, and on the device at each launch of the backward
         pass."""
         lives = [life for life in lifetimes(self.forward + self.backward) if life.buffer not in activations]
@@ -446,7 +447,7 @@ def solve(
 
 
 def _constraints(
-    candidates: Candidates, options: Sequence[tuple[Activation, Option]], held: dict[int, float], stored: float,
+    candidates: Candidates, options: Sequence[tuple[ActivationBuffer, Option]], held: dict[int, float], stored: float,
     limits_live: bool,
 ) -> tuple[list[dict[int, float]], list[float]]:  # fmt: skip
     """Rows of coefficients by variable, and an upper bound of each.
@@ -464,11 +465,11 @@ def _constraints(
         rows.append(row)
         bounds.append(bound)
 
-    def any_of(activation: Activation, condition: Callable[[Option], bool]) -> dict[int, float]:
+    def any_of(activation: ActivationBuffer, condition: Callable[[Option], bool]) -> dict[int, float]:
         """The options of an activation that meet a condition, to be selected at least once."""
         return {variables[activation.buffer, o.strategy]: -1.0 for o in activation.options if condition(o)}
 
-    def among(buffers: Container[Buffer]) -> list[Activation]:
+    def among(buffers: Container[Buffer]) -> list[ActivationBuffer]:
         """In a fixed order, so that the result is the same every time."""
         return [a for a in activations if a.buffer in buffers]
 

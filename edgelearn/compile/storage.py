@@ -92,7 +92,7 @@ def input_block(network: Network) -> int:
 
 
 @dataclass(frozen=True)
-class Group:
+class ParameterGroup:
     """Parameters that are updated alike.
 
     Arguments:
@@ -106,7 +106,7 @@ class Group:
     decay: float
 
 
-def _groups(request: Request, trained: Sequence[str]) -> list[Group]:
+def _groups(request: Request, trained: Sequence[str]) -> list[ParameterGroup]:
     """The trained parameters by what their updates differ in, those that decay first. Raises PlanError for a pattern
     that matches no parameter of the network."""
     network, optimizer = request.network, request.optimizer
@@ -119,7 +119,7 @@ def _groups(request: Request, trained: Sequence[str]) -> list[Group]:
         decays = network.parameters[name].weight.decays
         rate, decay = optimizer.group_of(name, decays)
         groups.setdefault((not decays, rate, decay), []).append(name)
-    return [Group(tuple(groups[key]), *key[1:]) for key in sorted(groups)]
+    return [ParameterGroup(tuple(groups[key]), *key[1:]) for key in sorted(groups)]
 
 
 class Storage:
@@ -169,13 +169,13 @@ class Storage:
         }
         self.controls = self._controls(request.losses, request.weighted, request.micro_batch)
 
-    def scalars_of(self, group: Group) -> Tensor:
+    def scalars_of(self, group: ParameterGroup) -> Tensor:
         """The numbers that the host sends for the updates of a group, which differ in the learning rate."""
         if group.rate == 1:
             return self.control.scalars
         return self.tensor(f"scalars at {group.rate:g} of the learning rate", (1, 16), Role.CONTROL)
 
-    def span(self, group: Group) -> tuple[int, int]:
+    def span(self, group: ParameterGroup) -> tuple[int, int]:
         """(offset, bytes) of a group's parameters in the memory of their role."""
         places = [(self.offsets[self.parameters[name].buffer], self.parameters[name].buffer) for name in group.names]
         start, (last, buffer) = places[0][0], places[-1]

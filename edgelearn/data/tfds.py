@@ -46,7 +46,7 @@ class Collection:
 
 
 @dataclass(frozen=True)
-class Examples:
+class ReadExamples:
     """Examples that were read.
 
     Arguments:
@@ -61,7 +61,7 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class Found(Examples):
+class Found(ReadExamples):
     """Examples with their origin, "EDGELEARN_DATA" or "tfds", and a description of it (see ImageDataset)."""
 
     origin: str
@@ -136,7 +136,7 @@ def find_prepared(name: str, version: str, data_dir: str | os.PathLike | None = 
     return None
 
 
-def read_prepared(folder: Path, split: str = "train", feature: str = "image", label: str = "label") -> Examples:
+def read_prepared(folder: Path, split: str = "train", feature: str = "image", label: str = "label") -> ReadExamples:
     """Read one split of a prepared data set, offline. Raises DataError if it is damaged."""
     return _read({"prepared": str(folder)}, split, feature, label, f"The prepared data in {folder}", None)
 
@@ -147,7 +147,7 @@ def read_downloaded(
     split: str = "train",
     feature: str = "image",
     label: str = "label",
-) -> Examples:
+) -> ReadExamples:
     """Read one split of "name:version"; TensorFlow Datasets downloads and prepares it if necessary."""
     request = {"download": name, "data_dir": None if data_dir is None else os.fspath(data_dir)}
     return _read(request, split, feature, label, f"The download of {name}", DOWNLOAD_LIMIT_S)
@@ -180,7 +180,7 @@ def _roots(data_dir: str | os.PathLike | None) -> list[Path]:
     return [root / "tensorflow_datasets", root]
 
 
-def _read(request: dict, split: str, feature: str, label: str, subject: str, limit_s: float | None) -> Examples:
+def _read(request: dict, split: str, feature: str, label: str, subject: str, limit_s: float | None) -> ReadExamples:
     missing = [package for package in _NEEDED if find_spec(package) is None]
     if missing:
         raise DataError(
@@ -198,7 +198,7 @@ def _read(request: dict, split: str, feature: str, label: str, subject: str, lim
             f"{subject} should have {head['count']} examples in split {split!r}, but {len(values)} were read. "
             "Copy or download the data again."
         )
-    return Examples(values, np.array(labels, np.int32), tuple(head["class_names"]))
+    return ReadExamples(values, np.array(labels, np.int32), tuple(head["class_names"]))
 
 
 def records(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -330,14 +330,14 @@ def footprint(device: Device) -> int:
     kept = {VARIABLE: str(programs_folder())}
     for _ in range(2):
         try:
-            with Worker("edgelearn.experiments.memory:Training", environment=kept) as worker:
+            with Worker("edgelearn.experiments.memory:MeasuredTraining", environment=kept) as worker:
                 nbytes = worker.call("run", device.id)
         except WorkerError as error:
             raise RunError(f"A training in a process of its own failed: {error.reason or error}") from None
     return nbytes
 
 
-class Training:
+class MeasuredTraining:
     """Runs in the worker process."""
 
     def __init__(self) -> None:

@@ -146,7 +146,7 @@ KIB = 1 << 10  # as in the paper's tables
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Tabular):
+class PrecisionComparison(Tabular):
     """The finished trainings of a task.
 
     Arguments:
@@ -164,7 +164,7 @@ class Comparison(Tabular):
     @classmethod
     def of(
         cls, config: PrecisionConfig, variants: Sequence[Variant], seeds: Sequence[int], store: RunStore
-    ) -> Comparison:
+    ) -> PrecisionComparison:
         """Collect the trainings in `store`. Raises RunError if there is none."""
         results = collect(config, variants, seeds, store)
         if not results:

@@ -352,7 +352,7 @@ class FedAwS(PositivesAlone):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Softmax(VerificationStrategy):
+class SoftmaxVerification(VerificationStrategy):
     """Softmax cross-entropy over all users: an output for each of them, whose weights everybody shares and sees. It is
     the baseline without secrets.
 
@@ -367,7 +367,7 @@ class Softmax(VerificationStrategy):
 
 VERIFICATION_STRATEGIES: dict[str, type[VerificationStrategy]] = {
     "feduv": FedUV, "random": FedUV, "fedaws": FedAwS, "positives": PositivesAlone, "fixed": FixedVectors,
-    "softmax": Softmax,
+    "softmax": SoftmaxVerification,
 }  # fmt: skip
 
 

@@ -69,7 +69,7 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.tensor import Shape
 
-from .canonical import ForeignGraph, Operator, Problem, Quantization, TensorInfo, unsupported
+from .canonical import ForeignGraph, Operator, Problem, StoredIntegers, TensorInfo, unsupported
 from .safetensors import ModelFile
 from .weights import Weights, not_finite
 
@@ -209,7 +209,7 @@ def reach(op: Op, inputs: Sequence[Range]) -> Range:
     return (-inf, inf) if isinstance(op, ANY) else (low, high)
 
 
-def held(quantization: Quantization) -> Range | None:
+def held(quantization: StoredIntegers) -> Range | None:
     """Return the range of an activation's integers; None for int32 and for several scales, which limit nothing."""
     step, zero = float(quantization.scale[0]), int(quantization.zero_point[0])
     if quantization.scale.size > 1 or quantization.dtype not in ("int8", "uint8", "int16", "uint16") or step <= 0:
@@ -389,7 +389,7 @@ class Builder:
             return replace(x, layer=self.add(op, x.layer, **settings), sole=True)
         return self.view(x, self.add(op, self.laid_out(x, order), **settings), order)
 
-    def saturated(self, x: Value, tensor: str, quantization: Quantization) -> Value:
+    def saturated(self, x: Value, tensor: str, quantization: StoredIntegers) -> Value:
         """Return `x` as `tensor` holds it in integers: with a clamp, if their range stands for one."""
         limits, values = held(quantization), self.ranges[x.layer]
         if limits is None:
@@ -613,7 +613,7 @@ class Translation:
     notes: tuple[str, ...] = ()
 
     @property
-    def quantization(self) -> dict[str, Quantization]:
+    def quantization(self) -> dict[str, StoredIntegers]:
         """Scales and zero points that the file has for layers' outputs, by layer."""
         found = {}
         for tensor, layer in self.outputs.items():

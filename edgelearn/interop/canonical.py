@@ -19,7 +19,7 @@ Size = int | None  # None: the file leaves it open
 
 
 @dataclass(frozen=True)
-class Quantization:
+class StoredIntegers:
     """The integers of a tensor: value = scale * (integer - zero_point).
 
     Arguments:
@@ -53,7 +53,7 @@ class TensorInfo:
     shape: tuple[Size, ...] | None
     dtype: str = "float32"
     layout: str = ""
-    quantization: Quantization | None = None
+    quantization: StoredIntegers | None = None
     is_state: bool = False
 
 

@@ -3,7 +3,7 @@
 `read_model` finds a file's format by its suffix or its first bytes, `write_model` a writer by the suffix. A format is
 one file with one `register` or `register_writer` call:
 
->>> register(Format("Keras HDF5", (".h5",), b"\\x89HDF", weights_of_a_network(read_weights)))
+>>> register(FileFormat("Keras HDF5", (".h5",), b"\\x89HDF", weights_of_a_network(read_weights)))
 >>> register(graph_format("ONNX", (".onnx",), b"", GraphReader(read_graph, HANDLERS)))
 >>> register_writer(Writer("TFLite", (".tflite",), write, ("int8",)))
 """
@@ -118,7 +118,7 @@ class GraphReader:
 
 
 @dataclass(frozen=True)
-class Format:
+class FileFormat:
     """A format of model or weight files.
 
     Arguments:
@@ -139,16 +139,16 @@ class Format:
     options: tuple[str, ...] = ()
 
 
-_formats: Registry[Format] = Registry("read", BUILT_IN)
+_formats: Registry[FileFormat] = Registry("read", BUILT_IN)
 
 
-def register(file_format: Format) -> Format:
+def register(file_format: FileFormat) -> FileFormat:
     """Add a format to the table; yours are found before those of the package. Raises ExtensionError if another one has
     its name."""
     return _formats.add(file_format)
 
 
-def find_format(path: str | Path) -> Format:
+def find_format(path: str | Path) -> FileFormat:
     """Return the format of a file, by its suffix, else by its first bytes. Raises FormatError for an unknown one."""
     path = Path(path)
     path = path / "saved_model.pb" if (path / "saved_model.pb").is_file() else path  # TensorFlow's folder
@@ -224,15 +224,15 @@ def import_graph(
         return found.graph.translate(graph if open_size is None else graph.closed(open_size))
 
 
-def graph_format(name: str, suffixes: tuple[str, ...], signature: bytes, graph: GraphReader) -> Format:
-    """Make a format whose files hold a graph with its weights; arguments as of Format."""
+def graph_format(name: str, suffixes: tuple[str, ...], signature: bytes, graph: GraphReader) -> FileFormat:
+    """Make a format whose files hold a graph with its weights; arguments as of FileFormat."""
 
     @wraps(graph.read)  # the table of formats tells one from another by this name
     def read_file(path: Path, network: Network | None, skip: tuple[str, ...]) -> ModelFile:
         with _naming(path):
             return _chosen(graph.translate(graph.read(path).between()).model_file(), network, skip)
 
-    return Format(name, suffixes, signature, read_file, graph)
+    return FileFormat(name, suffixes, signature, read_file, graph)
 
 
 @contextmanager

@@ -201,7 +201,7 @@ def parse(data: bytes, path: Path) -> ForeignGraph:
         raise FormatError(f"{path} is not a frozen TensorFlow graph (GraphDef): it has no node.")
     reader = GraphDefReader(path, max(1 << 24, 8 * len(data)))
     for value in nodes:
-        reader.add(Node.of(root.message(value)))
+        reader.add(NodeDef.of(root.message(value)))
     return reader.graph()
 
 
@@ -217,7 +217,7 @@ def _dilated(conv: Operator, dilation: tuple[int, int], sides: Any) -> dict[str,
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeDef:
     """A node of a graph or a function, as the file writes it.
 
     Arguments:
@@ -232,7 +232,7 @@ class Node:
     message: Message
 
     @classmethod
-    def of(cls, message: Message) -> Node:
+    def of(cls, message: Message) -> NodeDef:
         names, kinds, inputs = message.fields(1, 2, 3)
         name, kind = (message.text(texts[-1]) if texts else "" for texts in (names, kinds))
         return cls(name, kind, tuple(message.text(value) for value in inputs), message)
@@ -255,7 +255,7 @@ class GraphDefReader:
         self.nodes: dict[str, Operator] = {}
         self.constants: dict[str, np.ndarray] = {}
 
-    def add(self, node: Node) -> None:
+    def add(self, node: NodeDef) -> None:
         """Add a node, whose inputs are written as those of a graph."""
         where = f"{self.path}: node '{node.name:.200}'"
         if not node.name or not node.kind or node.name in self.nodes:

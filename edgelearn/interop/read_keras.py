@@ -23,7 +23,7 @@ from . import keras_structure as configuration
 from .builder import Builder, Operand, Value
 from .canonical import ForeignGraph, Operator, TensorInfo
 from .foreign import ArrayFile, open_arrays
-from .formats import Format, GraphReader, graph_format, register, weights_of_a_network
+from .formats import FileFormat, GraphReader, graph_format, register, weights_of_a_network
 from .forms import Form, Only, forms, pair
 from .keras_h5 import list_layers, snake_case
 from .keras_structure import Call, Slot, Structure
@@ -466,4 +466,4 @@ def _read(path: Path, network: Network | None, skip: tuple[str, ...]) -> ModelFi
 
 _weights = weights_of_a_network(keras_h5.read_weights)
 register(graph_format("Keras", (".keras",), b"", GraphReader(read_archive, HANDLERS, NEAREST)))
-register(Format("Keras HDF5", (".h5", ".hdf5"), b"\x89HDF\r\n\x1a\n", _read, _whole.graph))
+register(FileFormat("Keras HDF5", (".h5", ".hdf5"), b"\x89HDF\r\n\x1a\n", _read, _whole.graph))

@@ -21,7 +21,7 @@ from edgelearn.ops.pooling import Reduction
 
 from . import operators, shapes
 from .builder import Builder, Operand, Value
-from .canonical import ForeignGraph, Operator, Quantization, TensorInfo, gives_channels_first, takes_channels_first
+from .canonical import ForeignGraph, Operator, StoredIntegers, TensorInfo, gives_channels_first, takes_channels_first
 from .formats import GraphReader, graph_format, register
 from .forms import Both, Form, Only, forms, known
 
@@ -194,7 +194,7 @@ def quantize(b: Builder, x: Operand, scale: Array, zero: Array | None = None) ->
     if isinstance(x, np.ndarray):
         raise UnsupportedError("A constant is quantized.", "Constants that are integers in the file.")
     zero = np.zeros(scale.shape, np.uint8) if zero is None else zero
-    quantization = Quantization(scale.reshape(-1), zero.reshape(-1), dtype=str(zero.dtype))
+    quantization = StoredIntegers(scale.reshape(-1), zero.reshape(-1), dtype=str(zero.dtype))
     return b.saturated(x, b.operator.outputs[0], quantization)
 
 

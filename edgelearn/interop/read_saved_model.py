@@ -32,7 +32,7 @@ from .read_graphdef import (
     SOURCES,
     TYPES,
     GraphDefReader,
-    Node,
+    NodeDef,
     plain,
     read_shape,
 )
@@ -247,7 +247,7 @@ class _Function:
     - `effects`: names of nodes that run, or may run, though no result needs them (default none).
     """
 
-    nodes: dict[str, Node]
+    nodes: dict[str, NodeDef]
     arguments: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
@@ -285,7 +285,7 @@ class _Scope:
 
 
 Place = tuple[_Scope, str]  # what a node of the scope reads, as it is written
-Found = dict[str, tuple[_Scope, Node]]  # nodes by their names with all calls taken apart
+Found = dict[str, tuple[_Scope, NodeDef]]  # nodes by their names with all calls taken apart
 
 
 class _SavedModel:
@@ -324,7 +324,7 @@ class _SavedModel:
             sources = [self._resolved((scope, text)) for text in node.inputs if text[:1] != "^"]
             reads = tuple(f"{names[one.prefix + other.name]}:{index}" for one, other, index in sources)
             kind = "Identity" if node.kind == "ReadVariableOp" else node.kind
-            reader.add(Node(names[key], kind, reads, node.message))
+            reader.add(NodeDef(names[key], kind, reads, node.message))
         return reader.graph(tuple(f"{names[one.prefix + node.name]}:{index}".removesuffix(":0")
                                   for one, node, index in ends))  # fmt: skip
 
@@ -434,7 +434,7 @@ class _SavedModel:
         scope, node, _ = self._resolved(place)
         return scope.prefix + node.name
 
-    def _resolved(self, place: Place) -> tuple[_Scope, Node, int]:
+    def _resolved(self, place: Place) -> tuple[_Scope, NodeDef, int]:
         """The node that makes what is read, and the number of its result, through arguments and calls."""
         scope, text = place
         for _ in range(MOST_NODES):
@@ -454,13 +454,13 @@ class _SavedModel:
             scope, text = called, called.function.results[index] if index < len(called.function.results) else ""
         raise FormatError(f"{self.folder} is damaged: '{place[1]:.200}' leads in a circle. Export it again.")
 
-    def _node(self, scope: _Scope, name: str) -> Node:
+    def _node(self, scope: _Scope, name: str) -> NodeDef:
         node = scope.function.nodes.get(name)
         if node is None:
             raise FormatError(f"{self.folder} is damaged: it has no node '{scope.prefix}{name:.200}'. Export it again.")
         return node
 
-    def _called(self, scope: _Scope, node: Node) -> _Scope | None:
+    def _called(self, scope: _Scope, node: NodeDef) -> _Scope | None:
         """The function that a node calls; None if it is an operator."""
         prefix, name = f"{scope.prefix}{node.name}/", node.kind
         if prefix not in self._scopes:
@@ -483,8 +483,8 @@ class _SavedModel:
         return self._scopes[prefix]
 
 
-def _nodes(messages: list[Message]) -> dict[str, Node]:
-    return {node.name: node for node in map(Node.of, messages)}
+def _nodes(messages: list[Message]) -> dict[str, NodeDef]:
+    return {node.name: node for node in map(NodeDef.of, messages)}
 
 
 def _name(message: Message) -> str:

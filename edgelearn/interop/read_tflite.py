@@ -28,7 +28,7 @@ from edgelearn.errors import FormatError, UnsupportedError
 
 from . import operators, shapes
 from .builder import Builder, Operand, Value
-from .canonical import ForeignGraph, Operator, Quantization, TensorInfo, fuse_dilated
+from .canonical import ForeignGraph, Operator, StoredIntegers, TensorInfo, fuse_dilated
 from .formats import GraphReader, graph_format, register
 from .forms import Both, Only, forms
 from .litert import run
@@ -486,7 +486,7 @@ class _Reader:
             sparse = table.table(6, f"the sparsity of '{name}'")
             self.constants[name] = self._constant(data, name, shape, dtype, quantization, sparse)
 
-    def _quantization(self, table: FlatTable, name: str, shape: tuple[int, ...], dtype: str) -> Quantization | None:
+    def _quantization(self, table: FlatTable, name: str, shape: tuple[int, ...], dtype: str) -> StoredIntegers | None:
         record = table.table(4, f"the quantization of '{name}'")
         if record is None:
             return None
@@ -504,7 +504,7 @@ class _Reader:
             raise self.buffer.damaged(
                 f"tensor '{name}' of shape {shape} has {scale.size} scales and {zero_point.size} zero points"
             )
-        return Quantization(scale.copy(), np.broadcast_to(zero_point, scale.shape).copy(), axis, dtype)
+        return StoredIntegers(scale.copy(), np.broadcast_to(zero_point, scale.shape).copy(), axis, dtype)
 
     def _data(self, index: int, name: str) -> np.ndarray:
         """The bytes of a tensor; empty if it has none."""
@@ -519,7 +519,7 @@ class _Reader:
         return table.array(0, "u1")
 
     def _constant(
-        self, data: np.ndarray, name: str, shape: tuple[int, ...], dtype: str, quantization: Quantization | None,
+        self, data: np.ndarray, name: str, shape: tuple[int, ...], dtype: str, quantization: StoredIntegers | None,
         sparse: FlatTable | None,
     ) -> np.ndarray:  # fmt: skip
         """The tensor's values, those of integers with a scale as float32."""
@@ -600,7 +600,7 @@ def short_name(tensor: str) -> str:
     return parts[-2] if len(parts) > 1 else parts[0]
 
 
-def dequantize(values: np.ndarray, quantization: Quantization) -> np.ndarray:
+def dequantize(values: np.ndarray, quantization: StoredIntegers) -> np.ndarray:
     """Return scale * (integer - zero_point) as float32."""
     shape = [1] * values.ndim
     if quantization.scale.size > 1:

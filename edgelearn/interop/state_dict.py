@@ -34,7 +34,7 @@ from edgelearn.ops.tensor import Shape
 
 from . import safetensors
 from .foreign import NUMBERS, open_arrays
-from .formats import Format, register, weights_of_a_network
+from .formats import FileFormat, register, weights_of_a_network
 from .safetensors import ModelFile
 from .weights import Weights, check_fit, few
 
@@ -336,7 +336,7 @@ def _read_torch(
     return ModelFile(network, weights, **about, class_names=tuple(json.loads(texts.get("class_names", "[]"))))
 
 
-register(Format("PyTorch state dict", (".pt", ".pth", "pytorch_model.bin"), b"", _read_torch, options=("names",)))
+register(FileFormat("PyTorch state dict", (".pt", ".pth", "pytorch_model.bin"), b"", _read_torch, options=("names",)))
 
 
 AROUND_BLOCKS = {
@@ -396,7 +396,7 @@ def _read_npz(path: Path, network: Network, skip: tuple[str, ...], names: Mappin
     return weights_of(path, read_arrays(path), network, skip, names)
 
 
-register(Format("NumPy archive", (".npz",), b"PK\x03\x04", weights_of_a_network(_read_npz), options=("names",)))
+register(FileFormat("NumPy archive", (".npz",), b"PK\x03\x04", weights_of_a_network(_read_npz), options=("names",)))
 
 
 def _plain_weights(
@@ -419,4 +419,4 @@ def _read_safetensors(
     return ModelFile(network or file.network, kept, preprocessing=file.preprocessing, metadata=file.metadata)
 
 
-register(Format("safetensors", (".safetensors",), b"", _read_safetensors, options=("names",)))
+register(FileFormat("safetensors", (".safetensors",), b"", _read_safetensors, options=("names",)))

@@ -99,7 +99,7 @@ CLASSIFIERS = {kind.__name__: kind for kind in (Prototypes, WithDummyPrototypes,
 
 
 @dataclass(frozen=True, eq=False)
-class Bundle:
+class KeywordBundle:
     """Enrolled words that were read from a folder.
 
     Arguments:
@@ -182,7 +182,7 @@ def save_bundle(
     return written
 
 
-def load_bundle(folder: str | Path, device: str | Device | None = None) -> Bundle:
+def load_bundle(folder: str | Path, device: str | Device | None = None) -> KeywordBundle:
     """Read a bundle. Its network is computed in float32: scores are those of the spotter that was saved, to the
     rounding of its weights.
 
@@ -208,7 +208,7 @@ def load_bundle(folder: str | Path, device: str | Device | None = None) -> Bundl
         front_end = front_ends.from_json(json.dumps(record["front_end"]))
         file = read_model(path.parent / record["network"])
         embedder = Embedder(file.network, file.weights, front_end, record["seconds"], device=device)
-        bundle = Bundle(Spotter(embedder, kind(**arrays)), tuple(record["words"]), record["threshold"])
+        bundle = KeywordBundle(Spotter(embedder, kind(**arrays)), tuple(record["words"]), record["threshold"])
         if bundle.spotter.num_classes != len(bundle.words):
             raise FormatError(f"it has {len(bundle.words)} words and {bundle.spotter.num_classes} of the classifier")
     except (OSError, KeyError, TypeError, ValueError, EdgelearnError, records.RecordError) as error:

@@ -173,7 +173,7 @@ SHRINKAGE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Metric:
+class LearnedMetric:
     """Map embeddings (n, d) to unit vectors (n, d) whose products are similarities: normalised (x - mean) @ matrix."""
 
     mean: np.ndarray
@@ -183,7 +183,7 @@ class Metric:
         return unit((embeddings - self.mean) @ self.matrix).astype(np.float32)
 
 
-def within_words(embeddings: np.ndarray, labels: np.ndarray, shrinkage: float = SHRINKAGE) -> Metric:
+def within_words(embeddings: np.ndarray, labels: np.ndarray, shrinkage: float = SHRINKAGE) -> LearnedMetric:
     """Within-class covariance normalisation (WCCN: Hatch, Kajarekar and Stolcke 2006, "Within-class covariance
     normalization for SVM-based speaker recognition").
 
@@ -203,7 +203,7 @@ def within_words(embeddings: np.ndarray, labels: np.ndarray, shrinkage: float = 
     deviation = x - np.stack([x[word == k].mean(0) for k in range(len(words))])[word]
     covariance = (1 - shrinkage) * deviation.T @ deviation / len(x) + shrinkage * np.eye(x.shape[1])
     variances, directions = np.linalg.eigh(covariance)
-    return Metric(mean, scale[:, None] * directions / np.sqrt(variances))
+    return LearnedMetric(mean, scale[:, None] * directions / np.sqrt(variances))
 
 
 Weights = dict[str, np.ndarray]
@@ -343,7 +343,7 @@ class Embedder:
         return self.embed(self.required_background.features)
 
     @cached_property
-    def metric(self) -> Metric:
+    def metric(self) -> LearnedMetric:
         """Similarity of embeddings, learned from the background."""
         return within_words(self.background_embeddings, self.required_background.labels)
 

@@ -66,7 +66,7 @@ def defaults(gpu: bool, compute: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Work:
+class TuningWork:
     """A training step of one micro-batch, or a prediction where nothing is trained.
 
     Arguments:
@@ -82,7 +82,7 @@ class Work:
         return self.request.optimizer is not None
 
     @classmethod
-    def parse(cls, text: str, compute: str = "fp32") -> Work:
+    def parse(cls, text: str, compute: str = "fp32") -> TuningWork:
         """A whole network's workload of `edgelearn bench`, in micro-batches as in "cached:163/15" if need be; or
         "flowers-sample", the training of the embedded sample's network, in float32. `compute` is the type of others;
         see `Workload`. Raises EdgelearnError for any other."""
@@ -101,14 +101,14 @@ class Work:
         return cls(name, replace(make_request(workload, micro_batch), batch_size=micro_batch))
 
 
-def works_of(plans: Iterable[Plan]) -> list[Work]:
+def works_of(plans: Iterable[Plan]) -> list[TuningWork]:
     """A work for each size of micro-batch of each plan."""
     works = []
     for plan in plans:
         r = plan.request
         verb = "train" if r.optimizer else "predict"
         for n in dict.fromkeys(plan.micro_batches(r.batch_size)):
-            works.append(Work(f"{verb} {r.network.name}:{n}", replace(r, batch_size=n, micro_batch=n)))
+            works.append(TuningWork(f"{verb} {r.network.name}:{n}", replace(r, batch_size=n, micro_batch=n)))
     return works
 
 
@@ -123,7 +123,7 @@ class TunedStep:
 class Rig:
     """Runs `work` on the device of `context`, which must profile."""
 
-    def __init__(self, work: Work, context: Context, kernels: Kernels) -> None:
+    def __init__(self, work: TuningWork, context: Context, kernels: Kernels) -> None:
         self.work, self.context, self.kernels = work, context, kernels
         self.weights = work.request.network.initialize()
         self.steps = LEAST_STEPS
@@ -345,7 +345,11 @@ class Tuner:
         self.results.measured |= {"device": device.facts(), "date": datetime.date.today().isoformat()}
 
     def tune(
-        self, works: Sequence[Work], minutes: float | None = None, again: bool = False, progress: Progress | None = None
+        self,
+        works: Sequence[TuningWork],
+        minutes: float | None = None,
+        again: bool = False,
+        progress: Progress | None = None,
     ) -> TuningReport:
         """Search the decisions of workloads that aren't settled yet. Results are saved as they come; an interrupted
         search saves the decisions that are clear by then, and leaves the others as they were.

@@ -15,7 +15,7 @@ from edgelearn.launch import Access
 
 from .base import Arrays, Gradients, Op, Targets, Weight, is_count, only
 from .constants import OperandKind
-from .emit import Emitter, Sum, start_sum
+from .emit import Emitter, GradientSum, start_sum
 from .formula import NUMPY, differentiate
 from .shapes import emit_zeros
 from .target import Target
@@ -52,7 +52,7 @@ def reduced(g: np.ndarray, shape: Shape) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Operand:
+class BroadcastOperand:
     """A tensor as arithmetic reads it.
 
     Arguments:
@@ -66,7 +66,7 @@ class Operand:
     full: Sizes
 
     @classmethod
-    def of(cls, x: Tensor, y: Tensor, is_weight: bool = False) -> Operand:
+    def of(cls, x: Tensor, y: Tensor, is_weight: bool = False) -> BroadcastOperand:
         """`x` as an operand of a function whose result is `y`."""
         images, shape = (1, x.shape) if is_weight else (x.images, x.shape[1:])
         rank = len(y.shape) - 1
@@ -87,7 +87,9 @@ class Operand:
         return self.tensor.read, *moves, self.tensor.rows
 
 
-def emit_combined(e: Emitter, function: str, a: Operand, b: Operand, y: Tensor, padded: bool = False) -> None:
+def emit_combined(
+    e: Emitter, function: str, a: BroadcastOperand, b: BroadcastOperand, y: Tensor, padded: bool = False
+) -> None:
     """Emit y = function(a, b). `padded`: the function doesn't keep the zeros of padding channels."""
     _, height, width, _ = a.full
     groups, count = e.bands(y.rows, y.blocks, 64)
@@ -98,7 +100,7 @@ def emit_combined(e: Emitter, function: str, a: Operand, b: Operand, y: Tensor, 
     )  # fmt: skip
 
 
-def emit_chosen(e: Emitter, condition: Operand, a: Operand, b: Operand, y: Tensor) -> None:
+def emit_chosen(e: Emitter, condition: BroadcastOperand, a: BroadcastOperand, b: BroadcastOperand, y: Tensor) -> None:
     """Emit y = a where the condition isn't 0, else b."""
     _, height, width, _ = a.full
     groups, count = e.bands(y.rows, y.blocks, 64)
@@ -124,21 +126,21 @@ class Gradient:
     """
 
     function: str
-    operands: Sequence[Operand]
+    operands: Sequence[BroadcastOperand]
     first: bool
     reads: str
     dy: Tensor
     padded: bool = False
 
     @property
-    def own(self) -> Operand:
+    def own(self) -> BroadcastOperand:
         return self.operands[0 if self.first else 1]
 
     @property
-    def read(self) -> list[Operand]:
+    def read(self) -> list[BroadcastOperand]:
         """The operands; for one that the derivative doesn't depend on, dy, so that it need not be stored."""
         pairs = zip("ab", self.operands, strict=True)
-        return [o if name in self.reads else Operand(self.dy, o.full, o.full) for name, o in pairs]
+        return [o if name in self.reads else BroadcastOperand(self.dy, o.full, o.full) for name, o in pairs]
 
     def emit(self, e: Emitter, target: Target) -> None:
         """Emit the gradient of an input."""
@@ -154,7 +156,7 @@ class Gradient:
             *channels, *own.full[1:3], *target.arguments, **macros, **target.macros,
         )  # fmt: skip
 
-    def emit_for_weight(self, e: Emitter, target: Target) -> Sum:
+    def emit_for_weight(self, e: Emitter, target: Target) -> GradientSum:
         """Emit the gradient of a weight. `finish` completes the sum."""
         total, members, _ = self._group(e)
         units = self.own.tensor.rows * self.own.tensor.blocks * members
@@ -200,7 +202,9 @@ class Gradient:
         return channels, macros | {"first": self.first}
 
 
-def _selected(function: str, operands: Sequence[Operand], padded: bool) -> tuple[tuple[int, ...], dict[str, Any]]:
+def _selected(
+    function: str, operands: Sequence[BroadcastOperand], padded: bool
+) -> tuple[tuple[int, ...], dict[str, Any]]:
     """(the channels, if zeros must be written where they are padded; the macros that select the function)"""
     a, b = operands
     channels = a.full[3]
@@ -254,11 +258,11 @@ class BroadcastTo(Op):
         return [reduced(dy, aligned(x, dy.ndim).shape).reshape(x.shape)], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        x = Operand.of(inputs[0], y)
+        x = BroadcastOperand.of(inputs[0], y)
         emit_combined(e, "same", x, x, y)
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        operands = Operand.of(inputs[0], dy), Operand.of(dy, dy)
+        operands = BroadcastOperand.of(inputs[0], dy), BroadcastOperand.of(dy, dy)
         Gradient("same", operands, True, "", dy).emit(e, only(targets))
 
 
@@ -319,11 +323,11 @@ class Arithmetic(Elementwise):
     keeps_zero: ClassVar[bool] = True  # of two zeros
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        a, b = (Operand.of(x, y) for x in inputs)
+        a, b = (BroadcastOperand.of(x, y) for x in inputs)
         emit_combined(e, self.function, a, b, y, not self.keeps_zero)
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        operands = [Operand.of(x, dy) for x in inputs]
+        operands = [BroadcastOperand.of(x, dy) for x in inputs]
         for first, reads, target in zip((True, False), self.reads, targets, strict=True):
             if target is not None:
                 Gradient(self.function, operands, first, reads, dy, not self.keeps_zero).emit(e, target)
@@ -415,11 +419,11 @@ class Where(Elementwise):
         return xp.where(condition != 0, a, b)
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        condition, a, b = (Operand.of(x, y) for x in inputs)
+        condition, a, b = (BroadcastOperand.of(x, y) for x in inputs)
         emit_chosen(e, condition, a, b, y)
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        condition, a, b = (Operand.of(x, dy) for x in inputs)
+        condition, a, b = (BroadcastOperand.of(x, dy) for x in inputs)
         dc, da, db = targets
         for function, operand, first, reads, target in (
             ("where", a, True, "", dc), ("where", a, False, "a", da), ("otherwise", b, False, "a", db),
@@ -479,15 +483,17 @@ class WithWeight(Op):
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         emit_combined(e, self.function, *self._operands(inputs, y), y)
 
-    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> list[Sum]:
+    def emit_backward(
+        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets
+    ) -> list[GradientSum]:
         operands, (dx, dw) = self._operands(inputs, dy), targets
         if dx:
             Gradient(self.function, operands, True, self.reads[0], dy).emit(e, dx)
         return [Gradient(self.function, operands, False, self.reads[1], dy).emit_for_weight(e, dw)] if dw else []
 
-    def _operands(self, inputs: list[Tensor], y: Tensor) -> tuple[Operand, Operand]:
+    def _operands(self, inputs: list[Tensor], y: Tensor) -> tuple[BroadcastOperand, BroadcastOperand]:
         x, w = inputs
-        return Operand.of(x, y), Operand.of(w, y, is_weight=True)
+        return BroadcastOperand.of(x, y), BroadcastOperand.of(w, y, is_weight=True)
 
 
 @dataclass(frozen=True)
@@ -605,12 +611,14 @@ class Constant(Op):
         return [np.zeros_like(inputs[0])], {"value": dy.sum(0)}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        weight = Operand.of(inputs[1], y, is_weight=True)
+        weight = BroadcastOperand.of(inputs[1], y, is_weight=True)
         emit_combined(e, "same", weight, weight, y)
 
-    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> list[Sum]:
+    def emit_backward(
+        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets
+    ) -> list[GradientSum]:
         (_, w), (dx, dw) = inputs, targets
         if dx:
             emit_zeros(e, dy, dx)
-        operands = Operand.of(w, dy, is_weight=True), Operand.of(dy, dy)
+        operands = BroadcastOperand.of(w, dy, is_weight=True), BroadcastOperand.of(dy, dy)
         return [Gradient("same", operands, True, "", dy).emit_for_weight(e, dw)] if dw else []

@@ -17,7 +17,7 @@ from edgelearn.errors import EdgelearnError, PlanError, ShapeError
 from edgelearn.extensions import enter
 
 from . import linear
-from .emit import Emitter, Epilogue, Sum
+from .emit import Emitter, Epilogue, GradientSum
 from .formats import KernelView, Stored, is_integers, tensor_of
 from .initializers import INITIALIZERS
 from .products import Geometry
@@ -206,7 +206,7 @@ class Op:
 
     def emit_backward(
         self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets
-    ) -> Iterable[Sum] | None:
+    ) -> Iterable[GradientSum] | None:
         """Emit the launches that write the gradient of each of `inputs` that has a target.
 
         Kernels that read `inputs` or `y` keep them in memory until then. The target of a weight accumulates over the
@@ -336,7 +336,7 @@ class LinearOp(Op):
 
     def emit_backward_weights(
         self, e: Emitter, x: Stored, dy: Stored, gradient: Tensor, sums: Tensor | None, add: bool
-    ) -> tuple[Sum, Sum | None]:
+    ) -> tuple[GradientSum, GradientSum | None]:
         """Emit the gradient of the kernel and, if `sums` is given, the sum of dy over its rows (the bias's gradient).
 
         `add`: add to what earlier micro-batches wrote. `finish` completes the sums returned.

@@ -12,7 +12,7 @@ import numpy as np
 from edgelearn.errors import ShapeError
 
 from .base import LinearOp, Weight, is_count
-from .emit import LONGEST_SUM, Emitter, Epilogue, Sum, emit_channel_sums, start_sum
+from .emit import LONGEST_SUM, Emitter, Epilogue, GradientSum, emit_channel_sums, start_sum
 from .formats import KernelView
 from .products import Geometry
 from .quantize import Residual
@@ -328,7 +328,7 @@ class Conv2DTranspose(Sliding):
 
     def emit_backward_weights(
         self, e: Emitter, x: Any, dy: Any, gradient: Tensor, sums: Tensor | None, add: bool
-    ) -> tuple[Sum, Sum | None]:
+    ) -> tuple[GradientSum, GradientSum | None]:
         if self.groups > 1:
             dy_sum = emit_channel_sums(e, dy, sums, add) if sums else None
             return self._emit_groups_backward_weights(e, x, dy, gradient, add), dy_sum
@@ -347,7 +347,9 @@ class Conv2DTranspose(Sliding):
         )  # fmt: skip
         return kernel_sum, emit_channel_sums(e, dy, sums, add) if sums else None
 
-    def _emit_groups_backward_weights(self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool) -> Sum:
+    def _emit_groups_backward_weights(
+        self, e: Emitter, x: Tensor, dy: Tensor, gradient: Tensor, add: bool
+    ) -> GradientSum:
         image_rows = x.images * x.height
         parts, _ = e.split_rows(image_rows, gradient.rows * dy.blocks, least=1)
         total, rows = start_sum(e, gradient, image_rows, parts)

@@ -394,7 +394,7 @@ LONGEST_SUM = 1 << 15  # terms added one after the other: a float32 sum of a mil
 
 
 @dataclass(frozen=True)
-class Sum:
+class GradientSum:
     """A gradient that the micro-batches of a mini-batch add to.
 
     Arguments:
@@ -418,18 +418,18 @@ class Sum:
         return self.target.update if add else self.target.write
 
 
-def start_sum(e: Emitter, total: Tensor, rows: int, groups: int, members: int = 1) -> tuple[Sum, int]:
-    """(Sum, rows a member) for a kernel that adds up `rows` in `groups` of work-items with `members` each.
+def start_sum(e: Emitter, total: Tensor, rows: int, groups: int, members: int = 1) -> tuple[GradientSum, int]:
+    """(GradientSum, rows a member) for a kernel that adds up `rows` in `groups` of work-items with `members` each.
 
     All micro-batches of a plan share the partial sums, so the first one sets the number of groups; in smaller ones the
     last groups may have no rows.
     """
     partials = e.partials(f"{total.buffer.name} partial sums", groups, total)
     groups = partials.shape[0] if partials else 1
-    return Sum(total, partials, groups), ceil_div(rows, groups * members)
+    return GradientSum(total, partials, groups), ceil_div(rows, groups * members)
 
 
-def emit_channel_sums(e: Emitter, x: Tensor, total: Tensor, add: bool) -> Sum:
+def emit_channel_sums(e: Emitter, x: Tensor, total: Tensor, add: bool) -> GradientSum:
     """Emit the sum of x over its rows; `add`: add it to that of earlier micro-batches."""
     members = e.traits.members
     items, _ = e.split_rows(x.rows, x.blocks, least=16 if e.traits.gpu else 64)

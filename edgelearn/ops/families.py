@@ -10,12 +10,12 @@ from typing import Any
 from edgelearn.device import WARPGROUPS, KernelConfig, Traits, with_probe
 
 from . import products
-from .emit import LONGEST_SUM, Emitter, Sum, emit_channel_sums, start_sum
+from .emit import LONGEST_SUM, Emitter, GradientSum, emit_channel_sums, start_sum
 from .formats import StoredType
 from .products import DATA, WEIGHTS, MatrixTiles, Product, Sizes
 from .tensor import BLOCK, Tensor, ceil_div
 
-Sums = tuple[Sum, Sum | None]  # of the kernel's gradient, and of the bias's if the kernels compute it
+Sums = tuple[GradientSum, GradientSum | None]  # of the kernel's gradient, and of the bias's if the kernels compute it
 
 
 class Family:
@@ -69,7 +69,7 @@ class Convolution(Family):
         return total, None
 
 
-def _start_rows(e: Emitter, p: Product, rows: int, members: int = 1) -> tuple[Sum, int]:
+def _start_rows(e: Emitter, p: Product, rows: int, members: int = 1) -> tuple[GradientSum, int]:
     """Begin a sum over the rows of the output's images, of which a work-item takes up to `rows`."""
     assert p.gradient
     height, width = p.window.output

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgelearn.launch import Buffer, InOut, Role
 
 from .batchnorm import Statistics
-from .emit import Control, Emitter, Sum
+from .emit import Control, Emitter, GradientSum
 from .formats import Stored, reads, stored_macros
 from .tensor import BLOCK, Tensor, ceil_div
 
@@ -15,13 +15,13 @@ COUNTERS = 256  # work-items of a GPU's work-group that counts flags
 FLAGS_OF_GROUP = 4096  # that it counts
 
 
-def emit_sum(e: Emitter, gradient: Sum) -> None:
+def emit_sum(e: Emitter, gradient: GradientSum) -> None:
     """Emit the job that completes a gradient from its partial sums, and checks it, unless both is done."""
     if gradient.partials or not gradient.checked:
         _emit_sum(e, gradient, None, None)
 
 
-def emit_kernel_sum(e: Emitter, gradient: Sum, statistics: Statistics, kernel: Stored | None) -> Tensor | None:
+def emit_kernel_sum(e: Emitter, gradient: GradientSum, statistics: Statistics, kernel: Stored | None) -> Tensor | None:
     """Emit the job that completes the gradient of a kernel whose BatchNorm uses moving statistics. With `kernel`, as
     the forward pass read it, returns its part of gamma's gradient, for `emit_gamma`."""
     return _emit_sum(e, gradient, statistics.scale, kernel)
@@ -68,7 +68,7 @@ def emit_finite_check(e: Emitter, flags: Buffer, control: Control) -> None:
     )  # fmt: skip
 
 
-def _emit_sum(e: Emitter, gradient: Sum, scale: Tensor | None, kernel: Stored | None) -> Tensor | None:
+def _emit_sum(e: Emitter, gradient: GradientSum, scale: Tensor | None, kernel: Stored | None) -> Tensor | None:
     total, partials = gradient.total, gradient.partials
     few = total.rows * total.blocks < FEW * e.traits.compute_units
     shared = few and gradient.groups > e.traits.members > 1

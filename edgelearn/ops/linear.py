@@ -108,11 +108,11 @@ def emit_backward_weights(
     return found[0], bias or found[1]
 
 
-Decision = tuple[str, Sequence[int]]  # name and numbers
+TuningKey = tuple[str, Sequence[int]]  # name and numbers
 UNITS = Units()
 
 
-def _sliding(name: str, filters: bool = True) -> Callable[[Emitter, Product], Decision]:
+def _sliding(name: str, filters: bool = True) -> Callable[[Emitter, Product], TuningKey]:
     """Decisions about windows, with or without the number of filters."""
     return lambda e, p: (
         f"{name}_{p.part}",
@@ -120,11 +120,11 @@ def _sliding(name: str, filters: bool = True) -> Callable[[Emitter, Product], De
     )
 
 
-def _rows(e: Emitter, p: Product) -> Decision:
+def _rows(e: Emitter, p: Product) -> TuningKey:
     return f"pointwise_{p.part}", (p.left.rows, p.left.channels, (p.y if p.part == WEIGHTS else p.out).channels)
 
 
-def _unit_decision(e: Emitter, p: Product) -> Decision:
+def _unit_decision(e: Emitter, p: Product) -> TuningKey:
     return f"units_{p.part}_{e.compute.type}", (*matrix_problem(p, UNITS.together(p)), *p.window.kernel)
 
 
@@ -132,7 +132,7 @@ def _is_pointwise(e: Emitter, p: Product) -> bool:
     return p.kind == "dense" or (p.window.is_pointwise and p.left.block == BLOCK)
 
 
-def _integer_units(e: Emitter, p: Product) -> Decision:
+def _integer_units(e: Emitter, p: Product) -> TuningKey:
     return f"quantized_units_{p.part}", (*matrix_problem(p), *p.window.kernel)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgelearn.errors import ShapeError
 
-from .arithmetic import Gradient, Operand, aligned, broadcast, emit_repeated, emit_summed, reduced
+from .arithmetic import BroadcastOperand, Gradient, aligned, broadcast, emit_repeated, emit_summed, reduced
 from .base import Arrays, Gradients, Op, Targets, only
 from .emit import Emitter
 from .shapes import Axis, emit_gather
@@ -79,7 +79,7 @@ class Add(Op):
             elif _has_pixels_to_repeat(x, dy):
                 emit_summed(e, dy, target)
             else:
-                operand = Operand.of(x, dy)
+                operand = BroadcastOperand.of(x, dy)
                 Gradient("add", (operand, operand), True, "", dy).emit(e, target)
 
 

@@ -13,7 +13,7 @@ from edgelearn.errors import ShapeError
 from edgelearn.launch import In
 
 from .base import Arrays, Gradients, Op, Targets, Weight, is_count, only
-from .emit import Emitter, Sum, start_sum
+from .emit import Emitter, GradientSum, start_sum
 from .shapes import positions
 from .target import Target
 from .tensor import Shape, Tensor
@@ -98,7 +98,9 @@ class ExampleNormalization(Op):
             *self._arguments(x), count, *(w.read for w in weights.values()), **_macros(weights),
         )  # fmt: skip
 
-    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> list[Sum]:
+    def emit_backward(
+        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets
+    ) -> list[GradientSum]:
         x, weights = inputs[0], self._roles(inputs)
         dx, dweights = targets[0], dict(zip(weights, targets[1:], strict=True))
         statistics = self._emit_statistics(e, x)
@@ -147,7 +149,9 @@ class ExampleNormalization(Op):
             *self._arguments(x), count, *target.arguments, *reads, **target.macros, **_macros(weights),
         )  # fmt: skip
 
-    def _emit_weight(self, e: Emitter, x: Tensor, dy: Tensor, statistics: Tensor, scaled: bool, target: Target) -> Sum:
+    def _emit_weight(
+        self, e: Emitter, x: Tensor, dy: Tensor, statistics: Tensor, scaled: bool, target: Target
+    ) -> GradientSum:
         total = target.tensor
         repetitions = x.rows // total.rows
         parts, _ = e.split_rows(repetitions, total.rows * total.blocks, least=16)

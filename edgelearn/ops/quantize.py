@@ -15,7 +15,7 @@ from edgelearn.errors import PlanError
 from edgelearn.launch import Access, Role
 
 from .constants import RangeField, RangeRule, StoredType
-from .emit import LONGEST_SUM, Control, Emitter, Sum, layer_code, start_sum
+from .emit import LONGEST_SUM, Control, Emitter, GradientSum, layer_code, start_sum
 from .formats import (
     Format,
     KernelView,
@@ -363,7 +363,7 @@ def emit_transposed_integers(e: Emitter, kernel: QuantizedTensor, taps: int) -> 
     return replace(kernel, tensor=y)
 
 
-def emit_integer_channel_sums(e: Emitter, x: QuantizedTensor, total: Tensor, add: bool) -> Sum:
+def emit_integer_channel_sums(e: Emitter, x: QuantizedTensor, total: Tensor, add: bool) -> GradientSum:
     """As emit.emit_channel_sums."""
     rows, blocks = x.tensor.rows, x.tensor.blocks
     groups, _ = e.split_rows(rows, blocks)

@@ -10,7 +10,7 @@ import numpy as np
 from edgelearn.errors import ShapeError
 
 from .base import Arrays, Gradients, Op, Targets, Weight, is_count
-from .emit import Emitter, Sum, start_sum
+from .emit import Emitter, GradientSum, start_sum
 from .shapes import emit_zeros
 from .target import Target
 from .tensor import BLOCK, Shape, Tensor
@@ -96,7 +96,9 @@ class Embedding(Op):
         numbers, table = inputs
         _emit_take(e, table, numbers, y, self.input_dim, shared=True)
 
-    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> list[Sum]:
+    def emit_backward(
+        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets
+    ) -> list[GradientSum]:
         (numbers, _), (dnumbers, dtable) = inputs, targets
         if dnumbers is not None:
             emit_zeros(e, dy, dnumbers)

@@ -9,7 +9,7 @@ from math import prod
 from edgelearn.device import KernelConfig, Traits
 
 from . import products
-from .emit import LONGEST_SUM, Emitter, Sum, start_sum
+from .emit import LONGEST_SUM, Emitter, GradientSum, start_sum
 from .families import Family
 from .formats import tensor_of
 from .products import DATA, WEIGHTS, Product
@@ -61,7 +61,7 @@ class Winograd(Family):
         small = nbytes <= ROOM * (x.buffer.nbytes + y.buffer.nbytes + 9 * _kernel_bytes(x, y) // POINTS)
         return -1 if faster and small else 1
 
-    def emit(self, e: Emitter, p: Product, config: KernelConfig) -> tuple[Sum, None] | None:
+    def emit(self, e: Emitter, p: Product, config: KernelConfig) -> tuple[GradientSum, None] | None:
         (top, _), (left, _) = p.window.padding
         if p.part == WEIGHTS:
             return self._emit_weights(e, p, config, (top, left)), None
@@ -76,7 +76,7 @@ class Winograd(Family):
         )  # fmt: skip
         return None
 
-    def _emit_weights(self, e: Emitter, p: Product, tile: KernelConfig, pads: Pair) -> Sum:
+    def _emit_weights(self, e: Emitter, p: Product, tile: KernelConfig, pads: Pair) -> GradientSum:
         assert p.gradient
         x, dy, count = p.x, p.y, _tiles(p.y)
         parts = x.blocks // tile["in_blocks"] * (dy.blocks // tile["out_blocks"])

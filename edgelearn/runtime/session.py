@@ -29,7 +29,7 @@ from .runner import Runner
 
 SENT = 4  # copies of inputs that may be on their way while the host goes on
 
-Examples = np.ndarray | Mapping[str, np.ndarray]  # of the only input, or of each input by name
+InputArrays = np.ndarray | Mapping[str, np.ndarray]  # of the only input, or of each input by name
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class OutputTargets:
     weights: np.ndarray | None = None
 
 
-Targets = np.ndarray | Sequence[OutputTargets]  # class numbers of the only output, or each output's
+PackedTargets = np.ndarray | Sequence[OutputTargets]  # class numbers of the only output, or each output's
 
 
-def random_batch(plan: Plan, n: int, rng: np.random.Generator) -> tuple[Examples, list[OutputTargets]]:
+def random_batch(plan: Plan, n: int, rng: np.random.Generator) -> tuple[InputArrays, list[OutputTargets]]:
     """Return a micro-batch of `n` examples of the plan's network, in the device's layout, to time steps with: inputs
     from -1 to 1, and targets of 0."""
     network, losses = plan.request.network, plan.request.losses.by_output
@@ -193,7 +193,7 @@ class Session:
 
     # -- inputs --------------------------------------------------------------------------------------------------
 
-    def pack(self, x: Examples) -> Examples:
+    def pack(self, x: InputArrays) -> InputArrays:
         """Return examples (n, ..., channels) in the device's layout, as steps take them: for a GPU, in pinned memory.
         Any thread may call this."""
         if isinstance(x, Mapping):
@@ -201,7 +201,7 @@ class Session:
         (block,) = self._blocks.values()
         return pack(x, block, empty=self._empty)
 
-    def fetch(self, source: Any, indices: np.ndarray) -> Examples:
+    def fetch(self, source: Any, indices: np.ndarray) -> InputArrays:
         """Return the examples `source[indices]` in the device's layout. Any thread may call this."""
         if isinstance(source, FeatureCache):
             return source.device_layout(indices, self._empty)
@@ -238,7 +238,7 @@ class Session:
         handle, offset = self.at(counters)
         self.context.fill_zero(handle, counters.nbytes, offset)
 
-    def _send_batch(self, x: Examples | None, targets: Targets | None) -> None:
+    def _send_batch(self, x: InputArrays | None, targets: PackedTargets | None) -> None:
         """Send the examples of a micro-batch, and their targets where there are any."""
         storage = self.plan.storage
         if isinstance(x, Mapping):
@@ -260,7 +260,7 @@ class Session:
     # -- steps ---------------------------------------------------------------------------------------------------
 
     def train(
-        self, micro_batches: Iterable[tuple[Examples | None, Targets]], examples: int, rate: float, step: int
+        self, micro_batches: Iterable[tuple[InputArrays | None, PackedTargets]], examples: int, rate: float, step: int
     ) -> tuple[float, float, bool]:
         """Run one update.
 
@@ -282,7 +282,7 @@ class Session:
         return loss, correct, finite
 
     def _parts(
-        self, micro_batches: Iterable[tuple[Examples | None, Targets]], examples: int, step: int
+        self, micro_batches: Iterable[tuple[InputArrays | None, PackedTargets]], examples: int, step: int
     ) -> Iterator[tuple[ProgramKey, str]]:
         """The programs' lists that an update runs, in order, each once its inputs are sent."""
         sizes, ranges = self.plan.micro_batches(examples), self.plan.ranges(Kind.TRAIN, self.ranges_known, step)
@@ -304,7 +304,7 @@ class Session:
                 record[:] = moved(q.observer, record)
             self._write_role(Role.RANGE, words)
 
-    def evaluate(self, x: Examples | None, targets: Targets, n: int | None = None) -> tuple[float, float]:
+    def evaluate(self, x: InputArrays | None, targets: PackedTargets, n: int | None = None) -> tuple[float, float]:
         """Return (sum of losses, number of right answers) of one micro-batch of `n` examples (default: one for each of
         `targets`). Arguments as in `train`."""
         n = len(targets) if n is None else n
@@ -332,7 +332,9 @@ class Session:
                 found[name] = node.op.reference_forward([found[name]], {})
         return found
 
-    def compute_gradients(self, micro_batches: Iterable[tuple[Examples, Targets]], examples: int, step: int) -> Weights:
+    def compute_gradients(
+        self, micro_batches: Iterable[tuple[InputArrays, PackedTargets]], examples: int, step: int
+    ) -> Weights:
         """Return the gradients of the mean loss over a mini-batch, as `gradients`. Weights, optimizer state, statistics
         and ranges stay as they are."""
         counters = self.plan.storage.control.counters.buffer
@@ -347,7 +349,7 @@ class Session:
             return self.gradients()
 
     def input_gradients(
-        self, micro_batches: Iterable[tuple[Examples, Targets]], examples: int
+        self, micro_batches: Iterable[tuple[InputArrays, PackedTargets]], examples: int
     ) -> dict[str, np.ndarray]:
         """Return the gradients of the mean loss over a mini-batch by the network's inputs (n, ...), by name, for a plan
         that has them."""
@@ -361,19 +363,19 @@ class Session:
                     found.setdefault(name, []).append(unpack(self.read(gradient.buffer), gradient.shape))
         return {name: np.concatenate(parts) / self.loss_scale for name, parts in found.items()}
 
-    def predict(self, x: Examples | None, n: int) -> Any:
+    def predict(self, x: InputArrays | None, n: int) -> Any:
         """Return the network's output (n, ...) for one micro-batch, by name if it has several. None stands for the x
         that is on the device from the call before."""
         found = self._read_outputs(self._forward(Kind.PREDICT, n, x))
         return found if len(found) > 1 else next(iter(found.values()))
 
-    def predict_packed(self, x: Examples | None, n: int) -> np.ndarray:
+    def predict_packed(self, x: InputArrays | None, n: int) -> np.ndarray:
         """Return the network's first output for one micro-batch in the device's layout."""
         program = self._forward(Kind.PREDICT, n, x)
         return self.read(next(iter(program.outputs.values())).buffer)
 
     def first_nonfinite(
-        self, micro_batches: Iterable[tuple[Examples, Targets]], examples: int, rate: float, step: int
+        self, micro_batches: Iterable[tuple[InputArrays, PackedTargets]], examples: int, rate: float, step: int
     ) -> tuple[Launch, Buffer] | None:
         """Run a mini-batch launch by launch; return the first launch that writes a NaN or an infinity, and the buffer.
         Gradients are overwritten; if the mini-batch failed before, nothing else that lasts changes."""
@@ -436,7 +438,7 @@ class Session:
     def _forward_key(self, kind: Kind, n: int) -> ProgramKey:
         return ProgramKey(kind, n, self.plan.ranges(kind, self.ranges_known))
 
-    def _forward(self, kind: Kind, n: int, x: Examples | None, targets: Targets | None = None) -> Program:
+    def _forward(self, kind: Kind, n: int, x: InputArrays | None, targets: PackedTargets | None = None) -> Program:
         """Run a forward pass, and return its program."""
         key = self._forward_key(kind, n)
         self._send_batch(x, targets)

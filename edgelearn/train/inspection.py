@@ -18,7 +18,7 @@ from edgelearn.errors import DeviceError, EdgelearnError
 from edgelearn.graph import Network, Node
 from edgelearn.interop import find_format, import_graph, read_model
 from edgelearn.interop.builder import Translation
-from edgelearn.interop.canonical import Problem, Quantization
+from edgelearn.interop.canonical import Problem, StoredIntegers
 from edgelearn.ops import SGD, BatchNormalization, LinearOp, Op, SoftmaxCrossEntropy
 from edgelearn.ops.tensor import Shape
 from edgelearn.runtime import choose_device
@@ -299,7 +299,7 @@ def difference(path: Path, translation: Translation) -> str:
     )
 
 
-def _examples(rng: np.random.Generator, shape: tuple[int, ...], quantization: Quantization | None) -> np.ndarray:
+def _examples(rng: np.random.Generator, shape: tuple[int, ...], quantization: StoredIntegers | None) -> np.ndarray:
     """Values that the input's integers can have, each as likely; of the normal distribution without integers."""
     if quantization is None:
         return rng.standard_normal((EXAMPLES, *shape)).astype(np.float32)

@@ -157,7 +157,7 @@ class MeanAbsoluteError(_Mean):
         return np.abs(self.difference(y_true, y_pred))
 
 
-class Function(Metric):
+class FunctionMetric(Metric):
     """A function of one's own, called once with all targets and all predictions, which it keeps until then.
 
     Arguments:
@@ -466,5 +466,5 @@ def as_metric(given: Any) -> Metric:
     if isinstance(given, type) and issubclass(given, Metric):
         return given()  # type: ignore[call-arg]  those of the package need no arguments
     if callable(given):
-        return Function(given)  # type: ignore[arg-type]  what it returns is seen when it is called
+        return FunctionMetric(given)  # type: ignore[arg-type]  what it returns is seen when it is called
     raise PlanError(f"A metric is a name such as 'accuracy', an object or a function f(y_true, y_pred), not {given!r}.")

@@ -26,7 +26,7 @@ from edgelearn.graph import Network
 from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights
 from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.runtime import Context, FeatureCache, Kernels, Session
-from edgelearn.runtime.session import Examples, OutputTargets
+from edgelearn.runtime.session import InputArrays, OutputTargets
 
 from . import sources
 from .callbacks import Callback, CallbackList, History, watched
@@ -37,7 +37,7 @@ from .state import Logs, TrainedModel, TrainingState, TrainingStatus
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 ByOutput = Mapping[str, Sequence[float]]  # (sum of losses, right answers) of each of several outputs
-MicroBatch = tuple[Examples, Sequence[OutputTargets]]  # examples in the device's layout, labels
+MicroBatch = tuple[InputArrays, Sequence[OutputTargets]]  # examples in the device's layout, labels
 CompileProgress = Callable[[int, int, str], None]
 LEAST_LOSS_SCALE = 1.0  # an overflow at this scale is a fault of the training
 
@@ -70,7 +70,7 @@ def ahead(keys: Iterable[Key], make: Callable[[Key], Value]) -> Generator[tuple[
 # -- passes over all examples ------------------------------------------------------------------------------------------
 
 
-def prepared(session: Session, x: Source) -> Iterator[tuple[np.ndarray, Examples]]:
+def prepared(session: Session, x: Source) -> Iterator[tuple[np.ndarray, InputArrays]]:
     """Yield (indices of the examples, the examples in the device's layout) of each micro-batch, in order."""
     if isinstance(x, Stream):
         x.at_epoch(0)

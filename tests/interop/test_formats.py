@@ -17,7 +17,7 @@ PLUGIN = '''
 
 import numpy as np
 
-from edgelearn.interop import Format, register, weights_of_a_network
+from edgelearn.interop import FileFormat, register, weights_of_a_network
 
 
 def read(path, network, skip):
@@ -26,7 +26,7 @@ def read(path, network, skip):
     return {name: np.float32(values).reshape(shapes[name]) for name, *values in rows if name in shapes}
 
 
-register(Format("lines", (".lines",), b"WEIGHTS", weights_of_a_network(read)))
+register(FileFormat("lines", (".lines",), b"WEIGHTS", weights_of_a_network(read)))
 '''
 
 
@@ -65,12 +65,12 @@ def test_own_formats_stand_before_those_of_the_package_and_have_names_of_their_o
         return None
 
     for _ in range(2):  # as a notebook's cell that runs again
-        own = formats.register(formats.Format("mine", (".tflite",), b"", read))
+        own = formats.register(formats.FileFormat("mine", (".tflite",), b"", read))
     (tmp_path / "own.tflite").touch()
     assert find_format(tmp_path / "own.tflite") is own
     for name in ("TFLite", "NumPy archive"):
         with pytest.raises(ExtensionError, match=rf"test_formats.* can't be the format '{name}': edgelearn"):
-            formats.register(formats.Format(name, (".tflite",), b"", formats.weights_of_a_network(read)))
+            formats.register(formats.FileFormat(name, (".tflite",), b"", formats.weights_of_a_network(read)))
     monkeypatch.setattr(formats._writers, "_entries", {each.name: each for each in formats._writers})
     with pytest.raises(ExtensionError, match=r"edgelearn.*is it already"):
         formats.register_writer(formats.Writer("ONNX", (".onnx",), read))

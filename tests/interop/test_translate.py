@@ -8,7 +8,7 @@ import pytest
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.interop import shapes
 from edgelearn.interop.builder import Builder, Value, clamp, held, reach, translate
-from edgelearn.interop.canonical import ForeignGraph, Operator, Quantization, TensorInfo
+from edgelearn.interop.canonical import ForeignGraph, Operator, StoredIntegers, TensorInfo
 from edgelearn.interop.forms import forms, kinds_of
 from edgelearn.ops import (
     Add,
@@ -192,19 +192,19 @@ def test_the_values_that_an_op_can_have(op, inputs, expected):
     ],
 )
 def test_the_clamp_that_a_range_stands_for(values, scale, zero, dtype, expected):
-    limits = held(Quantization(np.float32([scale]), np.array([zero]), dtype=dtype))
+    limits = held(StoredIntegers(np.float32([scale]), np.array([zero]), dtype=dtype))
     assert clamp(values, limits, scale)[0] == expected
 
 
 def test_what_has_no_range():
-    assert held(Quantization(np.float32([0.1, 0.2]), np.array([0, 0]))) is None
-    assert held(Quantization(np.float32([0.1]), np.array([0]), dtype="int32")) is None
-    assert held(Quantization(np.float32([0]), np.array([0]))) is None
+    assert held(StoredIntegers(np.float32([0.1, 0.2]), np.array([0, 0]))) is None
+    assert held(StoredIntegers(np.float32([0.1]), np.array([0]), dtype="int32")) is None
+    assert held(StoredIntegers(np.float32([0]), np.array([0]))) is None
 
 
 def test_a_narrower_range_behind_a_convolution():
     """A convolution in a calibrated range, then integers of 0 to 6: the clamp is a layer, where the network has it."""
-    wide, narrow = (Quantization(np.float32([s]), np.array([z])) for s, z in ((0.1, 5), (6 / 255, -128)))
+    wide, narrow = (StoredIntegers(np.float32([s]), np.array([z])) for s, z in ((0.1, 5), (6 / 255, -128)))
     infos = [
         TensorInfo(name, (1, 3, 8, 6), "int8", "NCHW", q) for name, q in (("x", narrow), ("y", wide), ("z", narrow))
     ]

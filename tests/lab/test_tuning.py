@@ -13,7 +13,7 @@ from edgelearn.device import DeviceKind
 from edgelearn.errors import EdgelearnError, FormatError
 from edgelearn.graph import Network
 from edgelearn.lab import tuning
-from edgelearn.lab.tuning import CPU, GPU, Race, Rig, TunedStep, Tuner, Work, groups_of, settle, shares, works_of
+from edgelearn.lab.tuning import CPU, GPU, Race, Rig, TunedStep, Tuner, TuningWork, groups_of, settle, shares, works_of
 from edgelearn.launch import Buffer, Decision, In, Launch, Out, Role
 from edgelearn.ops import SGD, Compute, Traits
 from edgelearn.runtime import Context, Kernels, Session, list_devices
@@ -104,8 +104,8 @@ def network() -> Network:
     )  # fmt: skip
 
 
-def work(n: int = 2) -> Work:
-    return Work(f"small:{n}", Request(network(), n, n, SGD(0.1)))
+def work(n: int = 2) -> TuningWork:
+    return TuningWork(f"small:{n}", Request(network(), n, n, SGD(0.1)))
 
 
 def test_finds_what_plans_then_use(device, folder):
@@ -273,7 +273,7 @@ def test_groups():
 
     class Fake:
         def __init__(self, name, *decisions):
-            self.work = Work(name, None)
+            self.work = TuningWork(name, None)
             self.decisions = {d: Decision(d, ({"rows": 1}, {"rows": 2}), {"rows": 1}) for d in decisions}
 
         def run(self, choices):
@@ -321,14 +321,14 @@ def of(device):
 
 
 def test_works_by_name():
-    integers = Work.parse("resnet18_cifar/train_bn:4", "int8")
+    integers = TuningWork.parse("resnet18_cifar/train_bn:4", "int8")
     assert integers.name == "resnet18_cifar/train_bn:4, int8" and integers.request.precision == named_precision("int8")
-    assert Work.parse("train:1", "bf16").request.compute == Compute("bf16")
-    cached = Work.parse("cached:163/15")
+    assert TuningWork.parse("train:1", "bf16").request.compute == Compute("bf16")
+    cached = TuningWork.parse("cached:163/15")
     assert cached.request.batch_size == cached.request.micro_batch == 15 and cached.trains
-    assert not Work.parse("forward:2").trains
-    assert Work.parse("accumulate:8").request.micro_batch == 1
-    assert Work.parse("flowers-sample").request.network.output.shape == (5,)
+    assert not TuningWork.parse("forward:2").trains
+    assert TuningWork.parse("accumulate:8").request.micro_batch == 1
+    assert TuningWork.parse("flowers-sample").request.network.output.shape == (5,)
 
 
 BAD = ("backward:1", "train:0", "train:2/3", "train:2/0", "train:2/", "train:2/x", "train/conv1", "forward/dense:8/2")
@@ -337,9 +337,9 @@ BAD = ("backward:1", "train:0", "train:2/3", "train:2/0", "train:2/", "train:2/x
 @pytest.mark.parametrize("text", BAD)  # the last are ops by themselves
 def test_works_that_are_none(text):
     with pytest.raises(EdgelearnError, match=r"[Ww]orkload"):
-        Work.parse(text)
+        TuningWork.parse(text)
 
 
 @pytest.mark.parametrize("text", CPU + GPU)
 def test_defaults_are_workloads(text):
-    assert Work.parse(text).name == text
+    assert TuningWork.parse(text).name == text

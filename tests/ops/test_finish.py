@@ -4,7 +4,7 @@ import pytest
 from edgelearn.launch import Role
 from edgelearn.ops import Conv2D, Format, batchnorm, finish, pack
 from edgelearn.ops.constants import Counter
-from edgelearn.ops.emit import Sum, start_sum
+from edgelearn.ops.emit import GradientSum, start_sum
 from edgelearn.ops.optimizers import emit_commit
 
 from .harness import AS_GPUS_TOO, GPU, close
@@ -12,7 +12,7 @@ from .integers import Drawn, F
 from .test_batchnorm import OP, draw_weights, put_all
 
 
-def put_parts(bench, parts: np.ndarray, rows: int) -> Sum:
+def put_parts(bench, parts: np.ndarray, rows: int) -> GradientSum:
     """A sum of parts (groups, rows, channels) that kernels have written."""
     found, count = start_sum(bench, bench.empty(parts.shape[1:]), rows, len(parts))
     assert count * len(parts) >= rows and found.groups == len(parts)
@@ -88,7 +88,7 @@ def test_finished_gradients(bench, rng, channels, with_bias):
     _, behind_scale = conv.reference_backward([x], own, dz)
     kernel, dkernel = bench.put(own["kernel"].reshape(shape)), bench.put(behind_scale["kernel"].reshape(shape))
     dbeta, dgamma, dbias = bench.put(dz.sum((0, 1, 2))), bench.empty((channels,)), bench.empty((channels,))
-    products = finish.emit_kernel_sum(bench, Sum(dkernel), s, kernel)
+    products = finish.emit_kernel_sum(bench, GradientSum(dkernel), s, kernel)
     finish.emit_gamma(bench, products, s, bias, dbeta, dgamma)
     finish.emit_bias(bench, dbeta, s, dbias)
     bench.run()
@@ -108,7 +108,7 @@ def test_gamma_from_kernels_as_they_are_stored(bench, rng, channels, per_channel
     halves = rng.standard_normal(shape).astype(np.float16)
     for kernel, values in ((integers.ranged, integers.values), (bench.put(halves, dtype="float16"), halves)):
         gradient = rng.standard_normal(shape)
-        products = finish.emit_kernel_sum(bench, Sum(bench.put(gradient)), s, kernel)
+        products = finish.emit_kernel_sum(bench, GradientSum(bench.put(gradient)), s, kernel)
         bench.run()
         sums = bench.get(products).reshape(-(-channels // 16), -1, 16).sum(1).ravel()[:channels]
         close(sums, (gradient * values).sum((0, 1)), 1e-4)
@@ -118,7 +118,7 @@ def test_finished_kernel_gradient_without_gamma(bench, rng):
     w, dkernel = draw_weights(rng, 20), rng.standard_normal((9, 4, 20))
     s = batchnorm.emit_kept_statistics(bench, OP, put_all(bench, w), None)
     gradient = bench.put(dkernel)
-    finish.emit_kernel_sum(bench, Sum(gradient), s, None)
+    finish.emit_kernel_sum(bench, GradientSum(gradient), s, None)
     bench.run()
     close(bench.get(gradient), dkernel * w["gamma"] / np.sqrt(w["moving_variance"] + OP.epsilon))
 

@@ -6,7 +6,7 @@ import pytest
 
 from edgelearn import tuned
 from edgelearn.compile import Kind, make_plan
-from edgelearn.lab.tuning import CPU, GPU, Work
+from edgelearn.lab.tuning import CPU, GPU, TuningWork
 from edgelearn.ops import Traits
 from edgelearn.runtime import list_devices
 
@@ -29,7 +29,7 @@ def test_every_shipped_choice_is_used(path):
         assert 0 < measured["after"] <= measured["before"] * NOISE, name
         text, _, compute = name.partition(", ")
         own = replace(traits, find_units=lambda: ("WGMMA", "MMA") if gpu else ("VNNI512",)) if compute else traits
-        work = Work.parse(text, compute or "fp32")
+        work = TuningWork.parse(text, compute or "fp32")
         assert work.name == name
         decisions = make_plan(work.request, device, traits=own).decisions
         wrong = [n for n, d in decisions.items() if n in results.choices and d.chosen != results.choices[n]]
@@ -43,7 +43,7 @@ def test_plans_on_a_device_use_what_is_shipped_for_it(device):
     found = tuned.find(device)
     if not found.files:
         pytest.skip(f"nothing is shipped for {device.id}")
-    plan = make_plan(Work.parse("train:1").request, device)
+    plan = make_plan(TuningWork.parse("train:1").request, device)
     step = plan.program(Kind.TRAIN, 1).launches
     assert {launch.decision.name for launch in step if launch.decision} <= set(found.choices)
     assert all(decision.chosen == found.choices[name] for name, decision in plan.decisions.items())

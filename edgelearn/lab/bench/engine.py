@@ -35,7 +35,7 @@ from edgelearn.ops.formats import emit_prepared
 from edgelearn.ops.loss import emit_count
 from edgelearn.ops.tensor import BLOCK, LINEAR
 from edgelearn.runtime import Context, Kernels, Runner, Session, choose_device
-from edgelearn.runtime.session import Examples
+from edgelearn.runtime.session import InputArrays
 
 from .workloads import FULL, INT8, OpProblem, Problem, Workload, digest, make_network, make_problem
 
@@ -238,7 +238,7 @@ def make_request(workload: Workload, micro_batch: int) -> Request:
 
 def _step(session: Session, workload: Workload, problem: Problem, resident: bool) -> Callable[[], Any]:
     parts = problem.parts(session.plan.request.micro_batch)
-    inputs: list[Examples | None] = [session.pack(examples) for examples, _ in parts]
+    inputs: list[InputArrays | None] = [session.pack(examples) for examples, _ in parts]
     labels = [labels for _, labels in parts]
     numbers = itertools.count(1)
 
