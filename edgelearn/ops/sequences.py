@@ -12,7 +12,7 @@ from edgelearn.errors import ShapeError
 
 from .base import Arrays, Gradients, LinearOp, Op, Targets, Weight, is_count
 from .convolution import Conv2D, Conv2DTranspose, DepthwiseConv2D
-from .emit import Emitter, Epilogue, Sum
+from .emit import Emitter, Epilogue, GradientSum
 from .formats import KernelView, QuantizedTensor, Stored
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, GlobalMaxPooling2D, MaxPooling2D
 from .products import Geometry
@@ -112,7 +112,7 @@ class SlidingOverSteps(OverSteps, LinearOp):
 
     def emit_backward_weights(
         self, e: Emitter, x: Stored, dy: Stored, gradient: Tensor, sums: Tensor | None, add: bool
-    ) -> tuple[Sum, Sum | None]:
+    ) -> tuple[GradientSum, GradientSum | None]:
         return self.plane.emit_backward_weights(e, as_image(x), as_image(dy), gradient, sums, add)
 
 
@@ -228,7 +228,7 @@ class MovingOverSteps(OverSteps, Op):
 
     def emit_backward(
         self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets
-    ) -> Iterable[Sum] | None:
+    ) -> Iterable[GradientSum] | None:
         images = [as_image(target) for target in targets]
         return self.plane.emit_backward(e, [as_image(inputs[0])], as_image(y), as_image(dy), images)
 
