@@ -5,7 +5,7 @@ import pytest
 
 from edgelearn.ops import LAMB, SGD, Adam, AdamW, Lion, RMSprop
 from edgelearn.ops.constants import Counter
-from edgelearn.ops.emit import Pieces, Sum
+from edgelearn.ops.emit import GradientSum, Pieces
 from edgelearn.ops.finish import emit_finite_check, emit_sum
 from edgelearn.ops.optimizers import CHUNK, Clipping, emit_average, emit_proximal
 
@@ -48,7 +48,7 @@ class Trainer:
             second_correction=self.optimizer.second_correction(self.step),
         )  # fmt: skip
         self.bench.context.write(self.bench.memory[self.g.buffer].handle, np.float32(g))
-        emit_sum(self.bench, Sum(self.g))
+        emit_sum(self.bench, GradientSum(self.g))
         (flags,) = self.bench.launches[-1].writes
         emit_finite_check(self.bench, flags, control)
         slots = [slot.buffer for slot in self.slots]
@@ -169,7 +169,7 @@ def clip(bench, optimizer, *gradients):
     tensors = [bench.put(g) for g in gradients]
     clipping = Clipping(optimizer, [t.buffer for t in tensors], tensors[0].buffer, control)
     for tensor in tensors:
-        emit_sum(bench, Sum(tensor))
+        emit_sum(bench, GradientSum(tensor))
     flags = [buffer for launch in bench.launches for buffer in launch.writes]
     factors = clipping.emit_factors(bench)
     flags += [b for launch in bench.launches for b in launch.writes if "norm flags" in b.name]
