@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from edgelearn.bundles.client import write_client
 from edgelearn.bundles.write import TARGETS, bundle
 from edgelearn.compile import Combination
 from edgelearn.experiments.config import setting
@@ -29,6 +30,7 @@ def write(
         metavar="LAYERS",
     ),
     batch_size: int = setting(1, "examples of a step", minimum=1),
+    last_batches: tuple[int, ...] = setting((), "smaller numbers of examples that a step may have, too", minimum=1),
     micro_batch: int | None = setting(None, "examples in memory at once (default: those of a step)", minimum=1),
     budget: str | None = budget(None, "such as '20 MB' of device memory, or '8 MB stored' of activations"),
     precision: str = setting("fp32", choices=PRECISIONS),
@@ -36,6 +38,7 @@ def write(
     momentum: float = setting(0.0, "of SGD", minimum=0),
     batchnorm: str = setting("auto", choices=("auto", "moving", "batch")),
     target: str = setting("opencl", choices=tuple(TARGETS)),
+    client: bool = setting(False, "with a client of a federation, for `federated gateway`; opencl and c"),
     alpha: float = ALPHA,
     device: str | None = DEVICE,
 ) -> dict[str, Any]:  # fmt: skip
@@ -43,7 +46,10 @@ def write(
     combination = Combination(precision, trained=train)
     trained = combined(as_network(model, alpha), combination, chosen, batchnorm=batchnorm, device=device)
     written = bundle(
-        trained, out, batch_size=batch_size, micro_batch=micro_batch, budget=budget, target=target
+        trained, out, batch_size=batch_size, micro_batch=micro_batch, budget=budget, last_batches=last_batches,
+        target=target,
     )  # fmt: skip
+    if client:
+        write_client(out)
     print(written)
     return written.to_dict()

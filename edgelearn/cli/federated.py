@@ -2,7 +2,8 @@
 
 `run` trains a federation, `tasks` lists what can be trained, `rounds` shows what happened in the rounds of a run,
 `compare` puts runs side by side, `personal` enrols new users on top of a run, `deploy` runs a federation on Flower's
-processes, `check` kills these and compares.
+processes, `check` kills these and compares; `gateway` runs one with clients that connect over sockets, such as bundles
+in C.
 `verify` trains a network that tells users apart, enrols a voice, and accepts or rejects recordings."""
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from edgelearn.experiments.claims import check_claims
 from edgelearn.experiments.config import setting
 from edgelearn.experiments.federated.attack import COMPARED
-from edgelearn.experiments.federated.experiment import ENGINES, TASKS, FederatedConfig, FederatedExperiment
+from edgelearn.experiments.federated.experiment import ENGINES, GATEWAY, TASKS, FederatedConfig, FederatedExperiment
 from edgelearn.experiments.verification import FIXED, VerificationConfig
 from edgelearn.federated import MIXINGS, STRATEGIES
 from edgelearn.lab.runs import RunStore
@@ -169,7 +170,7 @@ def compare(
 )  # fmt: skip
 def check(
     config: FederatedConfig,
-    engines: tuple[str, ...] = setting(("local", "deployed"), choices=ENGINES),
+    engines: tuple[str, ...] = setting(("local", "deployed"), choices=[each for each in ENGINES if each != GATEWAY]),
     seeds: tuple[int, ...] = setting((0, 1, 2), minimum=0),
     kills: int = setting(5, "processes to kill at random moments", minimum=0),
     runs: str | None = RUNS_FOLDER,
@@ -241,4 +242,12 @@ def personal(
     fixed={"engine": "deployed"},
 )  # fmt: skip
 def deploy(config: FederatedConfig, runs: RunStore = RUNS) -> Answer:  # `run --resume` continues it
+    return train(FederatedExperiment, config, runs, None)
+
+
+@command(
+    "federated gateway", "`run` with clients that connect over sockets, such as bundles in C", one=TRAINING,
+    fixed={"engine": GATEWAY},
+)  # fmt: skip
+def gateway(config: FederatedConfig, runs: RunStore = RUNS) -> Answer:  # `run --resume` continues it
     return train(FederatedExperiment, config, runs, None)

@@ -11,6 +11,7 @@ import pytest
 import edgelearn as el
 from edgelearn.bundles import compile_client, write_client
 from edgelearn.bundles.native import compile_library
+from edgelearn.cli import main
 from edgelearn.federated import (
     Clients,
     Examples,
@@ -23,6 +24,7 @@ from edgelearn.federated import (
     ServerSettings,
 )
 from edgelearn.federated.messages import size_of
+from edgelearn.lab.runs import RunStore
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
 
 from .built import FLAGS, Built, needs_compiler
@@ -141,6 +143,25 @@ def test_what_goes_wrong_is_left_out_or_a_code(model, data, program):
             with connection:
                 connection.sendall(message)
                 assert lost.wait(60) == DAMAGED and "cut off or changed" in lost.communicate()[1]
+
+
+def test_a_federation_by_the_command(model, data, program, tmp_path, capsys):
+    x, y = data
+    model.save(tmp_path / "small.safetensors")
+    np.savez(tmp_path / "own.npz", x=x, y=y)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    parts = np.arange(2 * SIZE).reshape(2, SIZE)
+    programs = [start(program, port, number, x[part], y[part]) for number, part in enumerate(parts)]
+    words = ["federated", "gateway", "own", "--data", tmp_path / "own.npz", "--model", tmp_path / "small.safetensors"]
+    words += ["--clients", 2, "--rounds", 2, "--port", port, "--runs", tmp_path / "runs"]
+    assert main(list(map(str, words))) == 0
+    assert [each.wait(60) for each in programs] == [0, 0]
+    assert f"Waiting for 2 clients at 127.0.0.1 port {port}" in capsys.readouterr().out
+    (run,) = RunStore(tmp_path / "runs").list()
+    assert (run.status, run.results["epochs"]) == ("finished", 2)
+    for each in programs:
+        each.communicate()
 
 
 class Client(ctypes.Structure):

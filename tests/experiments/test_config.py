@@ -55,6 +55,7 @@ def test_settings_that_cannot_be(config, settings):
         ({"server_rate": 0.1}, "server_rate"), ({"fraction": 0.0}, "fraction"), ({"clip": 1.0}, "noise"),
         ({"noise": 1.0}, "clip"), ({"task": "unknown"}, "unknown"), ({"engine": "deployed", "nodes": 10**9}, "nodes"),
         ({"engine": "deployed", "listen": "192.168.1.10"}, "listen"),
+        ({"engine": "gateway", "compress": "int8"}, "engine"), ({"engine": "gateway", "strategy": "fedprox"}, "engine"),
         ({"engine": "deployed", "listen": "192.168.1.10", "tls": True}, "listen"),
     ],
 )  # fmt: skip

@@ -38,6 +38,7 @@ from edgelearn.federated import (
     Compressor,
     Dirichlet,
     Examples,
+    Gateway,
     Grid,
     LabelsPerClient,
     LocalGrid,
@@ -87,7 +88,8 @@ from .report import ROUNDS, plot_partition, read_rounds, summary, totals
 PARTITIONS: dict[str, Callable[..., Partition]] = {
     "iid": IID, "dirichlet": Dirichlet, "labels": LabelsPerClient, "group": ByGroup
 }  # fmt: skip
-ENGINES = ("local", "ray", "deployed")
+GATEWAY = "gateway"  # the engine whose clients connect over sockets
+ENGINES = ("local", "ray", "deployed", GATEWAY)
 OWN = "own"  # the task of one's own data and network
 _OWN_RATE = 0.02  # learning rate of its clients
 
@@ -142,9 +144,10 @@ class FederatedConfig(TrainingConfig):
       rounds (FedBuff) on that clock: answers of an update, and clients that train at a time (default: rounds wait for
       all of their clients).
     - `engine`: where clients run: "local" (default) in this process, "ray" in Flower's simulation, "deployed" on
-      `nodes` SuperNodes (default 2) of Flower, with `tls` and nodes that `authenticate` on request.
+      `nodes` SuperNodes (default 2) of Flower, with `tls` and nodes that `authenticate` on request; "gateway": programs
+      of their own, such as bundles in C, which connect over sockets to `port` of this machine.
     - `listen`: this machine's address, where SuperNodes of other machines call, which `authenticate`; none is started
-      here (default: this machine alone). `port`: of the SuperLink (default: a free one).
+      here (default: this machine alone). `port`: of the SuperLink or the gateway (default: a free one).
 
     Raises ConfigError for an invalid value or combination.
     """
@@ -226,7 +229,7 @@ class FederatedConfig(TrainingConfig):
     listen: str | None = setting(
         None, "this machine's address, for SuperNodes on other machines; needs --authenticate", metavar="ADDRESS"
     )
-    port: int | None = setting(None, "of the SuperLink (default: a free one)", minimum=1, maximum=65535)
+    port: int | None = setting(None, "of the SuperLink or the gateway (default: a free one)", minimum=1, maximum=65535)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -270,6 +273,10 @@ class FederatedConfig(TrainingConfig):
              "clients of asynchronous rounds get all weights: leave it out."),
             (buffered and self.fraction < 1, "fraction", "with asynchronous rounds, concurrency says how many train."),
             (self.authenticate and not self.tls, "authenticate", "nodes authenticate over TLS only: give tls too."),
+            (self.engine == GATEWAY
+             and (hidden or self.local_noise or self.listen or {self.compress, self.compress_down} != {"float32"}
+                  or strategy.own_size or strategy.proximal or self.steps or self.budget), "engine",
+             "clients of a gateway train whole epochs and send float32, by themselves: leave such settings out."),
             (self.listen and not self.authenticate, "listen",
              "nodes of other machines need encryption and keys: give tls and authenticate too."),
         ):  # fmt: skip
@@ -567,6 +574,11 @@ class Federation(Training[FederatedConfig]):
         )  # fmt: skip
 
     def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
+        if self.config.engine == GATEWAY and self.carrier is None:
+            with Gateway(self.config.clients or 1, port=self.config.port or 0) as gateway:
+                log(f"Waiting for {gateway.clients} clients at {gateway.address} port {gateway.port}")
+                self.carrier = gateway
+                return self.run(run, callbacks, log)
         if self.config.engine != "local" and self.carrier is None:
             assert isinstance(self.experiment, FederatedKind)
             return run_elsewhere(self.experiment, run, self.config, log)
@@ -610,7 +622,7 @@ class FederatedKind(Experiment[FederatedConfig, Federation]):
     def start(self, config, store, callbacks, log=print):
         if private := config.make_privacy():
             private.epsilon(1)  # what it needs must be there before anything is trained
-        if config.engine != "local":
+        if config.engine not in ("local", GATEWAY):
             require_flower(config.engine)
         return super().start(config, store, callbacks, log)
 
