@@ -46,7 +46,7 @@ docs: $(VENV)/.docs
 
 notebooks: $(VENV)/.notebooks
 	$(BIN)/jupyter trust notebooks/*.ipynb >/dev/null  # or their views have no buttons until the cells run again
-	$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ARGS)
+	$(BIN)/jupyter lab --ServerApp.jpserver_extensions="{'edgelearn.workbench': True}" --LabApp.default_url=/edgelearn $(ARGS)
 
 # Oclgrind exits with 0 whatever it finds, and its --log forgets what it found at every new context: so its reports
 # go to stderr, past pytest (which keeps Python's own stderr), and a single line there is a failure, but for Clang's

@@ -24,8 +24,8 @@ __version__ = "0.1.0"
 __all__ = [
     "LAMB", "SGD", "Adam", "AdamW", "Combination", "Compute", "EdgelearnError", "Lion", "Model", "Network", "Plan",
     "Precision", "RMSprop", "SoftmaxCrossEntropy", "Trainer", "bundle", "choose_device", "combined", "compare",
-    "explain", "find_learning_rate", "finetune", "from_torch", "inspect", "list_devices", "load",
-    "losses", "metrics", "models", "ops", "plan_for", "self_test", "tune",
+    "explain", "find_learning_rate", "finetune", "from_torch", "home", "inspect", "list_devices", "load",
+    "losses", "metrics", "models", "ops", "plan_for", "runs", "self_test", "tune",
 ]  # fmt: skip
 
 
@@ -47,4 +47,12 @@ def __getattr__(name: str):
         from .experiments.finetune import finetune
 
         return finetune
+    if name == "runs":
+        from .lab.runs import RunStore
+
+        return RunStore
+    if name == "home":
+        from .workbench.home import home
+
+        return home
     raise AttributeError(f"module 'edgelearn' has no attribute '{name}'")

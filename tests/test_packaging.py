@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from edgelearn.cli import machine
 
 ROOT = Path(__file__).parents[1]
-SHIPPED = (".py", ".cl", ".h", ".md", ".js", ".json", ".safetensors")
+SHIPPED = (".py", ".cl", ".h", ".md", ".js", ".css", ".html", ".json", ".safetensors")
 DATA_FILES = (".h5", ".npz", ".npy", ".pb", ".tflite", ".jpg", ".jpeg", ".flac", ".ogg", ".ipynb")
 WHEEL_LIMIT = 5_000_000  # bytes: code and a few small drawings, no data set, no weights
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgelearn import atomic
 from edgelearn.display import megabytes
 from edgelearn.errors import ExtensionError, RunError, UsageError
 from edgelearn.experiments import EXPERIMENTS
 from edgelearn.experiments.config import Config, ConfigError, Setting, find_setting, setting
 from edgelearn.extensions import import_object
-from edgelearn.lab.runs import RunStore, RunSummary, export, interval, list_table, write_export
+from edgelearn.lab.runs import Run, RunStore, RunSummary, export, interval, list_table
 from edgelearn.lab.runs import compare as compare_runs
+from edgelearn.lab.runs.page import KINDS, exported
+from edgelearn.lab.runs.results import setting_text
 from edgelearn.tables import Table
 
 from .answer import Answer, show, width
@@ -25,22 +28,30 @@ if TYPE_CHECKING:
     from edgelearn.experiments.sweep import Outcome
 
 PRUNED = ("failed", "interrupted", "damaged")
+COMMANDS = ("delete", "restore", "prune", "resume", "rerun")
 SUMMARY = {
     "id, folder, kind": "of the run", "status": "running, finished, failed, interrupted or damaged",
-    "started, updated": "times as texts", "epochs": "finished ones", "device, results": "as in the run's record",
+    "started, updated": "times as texts", "epochs": "finished ones",
+    "device, results, config": "as in the run's record",
     "last": "newest row of its history", "problem": "why a damaged run can't be read, or null",
-    "bytes": "of its files",
+    "bytes": "of its files", "name, tags, note": "what a reader wrote",
+    "progress": "of a running one: phase, done, total, left (seconds); else null",
 }  # fmt: skip
 WORDS = (
-    "show this run (its id or the start of it) as JSON; or `delete RUN …`, `prune`, or `rerun RUN`, which trains with "
-    "its configuration again"
+    "show this run (its id or the start of it) as JSON; or `delete RUN …`, `restore RUN …`, which brings back what a "
+    "page deleted, `prune`, `resume RUN`, or `rerun RUN NAME=VALUE …`, which trains with its configuration again, but "
+    "for these settings"
 )
+FORMATS = "by the file's suffix: .json, .html (one page), .csv, .tex, or .svg and .pdf (the curves)"
 
 
 @command("runs", many=SUMMARY)
 def list_runs(
     words: tuple[str, ...] = argument((), WORDS, metavar="RUN"),
-    export: str | None = setting(None, "write it to one JSON file instead", metavar="FILE"),
+    export: str | None = setting(None, f"write it to one file instead, {FORMATS}", metavar="FILE"),
+    name: str | None = setting(None, "name the run"),
+    tags: tuple[str, ...] | None = setting(None, "give the run these tags instead of those it has", const=()),
+    note: str | None = setting(None, "write a note on the run"),
     yes: bool = setting(False, "prune: delete what it lists"),
     days: int = setting(0, "prune: only what nothing was written to for so many days", minimum=0),
     runs: RunStore = RUNS,
@@ -49,6 +60,9 @@ def list_runs(
 
     `edgelearn runs prune` lists the runs that failed, were interrupted or are damaged, `edgelearn runs prune --yes`
     deletes them. What runs compare and predict with is gone with them."""
+    described = {what: text for what, text in (("name", name), ("tags", tags), ("note", note)) if text is not None}
+    if described and (len(words) != 1 or words[0] == "prune"):
+        raise UsageError("--name, --tags and --note describe one run: put its id, or the start of it, before them.")
     match words:
         case ():
             if export:
@@ -58,13 +72,17 @@ def list_runs(
             return _delete([_summary(runs, name) for name in (first, *more)], runs)
         case ("prune",):
             return _prune(runs, days, yes)
-        case "rerun", name:
-            return _rerun(runs, name)
-        case (name,) if name not in ("delete", "rerun"):
-            return _show(runs, name, export)
+        case "restore", first, *more:
+            return _restore([runs.restore(each) for each in (first, *more)], runs)
+        case "resume", run:
+            return _resume(runs, run)
+        case "rerun", run, *changes:
+            return _rerun(runs, run, changes)
+        case (run,) if run not in COMMANDS:
+            return _describe(runs, run, described) if described else _show(runs, run, export)
     raise UsageError(
         f"'{' '.join(words):.80}' is no command of runs. One run is shown at a time; or write delete RUN [RUN …], "
-        f"prune, or rerun RUN."
+        f"restore RUN [RUN …], prune, resume RUN, or rerun RUN [NAME=VALUE …]."
     )
 
 
@@ -77,10 +95,29 @@ FIELDS["runs RUN"] = "object", {
 def _show(store: RunStore, name: str, file: str | None) -> Answer:
     record = export(store.open(name))
     if file:
-        write_export(store.open(name), file)
+        write_file([store.open(name)], file)
     else:
         print(json.dumps(record, indent=1))
     return Answer(record)
+
+
+def write_file(runs: Sequence[Run], file: str) -> None:
+    """Write a run, or several side by side, to a file whose suffix says how. Raises RunError if that can't be done."""
+    kind = Path(file).suffix.removeprefix(".")
+    atomic.write_bytes(file, exported(runs, compare_runs(runs), kind if kind in KINDS else "json")[1])
+
+
+def _describe(store: RunStore, name: str, described: dict[str, Any]) -> Answer:
+    run = store.open(name)
+    found = run.annotate(**described)
+    print(f"{run.id}: " + "; ".join(f"{what}: {text}" for what, text in found.items() if text))
+    return Answer(_summary(store, run.id))
+
+
+def _restore(names: list[str], store: RunStore) -> Answer:
+    for each in names:
+        print(f"{each} is restored.")
+    return Answer([_summary(store, each) for each in names])
 
 
 def _list(store: RunStore) -> Answer:
@@ -119,19 +156,46 @@ def _prune(store: RunStore, days: int, yes: bool) -> Answer:
     return Answer(found)
 
 
-def _rerun(store: RunStore, name: str) -> Answer:
-    from edgelearn.train import ProgressBar
-
-    record = store.open(name).record
+def _experiment(record: dict[str, Any]) -> Any:
+    """The experiment of a run's record. Raises RunError for a kind that no command trains."""
     if record["kind"] not in EXPERIMENTS:
         raise RunError(
             f"{record['id']} is a run of '{record['kind']}', which no command trains from its record. Those of "
             f"{', '.join(EXPERIMENTS)} can be trained again."
         )
-    experiment = import_object(EXPERIMENTS[record["kind"]])
-    results = experiment.start(experiment.config_type.from_dict(record["config"]), store, [ProgressBar()])
-    again = store.open(store.list()[0].id)
-    return Answer([_summary(store, again.id)], 130 if results is None else 0)
+    return import_object(EXPERIMENTS[record["kind"]])
+
+
+def _rerun(store: RunStore, name: str, changes: Sequence[str]) -> Answer:
+    from edgelearn.train import ProgressBar
+
+    record = store.open(name).record
+    experiment = _experiment(record)
+    before = experiment.config_type.from_dict(record["config"])
+    config = replace(before, **dict(_change(experiment.config_type, text) for text in changes))
+    old, new = before.to_dict(), config.to_dict()
+    changed = [[key, setting_text(old[key]), setting_text(new[key])] for key in new if new[key] != old[key]]
+    again = {"of": record["id"], "changed": changed}
+    results = experiment.start(config, store, [ProgressBar()], again=again)
+    return Answer([_summary(store, store.list()[0].id)], 130 if results is None else 0)
+
+
+def _change(config: type[Config], text: str) -> tuple[str, Any]:
+    """The name of a setting and its new value from NAME=VALUE."""
+    if text.startswith("seed="):
+        return "seed", _value(find_setting(config, "seed"), text.partition("=")[2])
+    name, values = _values(config, text, False)
+    if len(values) != 1:
+        raise ConfigError(name, f"give one value, not {text.partition('=')[2]!r:.80}.")
+    return name, values[0]
+
+
+def _resume(store: RunStore, name: str) -> Answer:
+    from edgelearn.train import ProgressBar
+
+    run = store.open(name)
+    results = _experiment(run.record).resume(run.id, store, [ProgressBar()])
+    return Answer([_summary(store, run.id)], 130 if results is None else 0)
 
 
 @command("compare", one={
@@ -141,6 +205,7 @@ def _rerun(store: RunStore, name: str) -> Answer:
 def compare(
     run: tuple[str, ...] = argument(help="ids, or starts of ids"),
     plot: Path | None = png("draw the learning curves over each other"),
+    export: str | None = setting(None, f"write the comparison to a file, too, {FORMATS}", metavar="FILE"),
     runs: RunStore = RUNS,
 ) -> dict:
     """Put runs side by side: what differs in their configurations, and how they ended."""
@@ -148,6 +213,8 @@ def compare(
     print(comparison.to_text(width()))
     if plot:
         comparison.plot(plot)
+    if export:
+        write_file([runs.open(name) for name in run], export)
     return comparison.to_dict()
 
 
@@ -280,8 +347,8 @@ def _shown(value: Any) -> str:
 
 
 def _value(each: Setting, text: str) -> Any:
-    if text == NONE and each.optional:
-        return None
+    if text == NONE and (each.optional or each.many):
+        return None if each.optional else ()
     try:
         return {"yes": True, "no": False}[text] if each.type is bool else each.type(text)
     except (KeyError, ValueError):

@@ -121,7 +121,7 @@ def fetch_from(
         examples = read_downloaded(f"{name}:{version}", data_dir, split, collection.feature)
         folder = find_prepared(name, version, data_dir)
     else:
-        where = " or ".join(map(str, _roots(data_dir)))
+        where = " or ".join(map(str, roots(data_dir)))
         raise DataError(f"No prepared {name}/{version} found in {where}. {collection.remedy}")
     description = f"{len(examples.values):,} {collection.noun} of {name} {version} from {folder}."
     return Found(**vars(examples), origin="tfds", description=description)
@@ -129,7 +129,7 @@ def fetch_from(
 
 def find_prepared(name: str, version: str, data_dir: str | os.PathLike | None = None) -> Path | None:
     """Folder of a prepared data set, or None. `data_dir` as in fetch_from."""
-    for root in _roots(data_dir):
+    for root in roots(data_dir):
         folder = root / name / version
         if (folder / "dataset_info.json").is_file():
             return folder
@@ -173,7 +173,8 @@ def check_connection(url: str, remedy: str, limit_s: float = CONNECT_LIMIT_S):
         raise DownloadError(f"{url} cannot be reached ({problem}). {remedy}")
 
 
-def _roots(data_dir: str | os.PathLike | None) -> list[Path]:
+def roots(data_dir: str | os.PathLike | None) -> list[Path]:
+    """The folders in which a collection's own folder is looked for."""
     if data_dir is None:
         return [Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()]
     root = Path(data_dir).expanduser()

@@ -20,6 +20,7 @@ from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore, wilson_interval
 from edgelearn.lab.runs.store import rescue
 from edgelearn.train import Callback, Model, TrainedModel
+from edgelearn.train.callbacks import Progress
 from edgelearn.train.control import on_interrupt
 from edgelearn.train.model import Phases
 from edgelearn.train.state import Logs
@@ -31,6 +32,7 @@ from .config import Config
 Log = Callable[[str], None]
 Finish = Callable[[Any, Run, float], tuple[dict[str, Any], str]]
 C = TypeVar("C", bound=Config)
+_REPORT_SECONDS = 0.5
 APART = ("data", "download", "device")  # settings that don't change a training's result
 
 
@@ -39,7 +41,8 @@ def silent(line: str) -> None:
 
 
 class Recorder(Callback):
-    """Writes a row of history and a checkpoint after each epoch, and what was measured before training.
+    """Writes a row of history and a checkpoint after each epoch, what was measured before training, and about once a
+    second how far it is.
 
     Arguments:
     - `run`: the run.
@@ -52,6 +55,22 @@ class Recorder(Callback):
         self.run, self.model, self.command, self.meter = run, model, command, meter
         self._rows = run.history()
         self._joules: float | None = None
+        self._progress, self._next_report = Progress("loading"), 0.0
+
+    def on_compile(self, done: int, total: int) -> None:
+        self._report("compiling kernels", done, total)
+
+    def on_extract(self, done: int, total: int) -> None:
+        self._report("extracting features", done, total)
+
+    def on_train_batch_end(self, batch: int, logs: Logs) -> None:
+        self._report("training", self.model.steps_done, self.model.steps_total)
+
+    def _report(self, phase: str, done: int, total: int) -> None:
+        self._progress, now = self._progress.next(phase, done, total), time.monotonic()
+        if now >= self._next_report:
+            self._next_report = now + _REPORT_SECONDS
+            self.run.report({"phase": phase, "done": done, "total": total, "left": self._progress.seconds_left})
 
     def on_train_begin(self, logs: Logs) -> None:
         if logs:
@@ -326,9 +345,13 @@ class Experiment(Generic[C, T]):
         settings = self.resolve(config).to_dict()
         return json.dumps({name: value for name, value in settings.items() if name not in self.apart}, sort_keys=True)
 
-    def start(self, config: C, store: RunStore, callbacks: Sequence[Callback], log: Log = print) -> dict | None:
-        """Train `config` in a new run of `store`; returns the results, or None after an interrupt."""
+    def start(
+        self, config: C, store: RunStore, callbacks: Sequence[Callback], log: Log = print, **entries: Any
+    ) -> dict | None:
+        """Train `config` in a new run of `store`; returns the results, or None after an interrupt. `entries`: further
+        ones of the run's record."""
         training = self.load(config)
+        training.record = {**training.record, **entries}
         training.log_setup(log)
         with training.create_run(store) as run:
             log(f"Run {run.id}")

@@ -159,13 +159,18 @@ REMEDY = (
 )
 
 
+def published_path() -> Path:
+    """Where Keras keeps MobileNet's published weights once it has downloaded them."""
+    return Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras") / "models" / URL.rsplit("/")[-1]
+
+
 def fetch_published(download: bool = True) -> Path:
     """Path of MobileNet's published weights, downloaded by Keras if they aren't in its folder yet.
 
     Raises DownloadError within ten seconds where there is no network, DataError when Keras is missing or may not
     download.
     """
-    path = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras") / "models" / URL.rsplit("/")[-1]
+    path = published_path()
     if path.exists():
         return path
     if not download:

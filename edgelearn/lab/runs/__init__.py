@@ -2,9 +2,10 @@
 
 from edgelearn.statistics import Interval, interval, mean_and_deviation, median, wilson_interval
 
-from .compare import Comparison, compare, export, list_table, write_export
+from .compare import Comparison, compare, export, write_export
 from .run import Run
-from .store import RunStore, RunSummary
+from .store import RunStore
+from .summary import Runs, RunSummary, list_table
 
 __all__ = [
     "Comparison",
@@ -12,6 +13,7 @@ __all__ = [
     "Run",
     "RunStore",
     "RunSummary",
+    "Runs",
     "compare",
     "export",
     "interval",

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from numbers import Number
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgelearn import atomic
-from edgelearn.display import MB, Displayed, as_joules
-from edgelearn.errors import DataError, RunError
-from edgelearn.statistics import wilson_interval
+from edgelearn.display import Displayed
+from edgelearn.errors import RunError
 from edgelearn.tables import WIDTH, Table, render
 
 from . import figures
-from .run import Memory, Results, Row, Run
-from .store import RunSummary
+from .results import ABSENT, COMMON, INTERVAL, flat_settings, keys_of, named_result, outcome, percent, setting_text
+from .run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ABSENT = "–"
 EXPORT_FORMAT = "edgelearn run 1"
-MAX_ITEMS = 12  # of a list of results; of a longer one, such as the rounds of a federation, the last one is shown
-MAX_NUMBERS = 4  # of a list of numbers
-_INTERVAL = {"mean", "margin", "count"}  # entries of statistics.Interval
-_SHARES = ("accuracy", "auroc", "error_rate", "false_rejects", "false_accepts", "precision", "recall", "f1")
+_TELLING = 3  # settings in the short name of a run
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,6 +31,8 @@ class Comparison(Displayed):
 
     - `ids`: of the runs; `configs`, `histories`: in the same order, config keys flat ("optimizer.lr").
     - `differences`: config keys whose values differ.
+    - `plans`, `facts`: in the order of the runs: entries of the plan, flat; versions, device, data and weights.
+    - `names`: that readers gave the runs, "" for none.
     - `results`: by name, a value for each run, None where a run has none: first those that trainings of classifiers
       share, then every other result that one of the runs has (see `flat_results`). Accuracies are shares in [0, 1],
       `accuracy_interval` is Wilson's at 95 %, memory is in bytes.
@@ -48,6 +43,9 @@ class Comparison(Displayed):
     differences: list[str]
     results: dict[str, list[Any]]
     histories: list[list[dict[str, Any]]]
+    plans: list[dict[str, Any]] = field(default_factory=list)
+    facts: list[dict[str, Any]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
 
     @property
     def headline(self) -> str:
@@ -63,26 +61,60 @@ class Comparison(Displayed):
         return {"runs": self.ids, "differences": differences, "results": self.results}
 
     def to_text(self, width: int = WIDTH) -> str:
-        """Two tables of plain text, no line longer than `width` characters."""
-        names = [str(number) for number in range(1, len(self.ids) + 1)]
-        configs = [
-            (key, *(_config_text(config.get(key, ABSENT)) for config in self.configs)) for key in self.differences
+        """Tables of plain text, no line longer than `width` characters."""
+        legend, settings, *others, results = self.tables()
+        same = settings if settings.rows else "The configs don't differ."
+        return render([legend, same, *(each for each in others if each.rows), results], width)
+
+    @property
+    def labels(self) -> list[str]:
+        """A short name for each run: what its reader called it, else its settings that differ, else its id."""
+        told = [key for key in self.differences if key != "seed"] or self.differences
+        texts = [
+            ", ".join(f"{key.rpartition('.')[2]} {setting_text(config.get(key, ABSENT))}" for key in told[:_TELLING])
+            for config in self.configs
         ]
-        intervals = self.results.get("accuracy_interval", [])
-        results = []
+        named = [name or text for name, text in zip(self.names or [""] * len(texts), texts, strict=True)]
+        return [text if text and named.count(text) == 1 else id_ for text, id_ in zip(named, self.ids, strict=True)]
+
+    def tables(self) -> list[Table]:
+        """The runs; what differs in the configuration, in the plan, in versions, device and data; the results. Each has
+        a column for each run."""
+        numbers = [str(number) for number in range(1, len(self.ids) + 1)]
+        legend = Table(["", "run"], list(zip(numbers, self.ids, strict=True)), "Runs")
+        settings = Table(["key", *numbers], _differing(self.configs, self.differences), "What differs in the config")
+        plan = Table(["entry", *numbers], _differing(self.plans), "What differs in the plan")
+        facts = Table(["entry", *numbers], _differing(self.facts), "What differs in versions, device and data")
+        intervals, rows = self.results.get(INTERVAL, []), []
         for name, values in self.results.items():
-            if name == "accuracy_interval" or all(value is None for value in values):
+            if name == INTERVAL or all(value is None for value in values):
                 continue
-            label, show = _KNOWN.get(name, (name, None))
-            cells = [ABSENT if v is None else show(v) if show else result_text(name, v) for v in values]
+            cells = [named_result(name, value)[1] for value in values]
             if name == "accuracy":
-                ends = ["" if i is None else f"\n({_percent(i[0])} to {_percent(i[1])})" for i in intervals]
+                ends = ["" if i is None else f"\n({percent(i[0])} to {percent(i[1])})" for i in intervals]
                 cells = [cell + end for cell, end in zip(cells, ends, strict=True)]
-            results.append((label, *cells))
-        differing = Table(["key", *names], configs, "What differs in the config")
-        legend = Table(["", "run"], list(zip(names, self.ids, strict=True)), "Runs")
-        parts = [legend, differing if configs else "The configs don't differ.", Table(["", *names], results, "Results")]
-        return render(parts, width)
+            rows.append((named_result(name, None)[0], *cells))
+        return [legend, settings, plan, facts, Table(["", *numbers], rows, "Results")]
+
+    def rows(self) -> Table:
+        """A row for each run: its id, its settings that differ, and its results, as they are."""
+        names = [name for name, values in self.results.items() if any(value is not None for value in values)]
+        header = ["run", *self.differences, *names]
+        return Table(header, [
+            [id_, *(config.get(key, "") for key in self.differences), *(self.results[name][at] for name in names)]
+            for at, (id_, config) in enumerate(zip(self.ids, self.configs, strict=True))
+        ])  # fmt: skip
+
+    def to_csv(self) -> str:
+        """A row for each run as comma-separated values."""
+        return self.rows().to_csv()
+
+    def to_latex(self) -> str:
+        """The tables in LaTeX, for the package booktabs."""
+        return "\n".join(table.to_latex() for table in self.tables() if table.rows)
+
+    def _repr_html_(self) -> str:
+        return "".join(table.to_html() for table in self.tables() if table.rows)
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """The learning curves over each other; raises RunError if no run has an epoch yet."""
@@ -96,34 +128,23 @@ def compare(runs: Sequence[Run]) -> Comparison:
         raise RunError("There is nothing to compare: give at least one run.")
     statuses = [run.status for run in runs]  # also rereads the records
     histories = [run.history() for run in runs]
-    configs = [dict(_settings(run.config)) for run in runs]
+    configs = [dict(flat_settings(run.config)) for run in runs]
     outcomes = []
     for run, status, rows in zip(runs, statuses, histories, strict=True):
-        outcome = _outcome(run.record.get("results") or {}, rows[-1] if rows else {})
+        found = outcome(run.record.get("results") or {}, rows[-1] if rows else {})
         device = (run.record.get("device") or {}).get("name")
-        known = {name: outcome.pop(name) for name in _COMMON}
-        outcomes.append({"status": status, **known, "device": device, **outcome})
+        known = {name: found.pop(name) for name in COMMON}
+        outcomes.append({"status": status, **known, "device": device, **found})
     return Comparison(
         ids=[run.id for run in runs],
         configs=configs,
-        differences=[key for key in _keys(configs) if any(_at(c, key) != _at(configs[0], key) for c in configs)],
-        results={name: [outcome.get(name) for outcome in outcomes] for name in _keys(outcomes)},
+        differences=_differences(configs),
+        results={name: [each.get(name) for each in outcomes] for name in keys_of(outcomes)},
         histories=histories,
+        plans=[dict(flat_settings(run.record.get("plan") or {})) for run in runs],
+        facts=[_facts(run.record) for run in runs],
+        names=[run.notes["name"] for run in runs],
     )
-
-
-def list_table(summaries: Sequence[RunSummary], width: int = WIDTH) -> str:
-    """The list of runs as plain text, and the faults of damaged ones below it."""
-    if not summaries:
-        return "No runs yet."
-    rows = [
-        (s.id, s.status, s.started[:16].replace("T", " "), s.epochs, _headline(s), f"{s.bytes / MB:,.1f}",
-         s.device.get("name", ABSENT))
-        for s in summaries
-    ]  # fmt: skip
-    problems = [f"{s.id}: {s.problem}" for s in summaries if s.problem]
-    header = ("run", "status", "started (UTC)", "epochs", "result", "MB", "device")
-    return Table(header, rows, notes=problems).to_text(width)
 
 
 def export(run: Run) -> dict[str, Any]:
@@ -133,7 +154,7 @@ def export(run: Run) -> dict[str, Any]:
     """
     status = run.status  # also rereads the record
     document = {"format": EXPORT_FORMAT, "run": run.record | {"id": run.id, "status": status}, "history": run.history()}
-    return _finite(json.loads(atomic.to_json(document)))
+    return finite(json.loads(atomic.to_json(document)))
 
 
 def write_export(run: Run, path: str | Path) -> None:
@@ -141,161 +162,34 @@ def write_export(run: Run, path: str | Path) -> None:
     atomic.write_json(path, export(run))
 
 
-def flat_results(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Results by name: nested ones as "memory.planned", those of a list as "reports[cosine, shots 5].accuracy". Values
-    are numbers, texts, lists of numbers, and intervals: {"mean", "margin", "count"}."""
-    found: dict[str, Any] = {}
-    for key, value in results.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and not value.keys() >= _INTERVAL:
-            found |= flat_results(value, f"{name}.")
-        elif isinstance(value, str) or not isinstance(value, Sequence):
-            found[name] = value
-        elif value and all(isinstance(item, Mapping) for item in value):
-            found |= _flat_list(value, name)
-        elif value:
-            found[name] = [each if isinstance(each, Number | str) else str(each) for each in value]
-    return found
+def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Versions, device, data and weights of a run."""
+    device, data, weights = (record.get(name) or {} for name in ("device", "data", "weights"))
+    own = {name: device[name] for name in ("platform", "driver", "kind", "compute_units") if name in device}
+    described = {name: each["description"] for name, each in (("data", data), ("weights", weights))
+                 if "description" in each}  # fmt: skip
+    return dict(flat_settings({"environment": record.get("environment") or {}, "device": own, **described}))
 
 
-def _flat_list(items: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
-    """Results of a list. Texts and whole numbers that all share are given once; those that differ name a result, unless
-    they don't tell all apart: then its number does."""
-    if len(items) > MAX_ITEMS:
-        return flat_results(items[-1], f"{name}[{len(items)}].")
-    settings = [key for key in _keys(items) if all(isinstance(item.get(key, ""), str | int) for item in items)]
-    shared = [key for key in settings if len(items) > 1 and all(item.get(key) == items[0].get(key) for item in items)]
-    telling = [key for key in settings if key not in shared]
-    labels = [
-        ", ".join(item[key] if isinstance(item[key], str) else f"{key} {item[key]}" for key in telling if key in item)
-        for item in items
-    ]
-    if len(set(labels)) < len(items) or len(items) == 1:
-        labels, telling = [str(number) for number in range(1, len(items) + 1)], []
-    found = flat_results({key: items[0][key] for key in shared}, f"{name}.")
-    for label, item in zip(labels, items, strict=True):
-        rest = {key: value for key, value in item.items() if key not in (*shared, *telling)}
-        found |= flat_results(rest, f"{name}[{label}].")
-    return found
+def _differences(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys whose values differ."""
+    return [key for key in keys_of(mappings) if any(_at(each, key) != _at(mappings[0], key) for each in mappings)]
 
 
-def result_text(name: str, value: Any) -> str:
-    """A result of this name as text: shares in percent, bytes in MB, intervals as mean ± margin."""
-    if value is None:
-        return ABSENT
-    if isinstance(value, Mapping):
-        if value.keys() >= _INTERVAL:
-            return f"{result_text(name, value['mean'])} ± {result_text(name, value['margin'])}"
-        return ", ".join(map(str, value))
-    if isinstance(value, list):
-        shown = ", ".join(result_text(name, each) for each in value[-MAX_NUMBERS:])
-        return shown if len(value) <= MAX_NUMBERS else f"{len(value)} values, the last: {shown}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    if name.endswith(_SHARES) and 0 <= value <= 1:
-        return _percent(value)
-    if name.endswith(("bytes", "traffic")) or "memory." in name:
-        return _megabytes(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-
-
-def _outcome(results: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
-    """Results of a run by name, those that all have (`_COMMON`) first; `last` is the last row of its history, whose
-    metrics stand in for those of a run that hasn't finished. The accuracy's interval is from counts of examples."""
-    memory, (correct, total) = results.get("memory") or {}, (results.get("correct"), results.get("total"))
-    accuracy, interval = results.get("accuracy", last.get("val_accuracy")), None
-    if correct is not None and total:
-        with suppress(TypeError, DataError):  # a record may hold anything
-            accuracy, interval = correct / total, wilson_interval(correct, total)
-    common = {
-        "accuracy": accuracy, "accuracy_interval": interval,
-        "correct": None if correct is None or total is None else f"{correct} of {total}",
-        "loss": results.get("loss", last.get("val_loss", last.get("loss"))),
-        "epochs": results.get("epochs", last.get("epoch")), "seconds": results.get("seconds"),
-        "joules": results.get("joules"),
-        **{name: memory.get(name) for name in Memory.__annotations__},
-    }  # fmt: skip
-    known = {*Results.__annotations__, *Row.__annotations__}
-    others = flat_results({name: value for name, value in last.items() if name not in known})
-    others |= flat_results({name: value for name, value in results.items() if name not in known})
-    more = {name: size for name, size in memory.items() if name not in Memory.__annotations__}
-    energy = {f"energy.{name}": value for name, value in (results.get("energy") or {}).items()}
-    return common | others | flat_results({"memory": more}) | energy
-
-
-def _headline(summary: RunSummary) -> str:
-    """The first of a run's results: its accuracy, if it has one, else its loss, or what it has."""
-    outcome = _outcome(summary.results, summary.last)
-    if outcome["accuracy"] is not None:
-        return _percent(outcome["accuracy"])
-    if outcome["loss"] is not None:
-        return f"loss {outcome['loss']:.4g}"
-    others = (item for item in outcome.items() if item[0] not in _COMMON and isinstance(item[1], Mapping | float))
-    return next((f"{name.rpartition('.')[2]} {result_text(name, value)}" for name, value in others), ABSENT)
-
-
-def _settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested keys as `optimizer.lr`."""
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from _settings(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _keys(mappings: Sequence[Mapping[str, Any]]) -> dict[str, None]:
-    return dict.fromkeys(key for mapping in mappings for key in mapping)
+def _differing(mappings: Sequence[Mapping[str, Any]], keys: Sequence[str] | None = None) -> list[tuple[str, ...]]:
+    """Rows of the values that differ."""
+    keys = _differences(mappings) if keys is None else keys
+    return [(key, *(setting_text(each.get(key, ABSENT)) for each in mappings)) for key in keys]
 
 
 def _at(config: Mapping[str, Any], key: str) -> tuple[bool, Any]:
     return key in config, config.get(key)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """`value` with null in place of NaN and infinity, which standard JSON lacks."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _megabytes(value: float) -> str:
-    return f"{value / MB:,.1f} MB"
-
-
-def _config_text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _joules(value: float) -> str:
-    return f"{as_joules(value)} J"
-
-
-def _seconds(value: float) -> str:
-    if not 60 <= value < math.inf:  # a record may hold any number
-        return f"{value:.1f} s"
-    minutes, seconds = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
-
-
-# Label and form of results that are known by name; the accuracy's interval is printed with it.
-_KNOWN: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "status": ("status", str),
-    "accuracy": ("accuracy (95 % interval)", _percent),
-    "accuracy_interval": ("", str),
-    "correct": ("correct", str),
-    "loss": ("loss", "{:.4f}".format),
-    "epochs": ("epochs", str),
-    "seconds": ("time", _seconds),
-    "joules": ("energy", _joules),
-    "planned": ("memory planned", _megabytes),
-    "allocated": ("memory allocated", _megabytes),
-    "process": ("memory of the process", _megabytes),
-    "device": ("device", str),
-}
-_COMMON = [name for name in _KNOWN if name not in ("status", "device")]

@@ -5,9 +5,9 @@
     checkpoint.safetensors              where a resumed run goes on
     checkpoint-previous.safetensors     the one before, for a kill between two renames
     lock                                held while a process writes the run
+    notes.json, progress.json           what its reader writes, and how far it is (notes.py)
 
-Names that comparison and figures look for are those of `Results` and `Row`, all optional. Accuracies are shares in
-[0, 1], memory is in bytes.
+Names that comparison and figures look for are those of `Results` and `Row` (results.py), all optional.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import subprocess
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -35,9 +35,15 @@ import safetensors.numpy
 from filelock import lock_descriptor
 
 from edgelearn import atomic, records
+from edgelearn.display import Displayed
 from edgelearn.errors import FormatError, RunError
+from edgelearn.tables import Table
+
+from .notes import ProgressEntry, read_notes, write_notes, write_progress
+from .results import ABSENT, INTERVAL, Results, Row, flat_settings, headline, named_result, outcome, setting_text
 
 RECORD, HISTORY, LOCK = "run.json", "history.jsonl", "lock"
+CHANGES = "changes.diff"  # of a checkout with local changes: what they were
 CHECKPOINT, PREVIOUS = "checkpoint.safetensors", "checkpoint-previous.safetensors"
 FORMAT, CHECKPOINT_FORMAT = 1, "edgelearn checkpoint 1"
 # Fields of the record that only the run itself writes.
@@ -48,29 +54,6 @@ _DIGEST_KEY, _NO_DIGEST = b'"sha256":"', b"0" * 64
 # `is_held` takes the lock for an instant; whoever meets it tries again.
 _ATTEMPTS, _READER_ATTEMPTS, _PAUSE_SECONDS = 10, 3, 0.01
 _log = logging.getLogger(__name__)
-
-
-class Memory(TypedDict, total=False):
-    """Bytes."""
-
-    planned: int | None
-    allocated: int | None
-    process: int | None
-
-
-class Results(TypedDict, total=False):
-    """Results that comparisons and figures read. A run may have others too."""
-
-    correct: int | None
-    total: int | None
-    accuracy: float | None
-    loss: float | None
-    epochs: int | None
-    seconds: float | None
-    interval: list[float] | None
-    memory: Memory | None
-    joules: float | None
-    energy: dict[str, Any]
 
 
 class DeviceEntry(TypedDict, total=False):
@@ -98,21 +81,6 @@ class Record(_Needed, total=False):
     seconds: float
     resumed: list[dict[str, Any]]
     error: dict[str, Any] | None
-
-
-class _Epoch(TypedDict):
-    epoch: int
-
-
-class Row(_Epoch, total=False):
-    """A row of the history; it may have other entries too."""
-
-    loss: float | None
-    accuracy: float | None
-    val_loss: float | None
-    val_accuracy: float | None
-    seconds: float | None
-    joules: float | None
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -335,6 +303,21 @@ def _locked(descriptor: int, attempts: int) -> bool:
     return False
 
 
+def _plain_rows(lines: Sequence[str]) -> list[dict[str, Any]] | None:
+    """Rows of an epoch and numbers, as almost all are, read at once; None if one has anything else, or is none."""
+    try:
+        rows = json.loads(f"[{','.join(lines)}]")
+    except (ValueError, RecursionError):
+        return None
+    return rows if len(rows) == len(lines) and all(map(_is_plain, rows)) else None
+
+
+def _is_plain(row: Any) -> bool:
+    if type(row) is not dict or type(epoch := row.get("epoch")) is not int or abs(epoch) > records.LARGEST_INT:
+        return False
+    return all(type(value) is float for name, value in row.items() if name != "epoch")
+
+
 # A forked child shares the parent's open file and would keep its lock alive after the parent's death.
 _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
@@ -348,7 +331,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_in_child)
 
 
-class Run:
+class Run(Displayed):
     """One run: writable from `RunStore.create`, readable from `RunStore.open`, writable again after `resume`.
 
     As a context manager it marks the run as failed on an exception and always releases the lock:
@@ -370,8 +353,53 @@ class Run:
         self._writing = threading.RLock()
         self.record: dict[str, Any] = read_record(folder)
 
+    @property
+    def headline(self) -> str:
+        rows = self.history()
+        result = headline(self.record.get("results") or {}, rows[-1] if rows else {})
+        return f"{self.id}: {self.status}" + (f", {result}" if result != ABSENT else "")
+
     def __repr__(self) -> str:
-        return f"<Run {self.id}>"
+        try:
+            return super().__repr__()
+        except (FormatError, RunError):  # its folder is damaged, or has gone
+            return f"<Run {self.id}>"
+
+    def _repr_html_(self) -> str:
+        notes, rows = self.notes, self.history()
+        found = {"status": self.status} | outcome(self.record.get("results") or {}, rows[-1] if rows else {})
+        results = [named_result(name, value) for name, value in found.items() if value is not None and name != INTERVAL]
+        settings = [(key, setting_text(value)) for key, value in flat_settings(self.config)]
+        title = " · ".join(filter(None, (notes["name"], self.id, ", ".join(notes["tags"]), notes["note"])))
+        return Table(("", ""), results, title).to_html() + Table(("setting", "value"), settings).to_html()
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """Its name, tags and note, as `annotate` wrote them. Raises FormatError if their file is damaged."""
+        return read_notes(self.folder)
+
+    def annotate(
+        self, name: str | None = None, tags: Iterable[str] | None = None, note: str | None = None
+    ) -> dict[str, Any]:
+        """Name the run, tag it, write a note; also while another process writes it. What isn't given stays.
+
+        Returns name, tags and note. Raises RunError if a text is too long or can't be written.
+        """
+        return write_notes(self.folder, name, tags, note)
+
+    @property
+    def writer(self) -> dict[str, Any] | None:
+        """The process that writes the run, as {"pid", "host"}; None if none does, or if it can't be told."""
+        if not is_held(self.folder / LOCK) and not self._lock.held:
+            return None
+        try:
+            return records.parse((self.folder / LOCK).read_bytes()[:4096], dict)
+        except (OSError, records.RecordError):
+            return None
+
+    def report(self, progress: ProgressEntry) -> None:
+        """Say how far the run is, for lists that show it meanwhile. Cheap: nothing is flushed to the disk."""
+        write_progress(self.folder, progress)
 
     @property
     def id(self) -> str:
@@ -440,19 +468,23 @@ class Run:
 
     def history(self) -> list[dict[str, Any]]:
         """The rows so far, epochs ascending. Raises FormatError if a complete line is damaged."""
-        path = self.folder / HISTORY
+        lines = atomic.read_lines(self.folder / HISTORY)
         rows: list[dict[str, Any]] = []
-        for number, line in enumerate(atomic.read_lines(path), start=1):
+        for row in _plain_rows(lines) or self._checked_rows(lines):
+            while rows and rows[-1]["epoch"] >= row["epoch"]:
+                rows.pop()
+            rows.append(row)
+        return rows
+
+    def _checked_rows(self, lines: Sequence[str]) -> Iterator[dict[str, Any]]:
+        for number, line in enumerate(lines, start=1):
             try:
-                row = records.parse(line, Row)
+                yield dict(records.parse(line, Row))
             except records.RecordError as error:
+                path = self.folder / HISTORY
                 raise FormatError(
                     f"{path}, line {number} is damaged ({error}). Restore the file or delete that line."
                 ) from error
-            while rows and rows[-1]["epoch"] >= row["epoch"]:
-                rows.pop()
-            rows.append(dict(row))
-        return rows
 
     def save_checkpoint(self, tensors: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
         """Save tensors by name (any shape; boolean, integer or float) and a state that JSON can hold.

@@ -6,7 +6,7 @@ import pytest
 
 from edgelearn.errors import RunError
 from edgelearn.lab.runs import compare, list_table, wilson_interval
-from edgelearn.lab.runs.compare import MAX_ITEMS, flat_results, result_text
+from edgelearn.lab.runs.results import MAX_ITEMS, flat_results, result_text
 
 RESULTS = {
     "correct": 670, "total": 736, "loss": 0.31, "epochs": 100, "seconds": 3725.4,

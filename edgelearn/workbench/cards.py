@@ -1,0 +1,70 @@
+"""The experiments as cards: what each shows, how long it takes, its notebook and its page of the manual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Card:
+    """An experiment.
+
+    Arguments:
+    - `title`: its name.
+    - `shows`: what one sees.
+    - `takes`: how long the notebook runs on two processor cores with the embedded sample.
+    - `notebook`: the end of its notebook's name, after the number.
+    - `guide`: its page in docs/.
+    - `sample`: words of the command that trains the embedded sample; () for none.
+    """
+
+    title: str
+    shows: str
+    takes: str
+    notebook: str
+    guide: str
+    sample: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> Path | None:
+        """The notebook's file, None where there is none: the package alone has no notebooks."""
+        return next(iter(sorted(CHECKOUT.glob(f"notebooks/[0-9][0-9]_{self.notebook}.ipynb"))), None)
+
+
+CARDS = (
+    Card(
+        "Start here", "A device, a small network, the plan of a training step, and what micro-batches, freezing and "
+        "the feature cache change.", "under a minute", "start_here", "get-started.md",
+    ),
+    Card(
+        "Flowers", "Fine-tune a pretrained MobileNet on five kinds of flowers: Qualcomm's published example, or its "
+        "small copy on drawings.", "under a minute", "flowers", "guides/fine-tune.md", ("flowers", "--sample"),
+    ),
+    Card(
+        "Speed", "A training step beside PyTorch and Keras, each kernel beside the limits of the device, and "
+        "predictions for phones.", "about a minute", "speed", "guides/speed.md",
+    ),
+    Card(
+        "Models", "Bring a TFLite model, give it a new classifier, train it within 20 MB, take it back, run it with "
+        "LiteRT.", "about a minute", "models", "guides/bring-a-model.md",
+    ),
+    Card(
+        "Precision", "Train with weights, activations and gradients of few bits: accuracy, data movement, and the "
+        "published claims.", "about two minutes", "precision", "guides/precision.md", ("precision", "train"),
+    ),
+    Card(
+        "Memory", "Plans that recompute, invert, offload or compress activations, within a budget that you choose.",
+        "about a minute", "memory", "guides/memory.md", ("memory", "train"),
+    ),
+    Card(
+        "Keywords", "Teach a network words of your own from a few clips, and detect them in a recording or at the "
+        "microphone.", "about a minute", "keywords", "guides/keywords.md", ("keywords", "train"),
+    ),
+    Card(
+        "Federated learning", "Many clients, one network: accuracy against bytes, what the server sees, and a real "
+        "deployment.", "about two minutes", "federated", "guides/federated.md", ("federated", "run"),
+    ),
+)  # fmt: skip
