@@ -31,7 +31,7 @@ from edgelearn.train.loading import NetworkLike, as_network, combined
 from edgelearn.train.sources import at_epoch
 from edgelearn.train.state import Logs
 
-from .config import Config, setting
+from .config import Config, epochs_setting, setting
 from .experiment import Experiment, Log, Training, silent
 from .sweep import can_go_on, diverged, is_done, known_runs
 from .tasks import Task, finish_task, training_of
@@ -51,7 +51,7 @@ class CombinationConfig(Config):
     graph: str = setting("", "digest of its graph")
     weights: str = setting("", "digest of the weights that training begins with; empty if they are drawn")
     data: str = setting("", "digest of the examples and targets")
-    epochs: int = setting(1, "passes over the examples", minimum=1)
+    epochs: int = epochs_setting(1, "passes over the examples")
     batch_size: int = setting(32, "examples per update", minimum=1)
     optimizer: str = setting("", "the optimizer, with its settings")
     loss: str = setting("", "the loss, with its settings")

@@ -182,11 +182,17 @@ class Config:
 DATA = "folder with data sets and weights (default: EDGELEARN_DATA)"
 DOWNLOAD = "use the network where data or weights are missing"
 SEED_LIMIT = (1 << 64) - 1
+MOST_EPOCHS = 10**6
 
 
 def seed_setting() -> Any:
     """The field `seed` of a configuration."""
     return setting(0, "seed of everything random", minimum=0, maximum=SEED_LIMIT)
+
+
+def epochs_setting(default: int | None, help: str) -> Any:  # noqa: A002
+    """The field `epochs` of a configuration, or another number of rounds."""
+    return setting(default, help, minimum=1, maximum=MOST_EPOCHS)
 
 
 def device_setting() -> Any:
@@ -212,7 +218,7 @@ class TrainingConfig(Config):
 
     task: str = setting("sample", "name of the task", positional=True)
     _: KW_ONLY
-    epochs: int | None = setting(None, "passes over the examples (default: the task's)", minimum=1)
+    epochs: int | None = epochs_setting(None, "passes over the examples (default: the task's)")
     micro_batch: int | None = setting(None, "examples at a time on the device (default: the task's)", minimum=1)
     data: str | None = setting(None, DATA, metavar="DIR")
     download: bool = setting(True, DOWNLOAD)

@@ -317,6 +317,7 @@ class Experiment(Generic[C, T]):
     - `command`: the command that resumes its runs (default: edgelearn and the name).
     - `resolve`: returns a configuration with values where it leaves them to the experiment (default: as it is).
     - `apart`: settings that don't change a training's result.
+    - `presets`: returns configurations to begin with, by name (default: none but the default one).
     """
 
     kind: str
@@ -325,6 +326,7 @@ class Experiment(Generic[C, T]):
     command: str = ""
     resolve: Callable[[C], C] = lambda config: config
     apart: tuple[str, ...] = APART
+    presets: Callable[[], Mapping[str, C]] = dict
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "command", self.command or f"edgelearn {self.kind}")

@@ -32,7 +32,7 @@ from edgelearn.train import Callback, Model, PictureSource, Subset
 from edgelearn.train.callbacks import with_progress
 from edgelearn.train.sources import Source
 
-from .config import Config, device_setting, seed_setting, setting
+from .config import Config, device_setting, epochs_setting, seed_setting, setting
 from .experiment import Experiment, Training
 from .tasks import Pictures, save_model
 
@@ -44,7 +44,7 @@ CACHES = ("fp32", "fp16")
 class TransferConfig(Config):
     """Settings of every fine-tuning. Raises ConfigError for an invalid value."""
 
-    epochs: int | None = setting(None, "passes over the examples", minimum=1)
+    epochs: int | None = epochs_setting(None, "passes over the examples")
     batch_size: int | None = setting(None, "examples per update", minimum=1)
     micro_batch: int | None = setting(None, "examples at a time on the device, gradients are summed", minimum=1)
     optimizer: str = setting("momentum", "optimizer", choices=OPTIMIZERS, extensible=True)
@@ -238,7 +238,7 @@ class FinetuneConfig(TransferConfig):
     precision: str = setting("fp32", "number formats; int8 leaves the ranges that an int8 export needs",
                              choices=tuple(PRECISIONS))  # fmt: skip
     loss: str = setting("cross-entropy", "loss", choices=("cross-entropy",), extensible=True)
-    epochs: int | None = setting(20, "passes over the examples", minimum=1)
+    epochs: int | None = epochs_setting(20, "passes over the examples")
     batch_size: int | None = setting(32, "examples per update", minimum=1)
     learning_rate: float | None = setting(0.01, "learning rate", above=0)
     cache: str | None = setting(

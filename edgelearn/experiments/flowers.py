@@ -28,7 +28,7 @@ from edgelearn.models import mobilenet_v1
 from edgelearn.ops import Adam, SoftmaxCrossEntropy
 from edgelearn.train import CosineDecay, Model, PictureSource, Subset
 
-from .config import DATA, DOWNLOAD, ConfigError, TrainingConfig, setting
+from .config import DATA, DOWNLOAD, ConfigError, TrainingConfig, epochs_setting, setting
 from .experiment import Experiment, Training
 from .finetune import TransferConfig, data_entry, digest, fine_tuning, finish_fine_tuning, split
 from .tasks import Pictures, Task
@@ -56,7 +56,7 @@ class FlowersConfig(TransferConfig):
         None, "MobileNet V1 1.0/224 in Keras's HDF5 layout, or 'sample' for the small network", metavar="FILE"
     )
     trainable: tuple[str, ...] = setting(("conv_pw_13", "dense"), "patterns of the layers to train", metavar="PATTERN")
-    epochs: int | None = setting(None, "passes over the pictures (default: 100, embedded sample: 20)", minimum=1)
+    epochs: int | None = epochs_setting(None, "passes over the pictures (default: 100, embedded sample: 20)")
     batch_size: int | None = setting(None, "examples per update (default: 163, embedded sample: 50)", minimum=1)
     micro_batch: int | None = setting(
         None, "examples at a time on the device, gradients are summed (default: 15, embedded sample: 50)", minimum=1
@@ -207,7 +207,13 @@ def _finish(training: FlowersTraining, run: Run, seconds: float) -> tuple[dict[s
     return finish_fine_tuning(training, run, seconds, {"published": ACCURACY["after"]}, notes)
 
 
-FlowersExperiment = Experiment("flowers", FlowersConfig, load_flowers_training)
+def _presets() -> dict[str, FlowersConfig]:
+    return {
+        "sample": FlowersConfig(sample=True), "thicket": FlowersConfig(thicket=True), "photographs": FlowersConfig(),
+    }  # fmt: skip
+
+
+FlowersExperiment = Experiment("flowers", FlowersConfig, load_flowers_training, presets=_presets)
 
 
 def thicket_task(config: TrainingConfig) -> Task:

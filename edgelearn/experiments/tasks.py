@@ -217,7 +217,10 @@ def task_experiment(
         lines = [task.data["description"], weights, tasks[config.task].title]
         return training_of(task, config, epochs, config.micro_batch, sources=lines, **extra)
 
-    return Experiment(kind, config_type, load, resolve=resolve, **more)
+    def presets() -> dict[str, T]:
+        return {name: config_type(name) for name in tasks}
+
+    return Experiment(kind, config_type, load, resolve=resolve, presets=presets, **more)
 
 
 BATCH_SIZE = 128

@@ -3,6 +3,7 @@
 from edgelearn.experiments.memory_plans import plot_roles, plot_timeline
 from edgelearn.experiments.precision import plot_ranges
 
+from .forms import ExperimentView, Form
 from .live import CurvesView, LiveChart
 from .pictures import (
     Waiting,
@@ -15,10 +16,10 @@ from .pictures import (
     table,
 )
 from .training import TrainingView
-from .views import BitsView, BudgetView, Form, RocView
+from .views import BitsView, BudgetView, RocView
 
 __all__ = [
-    "BitsView", "BudgetView", "CurvesView", "Form", "LiveChart", "RocView", "TrainingView", "Waiting", "contact_sheet",
-    "device_table", "plot_history", "plot_prediction", "plot_ranges", "plot_reconstruction", "plot_roles",
-    "plot_timeline", "show", "table",
+    "BitsView", "BudgetView", "CurvesView", "ExperimentView", "Form", "LiveChart", "RocView", "TrainingView", "Waiting",
+    "contact_sheet", "device_table", "plot_history", "plot_prediction", "plot_ranges", "plot_reconstruction",
+    "plot_roles", "plot_timeline", "show", "table",
 ]  # fmt: skip

@@ -1,176 +1,32 @@
-"""Views with controls: a form for a configuration, precision, memory budgets, thresholds."""
+"""Views with controls: precision, memory budgets, thresholds."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from html import escape
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import anywidget
 import ipywidgets
 import numpy as np
-import traitlets
 
 from edgelearn.compile import LaunchTimes, Plan, Request, account, make_plan
 from edgelearn.compile.search import COUNTS
 from edgelearn.device import Device
 from edgelearn.errors import DeviceError, PlanError
-from edgelearn.experiments.config import Config, ConfigError, Setting, settings
 from edgelearn.experiments.memory_plans import plot_timeline
 from edgelearn.experiments.precision import PrecisionConfig, PrecisionExperiment
 from edgelearn.lab.runs import RunStore, figures
 
-from .pictures import Chart, View, error_line
+from .forms import WORKING, Form, Slider
+from .pictures import Chart, View, duration, error_line
 from .worker import Worker, WorkerState
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SLIDER_VALUES = 100  # integers within so many values get a slider
 _STEPS = 1000  # of a threshold's slider
-
-
-class Slider(anywidget.AnyWidget):
-    """A slider over values that have texts, which it shows and announces; Python hears of a change once it rests.
-    (The sliders of ipywidgets announce the number of a choice, and have no name.)
-
-    Arguments:
-    - `options`: (text, value) of each step.
-    - `value`: the first value, one of them.
-    - `description`: its name.
-    - `tooltip`: what it is for (default none).
-    """
-
-    _esm = Path(__file__).with_name("slider.js")
-    label = traitlets.Unicode().tag(sync=True)
-    tooltip = traitlets.Unicode().tag(sync=True)
-    texts = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    index = traitlets.Int().tag(sync=True)
-    disabled = traitlets.Bool().tag(sync=True)
-    value = traitlets.Any()
-
-    def __init__(self, options: Sequence[tuple[str, Any]], value: Any, description: str, tooltip: str = "") -> None:
-        texts, self.values = [text for text, _ in options], [each for _, each in options]
-        index = self.values.index(value)
-        super().__init__(label=description, tooltip=tooltip, texts=texts, index=index, value=value)
-
-    @traitlets.observe("index")
-    def _moved(self, change: dict) -> None:
-        self.value = self.values[change["new"]]
-
-    @traitlets.observe("value")
-    def _put(self, change: dict) -> None:
-        self.index = self.values.index(change["new"])
-
-
-class _Shown(traitlets.Instance):
-    """The configuration that a form shows. Reading it raises ConfigError while a field is invalid."""
-
-    def get(self, obj: Any, cls: Any = None) -> Any:
-        if problems := getattr(obj, "problems", None):
-            raise ConfigError(*next(iter(problems.items())))
-        return super().get(obj, cls)
-
-
-class Form(View):
-    """Controls that change a configuration.
-
-    Arguments:
-    - `config`: the initial values. The trait of this name has the configuration that the form shows. Reading it raises
-      ConfigError while a field is invalid; that field is marked, with the reason beside it, and the other fields keep
-      what was entered.
-    - `names`: fields to show, in this order (default: all).
-    - `choices`: values of fields whose choices the configuration class doesn't know, such as tasks.
-    """
-
-    config = _Shown(Config)
-
-    def __init__(
-        self, config: Config, names: Sequence[str] | None = None, choices: Mapping[str, Sequence[Any]] | None = None
-    ) -> None:
-        known = settings(type(config))
-        self.settings = {name: known[name] for name in (known if names is None else names)}
-        for name, values in (choices or {}).items():
-            self.settings[name] = replace(known[name], choices=tuple(values))
-        self.controls = {name: _control(setting, getattr(config, name)) for name, setting in self.settings.items()}
-        self.problems: dict[str, str] = {}
-        self._base = config
-        self._errors = {name: ipywidgets.HTML() for name in self.controls}
-        self._error = ipywidgets.HTML()  # of a field that isn't shown
-        rows = [ipywidgets.HBox([control, self._errors[name]]) for name, control in self.controls.items()]
-        super().__init__([*rows, self._error], config=config)
-        for control in self.controls.values():
-            control.observe(self._changed, "value")
-
-    def __repr__(self) -> str:
-        return f"<Form: {self.error or self.config}>"
-
-    @property
-    def error(self) -> str:
-        """The problems with the values shown, by field; empty if there is none."""
-        return " ".join(f"{name}: {problem}" for name, problem in self.problems.items())
-
-    def _changed(self, change: Mapping[str, Any]) -> None:
-        """Take all values that are valid by themselves; then the configuration may refuse them together."""
-        values, problems = {}, {}
-        for name in self.controls:
-            try:
-                values[name] = self._value(name)
-                self.settings[name].validate(values[name])
-            except ConfigError as error:
-                problems[name] = error.problem
-        config = None
-        if not problems:
-            try:
-                config = replace(self._base, **values)
-            except ConfigError as error:
-                problems[error.name] = error.problem
-        self.problems = problems
-        self._error.value = "".join(error_line(f"{n}: {p}") for n, p in problems.items() if n not in self.controls)
-        for name, control in self.controls.items():
-            self._errors[name].value = error_line(problems[name]) if name in problems else ""
-            control.layout.border_left = f"3px solid {figures.ORANGE}" if name in problems else None
-        if config is not None:
-            self.config = config
-
-    def _value(self, name: str) -> Any:
-        """The value that a control shows. Raises ConfigError for a text that stands for none."""
-        control, setting = self.controls[name], self.settings[name]
-        if not isinstance(control, ipywidgets.Text):
-            return control.value
-        text = control.value.strip()
-        if not text:
-            return () if setting.many else None
-        try:
-            return tuple(map(setting.type, text.split())) if setting.many else setting.type(text)
-        except ValueError:
-            raise ConfigError(name, f"expected a number ({setting.type.__name__}), got '{text}'.") from None
-
-
-def _control(setting: Setting, value: Any) -> Any:
-    """The widget for a setting: a text where nothing else fits."""
-    common: dict[str, Any] = {
-        "description": setting.label, "tooltip": setting.help, "style": {"description_width": "10em"},
-    }  # fmt: skip
-    at_rest = common | {"continuous_update": False}
-    low, high = setting.minimum, setting.maximum
-    if setting.type is bool:
-        return ipywidgets.Checkbox(value=value, **common)
-    if setting.choices is not None and not setting.many:
-        options = [(str(each), each) for each in dict.fromkeys((*setting.choices, value)) if each is not None]
-        options += [("none", None)] * setting.optional
-        if setting.ordered:
-            return Slider(options, value, setting.label, setting.help)
-        return ipywidgets.Dropdown(options=options, value=value, **common)
-    if setting.type is int and None not in (value, low, high) and high - low < _SLIDER_VALUES:  # type: ignore[operator]
-        numbers = range(int(low), int(high) + 1)  # type: ignore[arg-type]
-        return Slider([(str(number), number) for number in numbers], value, setting.label, setting.help)
-    text = "" if value is None else " ".join(map(str, value)) if setting.many else str(value)
-    return ipywidgets.Text(value=text, placeholder=setting.help, **at_rest)
 
 
 class BitsView(View):
@@ -222,17 +78,19 @@ class BitsView(View):
 
     def update(self) -> None:
         """Show how the training goes on; called on its thread."""
-        worker = self._worker
-        if worker is None:
-            return
-        self._bar.value, self._status.value = worker.progress.share, f"{worker.progress} …"
-        if worker.state is not WorkerState.RUNNING:
-            if worker.results is not None:
-                self.accuracies[self._shown] = worker.results["accuracy"]
-                self._draw()
-            elif worker.error is not None:
-                self._status.value = error_line(worker.error)
-            with self._lock:
+        with self._lock:  # the training's thread and its heartbeat
+            worker = self._worker
+            if worker is None:
+                return
+            left = worker.seconds_left
+            more = f", {duration(left)} left" if left is not None else " …"
+            self._bar.value, self._status.value = worker.progress.share, f"{worker.progress}{more}"
+            if worker.state is not WorkerState.RUNNING:
+                if worker.results is not None:
+                    self.accuracies[self._shown] = worker.results["accuracy"]
+                    self._draw()
+                elif worker.error is not None:
+                    self._status.value = error_line(worker.error)
                 self._worker = None
                 self._next()
 
@@ -311,7 +169,7 @@ class BudgetView(View):
             if budget in self.plans:
                 self._show(budget)
                 return
-            self._status.value = f"Planning within {budget} …"
+            self._status.value = f"Planning within {budget} … {WORKING}"
             self._chart.draw(None)  # it is that of another budget
             if self._planner is None:
                 self._planner = threading.Thread(target=self._plan, name="edgelearn-planning", daemon=True)

@@ -11,8 +11,11 @@ import pytest
 import edgelearn as el
 from edgelearn.compile import LaunchTimes, Request, account
 from edgelearn.errors import DataError, PlanError
+from edgelearn.experiments import EXPERIMENTS
 from edgelearn.experiments.config import Config, ConfigError, setting
-from edgelearn.experiments.flowers import FlowersConfig
+from edgelearn.experiments.experiment import Experiment
+from edgelearn.experiments.finetune import FinetuneConfig
+from edgelearn.experiments.flowers import FlowersConfig, FlowersExperiment
 from edgelearn.experiments.keywords.embedding import KeywordsConfig
 from edgelearn.experiments.memory import MemoryConfig
 from edgelearn.experiments.precision import TASKS, PrecisionConfig
@@ -20,8 +23,11 @@ from edgelearn.lab.runs import RunStore
 from edgelearn.models import mobilenet_v2_cifar
 from edgelearn.runtime import choose_device
 from edgelearn.widgets import BitsView, BudgetView, Form, RocView, views
-from edgelearn.widgets.views import Slider, rates
+from edgelearn.widgets.forms import ExperimentView, Slider
+from edgelearn.widgets.views import rates
+from edgelearn.widgets.worker import WorkerState
 from tests.experiments import precision_tiny
+from tests.widgets.conftest import TinyConfig, load
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class TogetherConfig(Config):
 @pytest.mark.parametrize("config", [FlowersConfig, PrecisionConfig, MemoryConfig, KeywordsConfig, Everything])
 def test_every_field_has_a_control(config):
     form = Form(config())
-    assert list(form.controls) == [field.name for field in fields(config)]
+    assert sorted(form.controls) == sorted(field.name for field in fields(config))
     form._changed({})
     assert form.config == config() and not form.error, "reading the controls changes no value"
 
@@ -111,6 +117,69 @@ def test_fields_that_do_not_fit_together_are_named():
     assert "second: " in form.error and "second" in form._error.value
     with pytest.raises(ConfigError, match="second"):
         _ = form.config
+
+
+@pytest.mark.parametrize("config", [FlowersConfig, FinetuneConfig, PrecisionConfig, MemoryConfig, KeywordsConfig])
+def test_endless_trainings_are_refused_by_commands_and_forms(config):
+    with pytest.raises(ConfigError, match="too large: the maximum is 1000000"):
+        config(epochs=200_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "said"),
+    [
+        ("images", "no/such/folder", "there is no folder &#x27;no/such/folder&#x27;"),
+        ("weights", "no/such/file.h5", "there is no file"),
+        ("trainable", "conv_pw_99", "conv_pw_99"),
+        ("label_smoothing", "0.1", ""),
+    ],
+)
+def test_what_cannot_be_loaded_is_said_beside_its_field(tmp_path, field, text, said):
+    """A wrong folder or layer passed the form, and ended in a traceback."""
+    form = Form(FlowersConfig(sample=True, epochs=2), experiment=FlowersExperiment, store=RunStore(tmp_path))
+    form.controls[field].value = text
+    form.estimate.wait()
+    assert said in form._errors[field].value and set(form.problems) == ({field} if said else set())
+    if said:
+        with pytest.raises(ConfigError, match=field):
+            _ = form.config
+    else:
+        assert " MB</b> of device memory planned, about <b>" in form.estimate.value
+
+
+def test_trainings_that_are_started_from_a_form_wait_for_each_other(tmp_path, gate):
+    def loaded(config):
+        training = load(config)
+        training.gate = gate
+        return training
+
+    presets = {"short": TinyConfig(epochs=1), "long": TinyConfig(epochs=4)}
+    experiment = Experiment("toys", TinyConfig, loaded, command="toys", presets=lambda: presets)
+    view = ExperimentView(experiment, RunStore(tmp_path / "runs"))
+    assert view.form.config == presets["short"] and view.form.controls["task"].value == "numbers"
+    view._preset.value = "long"
+    view.form.controls["seed"].value = "5"
+    first = view.start()
+    gate.allow(1)
+    view.form.controls["epochs"].value = "no"
+    assert view.start() is None and "Not started. epochs: " in view._said.value
+    view.form.controls["epochs"].value = "2"
+    second = view.start()
+    assert "Waits for 1 training to end." in view._said.value and view.trainings == [second, first]
+    assert first.training.state is WorkerState.RUNNING and second.training.run is None
+    gate.open()
+    view.wait()
+    assert [run.config["epochs"] for run in (first.training.run, second.training.run)] == [4, 2]
+    titles = [title.value for title in view._jobs.children[::2]]
+    assert titles == ["<b>long, epochs 2, seed 5</b>", "<b>long, seed 5</b>"]
+
+
+@pytest.mark.parametrize("kind", EXPERIMENTS)
+def test_every_experiment_has_a_form(tmp_path, kind):
+    view = ExperimentView(kind, RunStore(tmp_path), names=())
+    assert view._preset.options and view.experiment.kind == kind
+    view.form.estimate.ask(None)
+    view.wait()
 
 
 # -- precision, budgets, thresholds ------------------------------------------------------------------------------------

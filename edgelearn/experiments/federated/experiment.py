@@ -21,7 +21,7 @@ from edgelearn.data.features import DS_CNN_MLPERF, load_features
 from edgelearn.data.speech_commands import COMMANDS, load_named
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, PlanError, RunError
-from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
+from edgelearn.experiments.config import ConfigError, TrainingConfig, epochs_setting, setting
 from edgelearn.experiments.experiment import Experiment, Finish, Log, Training
 from edgelearn.experiments.finetune import FRONT_ENDS, PIXELS
 from edgelearn.experiments.flowers import thicket_task
@@ -162,10 +162,10 @@ class FederatedConfig(TrainingConfig):
         None, "features of recordings, of own, if the model doesn't say", choices=tuple(FRONT_ENDS)
     )
     strategy: str = setting("fedavg", "what the server does with updates", choices=tuple(STRATEGIES))
-    rounds: int | None = setting(None, "rounds (default: the task's)", minimum=1)
+    rounds: int | None = epochs_setting(None, "rounds (default: the task's)")
     clients: int | None = setting(None, "clients (default: the task's)", minimum=1)
     fraction: float = setting(1.0, "share of the clients that train in a round", above=0, maximum=1)
-    epochs: int | None = setting(None, "epochs of a client in a round (default: the task's)", minimum=1)
+    epochs: int | None = epochs_setting(None, "epochs of a client in a round (default: the task's)")
     batch_size: int | None = setting(None, "examples of a client's update (default: the task's)", minimum=1)
     steps: int | None = setting(None, "updates of a client in a round, in place of epochs", minimum=1)
     learning_rate: float | None = setting(None, "of the clients (default: the task's)", above=0)
@@ -675,7 +675,10 @@ def federations(
         ]  # fmt: skip
         return loaded
 
-    return FederatedKind(kind, config_type, load, command, resolve, reference=reference)
+    def presets() -> dict[str, Any]:
+        return {name: config_type(name) for name in tasks if name != "own"}
+
+    return FederatedKind(kind, config_type, load, command, resolve, presets=presets, reference=reference)
 
 
 FederatedExperiment = federations(

@@ -21,7 +21,7 @@ from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.data.tfds import data_folder
 from edgelearn.device import Device
 from edgelearn.errors import DataError, FormatError, RunError, UsageError
-from edgelearn.experiments.config import DATA, Config, device_setting, seed_setting, setting
+from edgelearn.experiments.config import DATA, Config, device_setting, epochs_setting, seed_setting, setting
 from edgelearn.experiments.experiment import Experiment, Training
 from edgelearn.graph import Network
 from edgelearn.interop import safetensors, state_dict
@@ -87,7 +87,7 @@ class KeywordsConfig(Config):
     dummy_temperature: float = setting(10.0, "divides the distances to dummy prototypes in training", above=0)
     part: str = setting("all", "part of the embedding of --start that is trained", choices=PARTS)
     frozen: bool = setting(False, "train dummy prototypes alone and keep the embedding of --start")
-    epochs: int = setting(40, "passes over the clips", minimum=1)
+    epochs: int = epochs_setting(40, "passes over the clips")
     batch_size: int = setting(128, "clips of an update, unless in episodes", minimum=1)
     learning_rate: float = setting(3e-3, "highest learning rate of AdamW; it falls along a cosine", above=0)
     weight_decay: float = setting(0.02, "weight decay of AdamW", minimum=0)
@@ -612,7 +612,11 @@ def _finish(training: Training, run: Run, seconds: float) -> tuple[dict[str, Any
     return results, str(to_table(reports)) if reports else ""
 
 
-KeywordsExperiment = Experiment("keywords", KeywordsConfig, load_keywords, command=COMMAND)
+def _presets() -> dict[str, KeywordsConfig]:
+    return {name: KeywordsConfig(name) for name in sorted(TASKS, reverse=True)}
+
+
+KeywordsExperiment = Experiment("keywords", KeywordsConfig, load_keywords, command=COMMAND, presets=_presets)
 
 
 IN_DATA = Path("weights") / "bcresnet1_speech_commands.npz"  # under the data folder
