@@ -298,8 +298,9 @@ class Lowering:
         return shares[layer]
 
     def _tensors(self) -> dict[str, Stored]:
-        """The forward pass's values by layer. Layers of one stage share the value of the last."""
-        tensors = dict(self.values)
+        """The forward pass's values by layer, and the states of recurrent layers by step. Layers of one stage share the
+        value of the last."""
+        tensors = self.values | self.micro.steps
         for stage in self.stages:
             if stage.output.name in tensors:
                 tensors |= {node.name: tensors[stage.output.name] for node in stage.nodes}

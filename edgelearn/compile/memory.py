@@ -22,6 +22,7 @@ from edgelearn.ops import Activation, Emitter, Tensor, elementwise, quantize
 from edgelearn.ops.formats import Format, NumberFormat, QuantizedTensor, Stored, has_range, tensor_of
 from edgelearn.ops.observers import CurrentMinMax
 from edgelearn.ops.quantize import Quantizer, emit_measured_range
+from edgelearn.ops.recurrent import Recurrent, step_name
 
 from .precision import Precision
 
@@ -92,7 +93,7 @@ class Recompute(MemoryStrategy):
         return self.nesting
 
     def sources(self, name: str, network: Network) -> Collection[str]:
-        return network.nodes[name].inputs
+        return sources_of(name, network)
 
 
 @dataclass(frozen=True)
@@ -259,11 +260,31 @@ def offload_of(strategies: Iterable[MemoryStrategy]) -> Offload | None:
 ActivationMemory = Mapping[str, MemoryStrategy]  # by layer
 
 
+def steps_of(network: Network) -> dict[str, tuple[str, int]]:
+    """Layer and number of each state that recurrent layers keep between steps, by its name, in order. Strategies may
+    name these as they name layers."""
+    recurrent = [node for node in network.nodes.values() if isinstance(node.op, Recurrent)]
+    return {
+        step_name(node.name, step): (node.name, step)
+        for node in recurrent
+        for step in range(1, node.op.states(*network.input_shapes(node.inputs)) + 1)  # pyright: ignore[reportAttributeAccessIssue]
+    }
+
+
+def sources_of(name: str, network: Network) -> Collection[str]:
+    """Tensors from which the forward pass computes a layer's output, or the state after a step."""
+    if name in network.nodes:
+        return network.nodes[name].inputs
+    layer, step = steps_of(network)[name]
+    return (*network.nodes[layer].inputs, *([step_name(layer, step - 1)] if step > 1 else []))
+
+
 def check_activation_memory(network: Network, activation_memory: ActivationMemory, precision: Precision) -> None:
     """Raises PlanError for unknown layers, for strategies that a layer or its neighbours can't have, and for pages in
     several places."""
+    steps = steps_of(network)
     for name, strategy in activation_memory.items():
-        if name not in network.nodes:
+        if name not in network.nodes and name not in steps:
             raise PlanError(f"activation_memory names '{name}', but '{network.name}' has no such layer.")
         if not isinstance(strategy, MemoryStrategy):
             raise PlanError(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import isclass
@@ -19,7 +20,7 @@ from edgelearn.graph.network import Network
 from edgelearn.graph.rewrites import invertible_streams
 from edgelearn.ops import Add, Concatenate, Float16, Format, NumberFormat
 
-from .memory import Compress, Encoding, Invert, MemoryStrategy, Offload, Recompute
+from .memory import Compress, Encoding, Invert, MemoryStrategy, Offload, Recompute, steps_of
 
 
 def keep_all(network: Network) -> dict[str, MemoryStrategy]:
@@ -100,7 +101,21 @@ def cuts(network: Network) -> list[frozenset[str]]:
     for run in fewest:
         sizes = [sum(prod(network.shape_of(name)) for name in live) for live in run]
         blocks += [live for live, size, around in zip(run, sizes, _around(sizes), strict=True) if size <= min(around)]
-    return [live - inputs for live in dict.fromkeys(blocks) if live - inputs]
+    return _with_steps(network, [live - inputs for live in dict.fromkeys(blocks) if live - inputs])
+
+
+def _with_steps(network: Network, blocks: list[frozenset[str]]) -> list[frozenset[str]]:
+    """The ends of blocks, and those within recurrent layers: every √T-th of T states, before what the layer gives."""
+    places = {name: place for place, name in enumerate(network.nodes)}
+    steps = steps_of(network)
+    counts = Counter(layer for layer, _ in steps.values())
+    ends = [(max(places[name] for name in block), block) for block in blocks]
+    within = [
+        (places[layer], frozenset([name]))
+        for name, (layer, step) in steps.items()
+        if step % max(1, isqrt(counts[layer] + 1)) == 0
+    ]
+    return [block for _, block in sorted([*within, *ends], key=lambda end: end[0])]
 
 
 def _around(heights: Sequence[int]) -> list[tuple[float, float]]:
@@ -119,7 +134,7 @@ def _encoded(network: Network, encoding: Encoding) -> dict[str, MemoryStrategy]:
     return {
         name: Recompute() if name in normalized or node.op.compares else encoding
         for name, node in network.nodes.items()
-    }
+    } | dict.fromkeys(steps_of(network), encoding)
 
 
 def find_policy(name: str) -> Callable[[Network], dict[str, MemoryStrategy]]:
@@ -142,4 +157,4 @@ def _recompute_others(network: Network, stored: set[str], nesting: int = 1) -> d
     both, and the output follows from the input without the convolution."""
     normalized = {stage.output.name: stage.op.name for stage in fuse(network) if stage.op and stage.norm}
     stored = {normalized.get(name, name) for name in stored}
-    return {name: Recompute(nesting) for name in network.nodes if name not in stored}
+    return {name: Recompute(nesting) for name in (*network.nodes, *steps_of(network)) if name not in stored}

@@ -271,11 +271,12 @@ class Rematerialiser:
     def encode(self, buffer: Buffer, encoding: Encoding) -> tuple[Buffer, list[Launch], list[Launch]]:
         """(the buffer held instead of `buffer`, launches that write it, launches that restore `buffer`). Raises
         PlanError if that can't be."""
-        layer = next(name for name in reversed(self.network.nodes) if name in self._names[buffer])
+        names, nodes = self._names[buffer], self.network.nodes
+        name = next((name for name in reversed(nodes) if name in names), names[-1])  # else the state after a step
         start, self.micro.layer = len(self.micro.launches), buffer.layer
-        held = encoding.encode(self.micro, self.network.nodes[layer], self.tensors[layer])
+        held = encoding.encode(self.micro, nodes[name if name in nodes else buffer.layer], self.tensors[name])
         encoding_launches = self._cut(start)
-        encoding.decode(self.micro, held, self.tensors[layer])
+        encoding.decode(self.micro, held, self.tensors[name])
         return tensor_of(held).buffer, encoding_launches, self._cut(start)
 
     def _cut(self, start: int) -> list[Launch]:

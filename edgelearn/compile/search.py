@@ -33,7 +33,7 @@ from edgelearn.ops import Traits
 from edgelearn.tuned import store
 
 from .lower import Layout, Lowering
-from .memory import ActivationMemory, Encoding, Invert, Mask, MemoryStrategy, Recompute, Store
+from .memory import ActivationMemory, Encoding, Invert, Mask, MemoryStrategy, Recompute, Store, steps_of
 from .plan import Kind, Plan, ProgramKey, account
 from .policies import EXACT, cuts
 from .rematerialisation import await_writes, prefetch, reads_of, replays
@@ -319,7 +319,7 @@ class _Finder:
     ) -> dict[Buffer, ActivationBuffer]:
         """Without options."""
         names: dict[Buffer, list[str]] = {}
-        for name in self.network.nodes:
+        for name in (*self.network.nodes, *steps_of(self.network)):
             if name in self.tensors:
                 names.setdefault(self.tensors[name], []).append(name)
         values = {buffer for launch in self.backward for buffer in launch.reads_values}

@@ -9,6 +9,7 @@ original network. Parameters, multiply-adds and layer names are unchanged."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import accumulate
@@ -18,6 +19,7 @@ from edgelearn.errors import PlanError, ShapeError
 from edgelearn.ops import (
     Activation,
     Add,
+    Concatenate,
     Conv2D,
     Coupling,
     Dense,
@@ -32,6 +34,7 @@ from edgelearn.ops import (
     Stream,
 )
 from edgelearn.ops.merge import STEP
+from edgelearn.ops.recurrent import Recurrent
 from edgelearn.ops.shapes import positions
 
 from .network import Network, Node
@@ -80,6 +83,32 @@ def add_split(
         begins[index], counts[index] = begin, size
         names.append(network.add(f"{name}_{number}", Slice(tuple(begins), tuple(counts)), x))
     return names
+
+
+def add_bidirectional(network: Network, name: str, op: Recurrent, x: str | None = None, mask: str = "") -> str:
+    """Add a recurrent layer that reads a sequence in both directions, as Keras's Bidirectional and PyTorch's
+    `bidirectional=True`, and return the name of the layer that has the outputs of both side by side.
+
+    >>> add_bidirectional(network, "both", LSTM(32, return_sequences=True))
+
+    Arguments:
+    - `network`: to add the layers to: "`name`_forward", "`name`_backward", and `name`, a Concatenate.
+    - `name`: of the last layer, and begins the names of the others.
+    - `op`: an LSTM or a GRU without `return_state` and `go_backwards`.
+    - `x`: name of the sequence (default: the last layer).
+    - `mask`: name of a mask of its steps (default "": none).
+
+    Raises ShapeError for an op with these settings, or a sequence that it doesn't take.
+    """
+    if not isinstance(op, Recurrent) or op.return_state or op.go_backwards:
+        raise ShapeError(f"Expected an LSTM or GRU without return_state and go_backwards, got {op!r:.80}.")
+    x = network.output.name if x is None else x
+    inputs = [x, *([mask] if mask else [])]
+    one = network.add(f"{name}_forward", op, *inputs)
+    two = network.add(f"{name}_backward", replace(op, go_backwards=True), *inputs)
+    if op.return_sequences:
+        two = network.add(f"{name}_turned", Slice((-1, 0), (-1, -1), (-1, 1)), two)
+    return network.add(name, Concatenate(), one, two)
 
 
 def replace_head(network: Network, classes: int, name: str = "head") -> Network:

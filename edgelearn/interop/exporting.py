@@ -24,6 +24,8 @@ from edgelearn.errors import FormatError
 from edgelearn.graph import Network, Node
 from edgelearn.graph.fuse import Stage, fuse
 from edgelearn.ops import (
+    GRU,
+    LSTM,
     AdaptiveAveragePooling2D,
     Add,
     AveragePooling2D,
@@ -571,6 +573,47 @@ def _embedding(graph: InferenceGraph, layer: ExportedLayer, numbers: GraphTensor
     return graph.add("gather", [rows, graph.whole(numbers)], (1, *layer.shape), axis=0)
 
 
+def _recurrent(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor, *others: GraphTensor) -> GraphTensor:
+    """The operations of each step, one after the other; all steps share the weights."""
+    op, steps, units = layer.op, x.shape[1], layer.op.units
+    width, known = op.gates * units, {role: np.float32(a) for role, a in layer.weights.items()}
+    both: list[Any] = [None, None]
+    if op.use_bias:
+        biases = known["bias"].reshape(op.biases, width)
+        both[: op.biases] = [graph.constant(row, "bias") for row in biases]
+    kernel, recurrent = (graph.constant(known[role], role) for role in ("kernel", "recurrent_kernel"))
+    projected = graph.add("dense", [x, kernel, both[0]], (1, steps, width), activation=None)
+    mask = next((a for a in others if len(a.shape) == 2), None)
+    first = next((a for a in others if len(a.shape) == 3), None)
+
+    def gates(row: GraphTensor) -> list[Expression]:
+        return [Expression(graph, graph.slice(row, (gate * units,), (units,))) for gate in range(op.gates)]
+
+    def rows(value: GraphTensor) -> list[GraphTensor]:
+        return [graph.reshape(graph.slice(value, (row, 0), (1, units)), (units,)) for row in range(op.sets)]
+
+    state, found = None if first is None else rows(first), []
+    for place in op.places(steps):
+        of_input = gates(graph.reshape(graph.slice(projected, (place, 0), (1, width)), (width,)))
+        if state is None:
+            state = [(of_input[0] * 0.0).value] * op.sets
+        of_state = gates(graph.add("dense", [state[0], recurrent, both[1]], (1, width), activation=None))
+        after = op.cell(Formulas(), of_input, of_state, [Expression(graph, row) for row in state])
+        after = [row.value for row in after]
+        if mask is not None:
+            there = graph.cast(graph.slice(mask, (place,), (1,)), "bool")
+            pairs = zip(after, state, strict=True)
+            after = [graph.add("where", [there, new, old], new.shape) for new, old in pairs]
+        state = after
+        found.append(state[0])
+    assert state is not None
+    wanted = [*(found if op.return_sequences else []), *(state if op.return_state else [])]
+    if not wanted:
+        return state[0]
+    wanted = [graph.reshape(row, (1, units)) for row in wanted]
+    return graph.add("concatenate", wanted, (1, *layer.shape), axis=1) if len(wanted) > 1 else wanted[0]
+
+
 # Inference operators by op; those that have a formula need no entry.
 HANDLERS: dict[type[Op], Callable[..., GraphTensor]] = {
     Add: lambda g, layer, *x: reduce(partial(g.binary, "add"), x),
@@ -590,9 +633,11 @@ HANDLERS: dict[type[Op], Callable[..., GraphTensor]] = {
     GlobalAveragePooling2D: lambda g, layer, x: g.reduce("mean", x, (1, 2), keep=len(layer.shape) > 1),
     GlobalMaxPooling2D: _reduced("max"),
     Greater: _compared("greater"),
+    GRU: _recurrent,
     GroupNormalization: _normalized,
     LayerNormalization: _normalized,
     Less: _compared("less"),
+    LSTM: _recurrent,
     LocalResponseNormalization: _local_response,
     LogSoftmax: lambda g, layer, x: g.unary("log_softmax", x, axis=-1),
     MatMul: lambda g, layer, a, b: g.add("matmul", [a, b], (1, *layer.shape)),

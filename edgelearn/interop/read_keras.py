@@ -18,7 +18,7 @@ from edgelearn.ops import LeakyReLU, Max, Mean, Op, Sum
 from edgelearn.ops.pooling import Reduction
 from edgelearn.ops.window import Pair
 
-from . import keras_h5, operators, shapes
+from . import keras_h5, operators, recurrent, shapes
 from . import keras_structure as configuration
 from .builder import Builder, Operand, Value
 from .canonical import ForeignGraph, Operator, TensorInfo
@@ -308,8 +308,16 @@ _TENSORFLOW = forms(
     },
     form=_Function,
 )  # fmt: skip
+_RECURRENT = forms(
+    {
+        "Bidirectional": (recurrent.keras_bidirectional, "x *arrays"), "GRU": (recurrent.keras_layer, "x *arrays"),
+        "LSTM": (recurrent.keras_layer, "x *arrays"),
+    },
+    form=_Layer,
+)  # fmt: skip
 HANDLERS = {
     **_LAYERS,
+    **_RECURRENT,
     **{f"ops.{name}": form for name, form in _FUNCTIONS.items()},
     **{f"tf.{name}": form for name, form in _TENSORFLOW.items()},
 }
@@ -318,11 +326,9 @@ _CODE = "layers of Keras, or an export to TFLite or ONNX: Python code is not in 
 NEAREST = {
     "Lambda": _CODE,
     "custom layer": _CODE,
-    "Bidirectional": "convolutions over time (Conv1D)",
-    "GRU": "convolutions over time (Conv1D)",
-    "LSTM": "convolutions over time (Conv1D)",
+    "Bidirectional": "LSTM or GRU in both directions",
     "MultiHeadAttention": "squeeze-and-excite (GlobalAveragePooling2D, Dense, Multiply)",
-    "SimpleRNN": "convolutions over time (Conv1D)",
+    "SimpleRNN": "LSTM or GRU",
     "TimeDistributed": "the layer itself: Dense reads the last axis",
 }
 
@@ -403,6 +409,9 @@ def _version(metadata: str) -> str:
         return "3"
 
 
+CELLS = ("", "/cell", "/forward_layer/cell", "/backward_layer/cell")  # where layers have arrays: recurrent ones below
+
+
 def _in_archive(file: ArrayFile, structure: Structure) -> dict[tuple[str, ...], dict[str, str]]:
     """Names of each layer's arrays by number: "layers/conv2d_1/vars/0". Keras numbers layers of a class; since 3.6 it
     writes the layer's name beside its arrays."""
@@ -416,7 +425,10 @@ def _in_archive(file: ArrayFile, structure: Structure) -> dict[tuple[str, ...], 
     if not folders:
         folders = _numbered(structure)
     return {
-        path: {str(n): name for n, name in enumerate(_numbered_arrays(file, folder))}
+        path: {
+            str(n): name
+            for n, name in enumerate(name for part in CELLS for name in _numbered_arrays(file, folder + part))
+        }
         for path, folder in folders.items()
     }
 

@@ -19,7 +19,7 @@ from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.ops import Abs, LogSoftmax, Max, Mean, Op, Softmax, Sqrt, Square, Sum
 from edgelearn.ops.pooling import Reduction
 
-from . import operators, shapes
+from . import operators, recurrent, shapes
 from .builder import Builder, Operand, Value
 from .canonical import ForeignGraph, Operator, StoredIntegers, TensorInfo, gives_channels_first, takes_channels_first
 from .formats import GraphReader, graph_format, register
@@ -259,6 +259,7 @@ HANDLERS = forms(
         "GatherND": gather_rows,
         "Gelu": ("GELU", {"approximate": lambda op, x: op.attributes.get("approximate") == "tanh"}),
         "Gemm": ("dense", gemm),
+        "GRU": (recurrent.onnx_layer, "x kernel recurrent_kernel bias lengths *states", {"layout": "layout=0"}),
         "GroupNormalization": (group_normalization, {"groups": "num_groups"}),
         "GreaterOrEqual": "greater_equal",
         "HardSigmoid": ("hard_sigmoid", {"slope": "alpha=0.2", "shift": "beta=0.5"}),
@@ -275,6 +276,7 @@ HANDLERS = forms(
         "LeakyRelu": ("LeakyReLU", {"negative_slope": "alpha=0.01"}),
         "LogSoftmax": ("log_softmax x", softmax, {"op": LogSoftmax()}),
         "LpNormalization": ("unit_length", {"p": Only(2, "p=2.")}),
+        "LSTM": (recurrent.onnx_layer, "x kernel recurrent_kernel bias lengths *states", {"layout": "layout=0"}),
         "Max": "maximum *",
         "Min": "minimum *",
         "Not": logical_not,
@@ -319,8 +321,6 @@ HANDLERS = forms(
 )  # fmt: skip
 
 NEAREST = {
-    "GRU": "Convolutions over time (DS-CNN, BC-ResNet).",
-    "LSTM": "Convolutions over time (DS-CNN, BC-ResNet).",
     "If": "An export with fixed shapes.",
     "Loop": "An export with fixed shapes.",
     "Scan": "An export with fixed shapes.",

@@ -21,6 +21,8 @@ from edgelearn import atomic
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 from edgelearn.ops import (
+    GRU,
+    LSTM,
     AdaptiveAveragePooling2D,
     Add,
     AveragePooling1D,
@@ -228,6 +230,21 @@ def _over_steps(b: _Builder, x: Tensor) -> Tensor:
     return y
 
 
+def _recurrent(b: _Builder, x: Tensor, *others: Tensor) -> Tensor:
+    op, options = b.op, {}
+    for other in others:
+        if len(other.shape) == 2:
+            options["mask"] = ops.cast(other, "bool")
+        else:
+            options["initial_state"] = [other[:, row] for row in range(op.sets)]
+    settings = {name: getattr(op, name) for name in ("return_sequences", "return_state", "go_backwards", "use_bias")}
+    y = getattr(layers, type(op).__name__)(op.units, **settings, name=b.layer.name)(x, **options)
+    if not op.return_state:
+        return ops.multiply(y, 1.0) if "mask" in options else y  # layers hand their masks on, operations don't
+    rows: Any = ops.stack(y[1:], 1)
+    return ops.concatenate([y[0], rows], 1) if op.return_sequences else rows
+
+
 def _transposed_convolution(b: _Builder, x: Tensor) -> Tensor:
     """Pixels that padding in numbers cuts off are cut off afterwards."""
     op, window = b.op, b.window
@@ -378,6 +395,8 @@ def _moved(handle: Callable[..., Tensor]) -> Callable[..., Tensor]:
 HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     **{op: _moved(handle) for op, handle in MOVING.items()},
     **dict.fromkeys(OVER_STEPS, _over_steps),
+    GRU: _recurrent,
+    LSTM: _recurrent,
     AdaptiveAveragePooling2D: _linear_map,
     Add: lambda b, *x: layers.Add()(list(x)),
     AveragePooling2D: _average_pooling,

@@ -22,6 +22,8 @@ from torch.nn import functional as F
 from edgelearn import atomic
 from edgelearn.graph import Network, Node
 from edgelearn.ops import (
+    GRU,
+    LSTM,
     AdaptiveAveragePooling2D,
     Add,
     AveragePooling2D,
@@ -365,6 +367,29 @@ def _over_steps(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> tor
     return channels_last(y)[:, 0] if y.ndim == 4 else y
 
 
+def _recurrent(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+    """Step by step; gradients go no further back than `truncate` says."""
+    op, gates = layer.op, layer.op.gates
+    kernel, recurrent = net.role(layer, "kernel"), net.role(layer, "recurrent_kernel")
+    bias = net.role(layer, "bias")
+    both = [None, None] if bias is None else [bias, None] if op.biases == 1 else bias.T
+    mask = next((a for a in others if a.ndim == 2), None)
+    state = next((a for a in others if a.ndim == 3), x.new_zeros(len(x), op.sets, op.units))
+    states = []
+    for step, place in enumerate(op.places(x.shape[1])):
+        if op.truncate and step and step % op.truncate == 0:
+            state = state.detach()
+        of_input = F.linear(x[:, place], kernel, both[0]).chunk(gates, 1)
+        of_state = F.linear(state[:, 0], recurrent, both[1]).chunk(gates, 1)
+        after = torch.stack(op.cell(torch, of_input, of_state, state.unbind(1)), 1)
+        state = after if mask is None else torch.where((mask[:, place] != 0)[:, None, None], after, state)
+        states.append(state)
+    if not op.return_sequences:
+        return state if op.return_state else state[:, 0]
+    y = torch.stack(states, 1)[:, :, 0]
+    return torch.cat([y, state], 1) if op.return_state else y
+
+
 def _batchnorm(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
     op, shape = layer.op, x.shape
     if isinstance(op, SubSpectralNormalization):  # a sub-band of a channel is a channel of its own
@@ -374,7 +399,9 @@ def _batchnorm(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torc
     )
     trained = any(f"{layer.owner}/{role}" in net.network.trainable for role in ("gamma", "beta"))
     batch = net.batchnorm == "batch" and net.training and trained
-    return F.batch_norm(x, mean, variance, gamma, beta, batch, 1 - op.momentum, op.epsilon).reshape(shape)
+    x = x.movedim(-1, 1) if x.ndim == 3 else x  # of sequences
+    y = F.batch_norm(x, mean, variance, gamma, beta, batch, 1 - op.momentum, op.epsilon)
+    return y.movedim(1, -1) if y.ndim == 3 else y.reshape(shape)
 
 
 def _example_normalization(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
@@ -469,11 +496,13 @@ def _axis(x: torch.Tensor) -> int:
 HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     **{op: partial(lambda handle, net, layer, x: handle(MOVES, layer, x), MOVING[op]) for op in MOVING},
     **dict.fromkeys(OVER_STEPS, _over_steps),
+    GRU: _recurrent,
+    LSTM: _recurrent,
     Add: partial(_arithmetic, lambda *x: reduce(add, x)),
     AdaptiveAveragePooling2D: lambda net, layer, x: F.adaptive_avg_pool2d(x, layer.shape[:2]),
     AveragePooling2D: _average_pooling,
     BatchNormalization: _batchnorm,
-    Concatenate: lambda net, layer, *x: torch.cat(x, 1),
+    Concatenate: lambda net, layer, *x: torch.cat(x, _axis(x[0])),
     Constant: _constant,
     Conv2D: _convolution,
     Conv2DTranspose: _transposed_convolution,
@@ -491,12 +520,12 @@ HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     LogSoftmax: lambda net, layer, x: F.log_softmax(x, _axis(x)),
     MatMul: lambda net, layer, a, b: channels_first(channels_last(a) @ channels_last(b)),
     MaxPooling2D: _max_pooling,
-    PadChannels: lambda net, layer, x: F.pad(x, (0, 0) * (x.ndim - 2) + (layer.op.before, layer.op.after)),
+    PadChannels: lambda net, layer, x: channels_first(F.pad(channels_last(x), (layer.op.before, layer.op.after))),
     RMSNormalization: _example_normalization,
     ReLU: _relu,
     Resize: _resize,
     SiLU: lambda net, layer, x: F.silu(x),
-    SliceChannels: lambda net, layer, x: x[:, layer.op.start : layer.op.start + layer.op.size],
+    SliceChannels: lambda net, layer, x: x.narrow(_axis(x), layer.op.start, layer.op.size),
     Softmax: lambda net, layer, x: F.softmax(x, _axis(x)),
     SpatialDropout2D: lambda net, layer, x: F.dropout2d(x, layer.op.rate, net.training),
     Stream: lambda net, layer, x: _rounded(x, layer.op.step),

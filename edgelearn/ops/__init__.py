@@ -77,6 +77,7 @@ from .own_loss import formula_loss
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, GlobalMaxPooling2D, Max, MaxPooling2D, Mean, Sum
 from .quantize import BFloat16, Float16
 from .random import Dropout, SpatialDropout2D
+from .recurrent import GRU, LSTM
 from .resize import AdaptiveAveragePooling2D, Resize, UpSampling2D
 from .sequences import (
     AveragePooling1D,
@@ -98,8 +99,10 @@ __all__ = [
     "DSGC",
     "ELU",
     "GELU",
+    "GRU",
     "LAMB",
     "LOSSES",
+    "LSTM",
     "SELU",
     "SGD",
     "Abs",

@@ -230,6 +230,7 @@ class Emitter:
     - `compute`: the type that linear layers multiply in (default fp32).
     - `jobs`: collected by `job`, launched by `emit_jobs`.
     - `pieces`: of the parameters whose update is being emitted, if it is to leave their extremes; else None.
+    - `steps`: states that the forward pass of recurrent layers keeps for the backward pass, by name.
     """
 
     traits: Traits
@@ -241,6 +242,7 @@ class Emitter:
     jobs: list[Job] = field(default_factory=list)
     compute: Compute = Compute()
     pieces: Pieces | None = None
+    steps: dict[str, Tensor] = field(default_factory=dict)
 
     @contextmanager
     def choose(self, kernel: str, shape: Sequence[int], candidates: Sequence[KernelConfig]) -> Iterator[KernelConfig]:

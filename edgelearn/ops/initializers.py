@@ -39,5 +39,23 @@ def he_normal(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.ndarray
     return (cut * sqrt(2 / fan_in) / CUT_DEVIATION).astype(np.float32)
 
 
+def orthogonal(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.ndarray:
+    """A matrix with orthonormal rows or columns (Saxe et al. 2014), of all axes but the last and of the last one."""
+    rows, columns = prod(shape[:-1]), shape[-1]
+    q, r = np.linalg.qr(rng.standard_normal((max(rows, columns), min(rows, columns))))
+    q = q * np.sign(np.diag(r))
+    return np.ascontiguousarray(q if rows >= columns else q.T, np.float32).reshape(shape)
+
+
+def unit_forget_bias(shape: Shape, fan_in: int, rng: np.random.Generator) -> np.ndarray:
+    """1 for the forget gates of an LSTM, the second quarter, and 0 for the others (Jozefowicz et al. 2015)."""
+    bias = np.zeros(shape, np.float32)
+    quarter = shape[-1] // 4
+    bias[..., quarter : 2 * quarter] = 1
+    return bias
+
+
 CUT_DEVIATION = 0.8796256610342398  # of the standard normal distribution between -2 and 2
-INITIALIZERS = {function.__name__: function for function in (zeros, ones, glorot_uniform, he_normal)}
+INITIALIZERS = {
+    function.__name__: function for function in (zeros, ones, glorot_uniform, he_normal, orthogonal, unit_forget_bias)
+}

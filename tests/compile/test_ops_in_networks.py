@@ -8,7 +8,8 @@ import pytest
 
 from edgelearn import ops
 from edgelearn.compile import Compress, Offload, Precision, Recompute, Request
-from edgelearn.graph import Network, add_split
+from edgelearn.compile.memory import steps_of
+from edgelearn.graph import Network, add_bidirectional, add_split
 from edgelearn.ops import Conv2D, Dense, ReLU
 from tests.networks import add
 
@@ -98,7 +99,22 @@ def over_steps() -> Network:
     return net
 
 
-NETWORKS = {f.__name__: f for f in (rearranged, reduced, enlarged, normalized, last_axis, over_steps)} | POINTWISE
+def recurrent() -> Network:
+    """An LSTM in both directions between a convolution and a masked GRU."""
+    net = Network("recurrent", (9, 3))
+    net.add("stem", ops.Conv1D(18, 3, padding="causal"))
+    net.add("relu", ReLU())
+    add_bidirectional(net, "both", ops.LSTM(17, return_sequences=True))
+    net.add("more", Dense(5))
+    net.add("above", ops.Mean(2, keepdims=False), "stem")
+    net.add("mask", ops.Greater(), "above", net.add("limit", ops.Constant((9,)), "above"))
+    net.add("gru", ops.GRU(20), "more", "mask")
+    net.add("dense", Dense(CLASSES))
+    return net.freeze("limit")
+
+
+FUNCTIONS = (rearranged, reduced, enlarged, normalized, last_axis, over_steps, recurrent)
+NETWORKS = {f.__name__: f for f in FUNCTIONS} | POINTWISE
 EVERY = pytest.mark.parametrize("name", NETWORKS)
 STRATEGIES = {"recomputed": Recompute(), "paged": Offload()}
 INTEGERS = Precision(ops.Format(symmetric=True), ops.Format(), ops.Format(), simulated=False)
@@ -143,7 +159,8 @@ def test_restored_activations_have_the_same_bits(start, name, precision):
     request = Request(network, EXAMPLES, 2, ops.SGD(0.05), seed=7, precision=precision)
     expected = steps(start, request)
     for strategy in STRATEGIES.values():
-        same(steps(start, replace(request, activation_memory=dict.fromkeys(network.nodes, strategy))), expected)
+        memory = dict.fromkeys((*network.nodes, *steps_of(network)), strategy)
+        same(steps(start, replace(request, activation_memory=memory)), expected)
 
 
 @EVERY

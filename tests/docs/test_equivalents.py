@@ -15,7 +15,7 @@ ROWS = [
     for line in (ROOT / "docs" / "guides" / "equivalents.md").read_text().splitlines()
     if line.startswith("|") and not line.startswith(("|---", "| Keras"))
 ]
-ROOMS = (ops, el.metrics, train, errors, el)
+ROOMS = (ops, graph, el.metrics, train, errors, el)
 ARGUMENTS = set(inspect.signature(el.Model.fit).parameters)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from pointwise_networks import POINTWISE
 
 from edgelearn import models, ops
-from edgelearn.graph import Network
+from edgelearn.graph import Network, add_bidirectional
 from edgelearn.interop.weights import fold_batchnorm
 from tests.networks import chain
 
@@ -140,6 +140,26 @@ def over_steps() -> Network:
     return net
 
 
+def recurrent() -> Network:
+    """LSTM and GRU in both directions, with a mask and a state to begin with, all computed from the input."""
+    net = Network("recurrent", (7, 3))
+    add_bidirectional(net, "both", ops.LSTM(5, return_sequences=True), "input")
+    ones = net.add("ones", ops.Slice((0, 0), (-1, 1)), "input")
+    above = net.add("above", ops.Flatten(), net.add("sure", ops.Square(), ones))
+    zero = net.add("limit", ops.Constant((7,)), above)
+    mask = net.add("mask", ops.Greater(), above, zero)
+    state = net.add("state", ops.Slice((0, 0), (2, 4)), "both")
+    net.add("all", ops.LSTM(4, True, True), "both", state)
+    net.add("masked", ops.LSTM(4, True), "both", mask)
+    net.add("gated", ops.GRU(6, True, use_bias=False), "masked", mask)
+    net.add("last", ops.GRU(5, False, True))
+    net.add("flat", ops.Flatten())
+    net.add("more", ops.GRU(3, go_backwards=True), "all", net.add("row", ops.Slice((1, 0), (1, 3)), "all"))
+    net.add("ends", ops.Concatenate(), "flat", "more")
+    net.add("dense", ops.Dense(3))
+    return net.freeze("limit")
+
+
 def grouped() -> Network:
     """Layers that Keras doesn't have: transposed convolutions in groups."""
     return chain(
@@ -151,6 +171,7 @@ def grouped() -> Network:
 NETWORKS = {
     "grouped": grouped,
     "over steps": over_steps,
+    "recurrent": recurrent,
     **POINTWISE,
     "normalized": normalized,
     "enlarged": enlarged,

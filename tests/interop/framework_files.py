@@ -117,6 +117,15 @@ def words():
     return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
 
 
+def memory():
+    """Recurrent layers in one and in both directions."""
+    x = keras.Input((7, 3))
+    y = L.LSTM(4, return_sequences=True, name="one")(x)
+    y = L.Bidirectional(L.GRU(6, return_sequences=True), merge_mode="ave", name="two")(y)
+    y = L.GRU(5, go_backwards=True, use_bias=False, name="three")(y)
+    return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
+
+
 def dilated(x):
     """Dilated convolutions as TensorFlow 1 writes them, of an image and of a sequence; sizes that the blocks don't
     divide are padded, and cropped again."""
@@ -160,7 +169,7 @@ def unsupported():
 
     x = keras.Input((8, 4))
     y = L.Lambda(lambda t: t * 2, name="code", output_shape=(8, 4))(x)
-    y = L.LSTM(3, name="memory")(Mine(name="mine")(y))
+    y = L.SimpleRNN(3, name="memory")(Mine(name="mine")(y))
     keras.Model(x, y).save(FOLDER / "unsupported.keras")
 
 
@@ -174,13 +183,19 @@ def draw(model):
 
 
 def names(model):
-    """Our names of Keras's trained weights: a layer's own, without the models around it."""
-    return ["/".join(v.path.split("/")[-2:]) for v in model.trainable_variables]
+    """Our names of Keras's trained weights: a layer's own, without the models around it, or the cell in it."""
+    found = []
+    for *around, layer, role in (v.path.split("/") for v in model.trainable_variables):
+        if layer.endswith("_cell"):
+            *around, layer = around
+            layer = f"{around[-1]}_{layer.partition('_')[0]}" if around else layer
+        found.append(f"{layer}/{role}")
+    return found
 
 
 def main():
     unsupported()
-    for make in (classifier, nested, functions, others, sequence, shuffle, attending, words):
+    for make in (classifier, nested, functions, others, sequence, shuffle, attending, words, memory):
         model, name = make(), make.__name__
         draw(model)
         x = RNG.normal(size=(4, *model.input_shape[1:])).astype(np.float32)

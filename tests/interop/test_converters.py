@@ -34,7 +34,7 @@ def worker(request):
     "name",
     [
         "padded", "last axis", "rearranged", "enlarged", "normalized", "shortcut", "fused", "unfused", "weighed",
-        "attended", "mobilenet_v1", "bcresnet", "mobilenet_v2_reversible",
+        "attended", "over steps", "recurrent", "mobilenet_v1", "bcresnet", "mobilenet_v2_reversible",
     ],
 )  # fmt: skip
 def test_it_computes_the_same(worker, name, batchnorm):

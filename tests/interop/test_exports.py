@@ -12,6 +12,7 @@ from converted_networks import (
     over_steps,
     overwritten,
     rearranged,
+    recurrent,
     reference,
 )
 
@@ -125,6 +126,7 @@ def chosen() -> el.Network:
 NETWORKS = {
     "chosen": chosen,
     "over steps": over_steps,
+    "recurrent": recurrent,
     "padded": every_kind_of_padding,
     "last axis": of_the_last_axis,
     "shortcut": overwritten,

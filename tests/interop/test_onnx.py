@@ -193,6 +193,15 @@ CASES = {
     "selu and softsign": [("Selu", ["x"], ["s"], {}), ("Softsign", ["s"], ["y"], {})],
     "auto_pad to the front": [("Conv", ["x", "k3"], ["c"], {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
                               ("MaxPool", ["c"], ["y"], {"auto_pad": "SAME_LOWER", "kernel_shape": [2, 2]})],
+    "lstm in both directions": [
+        ("ReduceMean", ["x"], ["m"], {"axes": [2], "keepdims": 0}), ("Transpose", ["m"], ["t"], {"perm": [1, 0, 2]}),
+        ("LSTM", ["t", "w4", "r4", "b4"], ["h"], {"hidden_size": 5, "direction": "bidirectional"}),
+        ("Transpose", ["h"], ["u"], {"perm": [2, 0, 1, 3]}), ("Flatten", ["u"], ["y"], {})],
+    "gru backwards": [
+        ("ReduceMean", ["x"], ["m"], {"axes": [3], "keepdims": 0}), ("Transpose", ["m"], ["t"], {"perm": [1, 0, 2]}),
+        ("GRU", ["t", "w3", "r3", "b3"], ["h", "end_h"],
+         {"hidden_size": 4, "direction": "reverse", "linear_before_reset": 1}),
+        ("Transpose", ["end_h"], ["u"], {"perm": [1, 0, 2]}), ("Flatten", ["u"], ["y"], {})],
     "quantized weights": [("DequantizeLinear", ["q", "qs", "qz"], ["k"], {"axis": 0}),
                           ("Conv", ["x", "k"], ["y"], {})],
 }  # fmt: skip
@@ -210,6 +219,8 @@ CONSTANTS = SMALL | {
     "thousand": np.float32(1000), "small": np.float32(1e-12), "larger": np.array([1, 6, 9, 7]),
     "heads": np.array([0, 2, 3, 63]), "mask": RNG.random((63, 63)) > 0.3, "lowest": np.float32(-np.inf),
     "least": np.uint8(0),
+    "w4": draw(2, 20, 7), "r4": draw(2, 20, 5), "b4": draw(2, 40), "w3": draw(1, 12, 9), "r3": draw(1, 12, 4),
+    "b3": draw(1, 24),
     "left": draw(4, 9), "right": draw(1, 6, 7, 5), "b1": draw(6, 1), "list": np.array([4, 0, 3]),
     "row": np.array([[1, 7], [-1, 2]]), "features": np.array([378]),
     "numbers": np.array([3, 3, 0]), "front": np.array([0]), "rest": np.array([-1, 7]),
@@ -535,10 +546,10 @@ def test_an_open_size_asks_for_the_shape(tmp_path):
 
 
 def test_all_unsupported_operators_at_once(tmp_path):
-    nodes = [("Relu", ["x"], ["a"], {}), ("LSTM", ["a", "b", "b"], ["h"], {"hidden_size": 4}),
+    nodes = [("Relu", ["x"], ["a"], {}), ("RNN", ["a", "b", "b"], ["h"], {"hidden_size": 4}),
              ("NonMaxSuppression", ["a", "a"], ["z"], {}), ("TopK", ["z", "one"], ["y", "i"], {"axis": 0})]  # fmt: skip
     translation = import_graph(save(tmp_path, model(nodes, SMALL, outputs=("h", "y"))))
-    assert [problem.kind for problem in translation.problems] == ["LSTM", "NonMaxSuppression", "TopK"]
+    assert [problem.kind for problem in translation.problems] == ["RNN", "NonMaxSuppression", "TopK"]
     assert translation.problems[0].attributes["hidden_size"] == 4
     with pytest.raises(UnsupportedError, match="TopK"):
         translation.model_file()

@@ -165,13 +165,15 @@ def check_op(
     xs = [np.float32(rng.integers(low, 9, (n, *s)) if whole else rng.uniform(low, 9, (n, *s))) for s in shapes]
     xs = [np.float64(x) for x in xs] if last is None else [*map(np.float64, xs), last]
     shapes = [x.shape[1:] for x in xs]
+    packed = {role: weight.packed_shape for role, weight in op.weights(*shapes).items()}
     weights = {role: rng.standard_normal(weight.shape) for role, weight in op.weights(*shapes).items()}
     y = op.reference_forward(xs, weights)
     assert y.shape == (len(y), *op.output_shape(*shapes))
     dy = rng.standard_normal(y.shape)
     dxs, dweights = op.reference_backward(xs, weights, dy)
-    txs, tws = [bench.put(x) for x in xs], [bench.put(w) for w in weights.values()]
-    tdxs, tdws = [bench.empty(x.shape) for x in xs], [bench.empty(w.shape) for w in weights.values()]
+    dweights = {role: dw.reshape(packed[role]) for role, dw in dweights.items()}
+    txs, tws = [bench.put(x) for x in xs], [bench.put(w.reshape(packed[role])) for role, w in weights.items()]
+    tdxs, tdws = [bench.empty(x.shape) for x in xs], [bench.empty(shape) for shape in packed.values()]
     ty, tdy = bench.empty(y.shape), bench.put(dy)
 
     def backward(*targets: Target | None) -> None:

@@ -132,7 +132,16 @@ NORMALIZING = [
     *((ops.GroupNormalization(1e-5, *parts, 3), (2, 3, 18)) for parts in np.ndindex(2, 2)),
     *((op, shape) for op in (ops.Softmax(), ops.LogSoftmax()) for c in SIZES for shape in ((c,), (3, 4, c))),
 ]  # fmt: skip
+RECURRENT = [
+    *((kind(u, *returns), (steps, c))
+      for kind in (ops.LSTM, ops.GRU) for u, c, steps in ((17, 3, 5), (5, 33, 1), (32, 17, 35))
+      for returns in ((True,), (False,), (True, True), (False, True))),
+    *((kind(6, True, True, use_bias=False, truncate=2), (7, 4), (kind.sets, 6)) for kind in (ops.LSTM, ops.GRU)),
+    *((kind(18, sequences, go_backwards=True), (19, 4), (kind.sets, 18), numbers(0, 2, 5, 19))
+      for kind in (ops.LSTM, ops.GRU) for sequences in (True, False)),
+]  # fmt: skip
 AS_GPUS_DO = [
+    *((kind(17, True), (9, 5)) for kind in (ops.LSTM, ops.GRU)),
     (MaxPooling2D(3, 2, "same"), (6, 11, 33)), (ops.AveragePooling2D(3, 2, "same"), (6, 11, 33)),
     (ops.GlobalAveragePooling2D(), (5, 7, 33)), (ops.GlobalAveragePooling2D(), (1, 2, 3)),
     (ops.ZeroPadding2D(((0, 1), (2, 0))), (5, 6, 33)), (ops.Flatten(), (3, 5, 33)), (Mean(), (5, 6, 33)),
@@ -162,7 +171,7 @@ def check(bench, rng, case: tuple) -> None:
     check_op(op, bench, rng, *shapes, **{"n": 3} | options)
 
 
-@pytest.mark.parametrize("case", [*MOVING, *REDUCING, *ARITHMETIC, *NORMALIZING], ids=name)
+@pytest.mark.parametrize("case", [*MOVING, *REDUCING, *ARITHMETIC, *NORMALIZING, *RECURRENT], ids=name)
 def test_against_float64(bench, rng, case):
     check(bench, rng, case)
 
