@@ -11,13 +11,13 @@ import edgelearn as el
 from edgelearn import bundles
 from edgelearn.bundles.functions import KERNELS, values_of
 from edgelearn.bundles.plain import PLAIN, PLAIN_TRAITS
+from edgelearn.bundles.serial_peer import Serial
 from edgelearn.bundles.tables import Tables
 from edgelearn.bundles.write import RUNTIME
 from edgelearn.compile import make_plan, policies
 from edgelearn.errors import PlanError
 from edgelearn.lab.bench.contenders import choose
 from edgelearn.lab.bench.engine import Engine
-from edgelearn.lab.bench.serial_peer import Serial
 from edgelearn.lab.bench.workloads import Workload
 from edgelearn.models import named_network
 from edgelearn.ops import (

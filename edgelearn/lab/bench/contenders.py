@@ -98,7 +98,7 @@ CONTENDERS = (
         "tinygrad", "edgelearn.lab.bench.tinygrad_peer:TinygradPeer", {"tinygrad": "tinygrad", "pyopencl": "pyopencl"},
         opencl=True,
     ),
-    Entry("serial", "edgelearn.lab.bench.serial_peer:Serial", asked=True),
+    Entry("serial", "edgelearn.bundles.serial_peer:Serial", asked=True),
 )  # fmt: skip
 PROBED_STEPS, PROBED_NUMBERS = 3, 4
 

@@ -1,4 +1,4 @@
-"""The plan of a step as serial C: a bundle's target c, compiled here."""
+"""A contender of `edgelearn bench`: the plan of a step as serial C, a bundle's target c, compiled here."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn.bundles.native import NativeBundle, compiler
-from edgelearn.bundles.write import write_bundle
 from edgelearn.errors import DeviceError
+from edgelearn.lab.bench.engine import make_request
+from edgelearn.lab.bench.workloads import FULL, OpProblem, Workload, make_problem
 
-from .engine import make_request
-from .workloads import FULL, OpProblem, Workload, make_problem
+from .native import NativeBundle, compiler
+from .write import write_bundle
 
 
 class Serial:
