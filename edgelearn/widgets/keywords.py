@@ -1,9 +1,13 @@
-"""Keywords in a notebook: record or upload clips, enrol words, set the threshold, listen."""
+"""Keywords in a notebook: record or upload clips, play and label them, enrol words, set the threshold, listen."""
 
 from __future__ import annotations
 
+import base64
+import io
 import time
-from collections.abc import Callable, Sequence
+import wave
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,8 +58,8 @@ class Status(ipywidgets.HTML):
 
 
 class Microphone(anywidget.AnyWidget):
-    """A button that starts and stops recording from the browser's microphone. It shows an error if the browser has
-    none, or may not use it.
+    """A button that starts and stops recording from the browser's microphone, and a meter of the level. It shows an
+    error if the browser has none, or may not use it.
 
     ipywidgets has no such button, and MediaRecorder makes WebM, which libsndfile can't read. So a few lines of
     JavaScript (microphone.js) send plain samples, by anywidget, which needs neither a build nor an extension of
@@ -149,9 +153,31 @@ class Enrolment(traitlets.HasTraits):
             raise DataError(f"'{word}' needs clips. Record or upload a few.")
         self._change(self.vocabulary.add(word, self.features(clips)))
 
+    def enrol_all(self, clips: Mapping[str, list[np.ndarray]]) -> None:
+        """Learn clips of several words together. Errors as of `enrol`; nothing changes then."""
+        vocabulary = self.vocabulary
+        for word, some in clips.items():
+            vocabulary = vocabulary.add(word, self.features(some))
+        self._change(vocabulary)
+
     def forget(self, word: str) -> None:
         """Remove a word. Raises DataError if it isn't enrolled."""
         self._change(self.vocabulary.without(word))
+
+    def relabel(self, features: np.ndarray, word: str | None) -> None:
+        """Learn that an enrolled clip, with `features` (frames, bands), is of another word, or of none (None): it is
+        forgotten then. Raises DataError if it isn't enrolled, or `word` is empty."""
+        vocabulary = self.vocabulary
+        same = np.array([np.array_equal(each, features) for each in vocabulary.features], bool)
+        if not same.any():
+            raise DataError("This clip isn't enrolled any more: its word was forgotten, or other words were loaded.")
+        before = vocabulary.words[int(vocabulary.labels[same][0])]
+        left = vocabulary.take(~same) if vocabulary.count(before) > 1 else vocabulary.without(before)
+        self._change(left if word is None else left.add(word, features[None]))
+
+    def use(self, vocabulary: Vocabulary) -> None:
+        """Learn other words in place of these. Raises DataError if they were enrolled with other features."""
+        self._change(vocabulary)
 
     def require(self) -> Listener:
         """The listener. Raises DataError if no word is enrolled."""
@@ -287,18 +313,38 @@ def plot_stream(
     axes.axhline(threshold, color=figures.GRAY, linestyle="--", linewidth=1.2)
     low, high = float(scores.known.min()), float(scores.known.max())
     top = high + 0.12 * (high - low)
-    for spoken in timeline:
+    length = float(scores.times[-1]) if len(scores.times) else 1.0
+    rows = label_rows([(spoken.start, spoken.word) for spoken in timeline], length)
+    for spoken, row in zip(timeline, rows, strict=True):
         axes.plot([spoken.start, spoken.end], [top, top], color=figures.GREEN, linewidth=5, solid_capstyle="butt")
         axes.annotate(
-            spoken.word, (spoken.start, top), (0, 5), textcoords="offset points", fontsize=10, color=figures.GREEN
-        )
-    for detection in detections:
+            spoken.word, (spoken.start, top), (0, 5 + _LINE * row), textcoords="offset points", fontsize=10,
+            color=figures.GREEN,
+        )  # fmt: skip
+    lower = label_rows([(detection.time, detection.word) for detection in detections], length)
+    for detection, row in zip(detections, lower, strict=True):
         at = detection.time, detection.score
         axes.plot(*at, "o", color=figures.ORANGE, markersize=6)
-        axes.annotate(detection.word, at, (4, 5), textcoords="offset points", fontsize=10)
-    axes.set_ylim(low - 0.05 * (high - low), top + 0.2 * (high - low))
+        axes.annotate(detection.word, at, (4, -5 - _LINE * row), textcoords="offset points", fontsize=10, va="top")
+    above = (0.1 + 0.1 * (1 + max(rows, default=0))) * (high - low)
+    axes.set_ylim(low - (0.05 + 0.1 * (1 + max(lower, default=-1))) * (high - low), top + above)
     figures.style(axes, x="Time (s)", y="Score", grid=False)
     return figure
+
+
+_LINE = 12  # points from a row of labels to the next
+_LETTER = 0.011  # of the figure's width
+
+
+def label_rows(labels: Sequence[tuple[float, str]], length: float) -> list[int]:
+    """A row for each label, so that none runs into the one before it. `labels`: (time, text), in order; `length`: of
+    the axis."""
+    ends, rows = list[float](), []
+    for start, text in labels:
+        row = next((row for row, end in enumerate(ends) if end <= start), len(ends))
+        ends[row : row + 1] = [start + (len(text) + 1) * _LETTER * length]
+        rows.append(row)
+    return rows
 
 
 def _unit(x: np.ndarray) -> np.ndarray:
@@ -319,17 +365,81 @@ def _upload(label: str, take: Callable[[list[np.ndarray]], object], rate: int, s
     return button
 
 
-class ClipsBox(ipywidgets.VBox):
-    """Fields for a word and its clips, recorded or uploaded, and buttons to enrol them. `clips`: not enrolled yet."""
+@dataclass(eq=False)
+class Recording:
+    """A clip in the list.
 
-    def __init__(self, enrolment: Enrolment) -> None:
-        self.enrolment = enrolment
+    Arguments:
+    - `samples`: float32 (n,).
+    - `word`: its label, "" for that of the field above.
+    - `features`: what was enrolled of it, (frames, bands); None before.
+    """
+
+    samples: np.ndarray
+    word: str = ""
+    features: np.ndarray | None = None
+
+
+class ClipRow(ipywidgets.HBox):
+    """A clip of the list: a player, its word, and a button to delete it.
+
+    Arguments:
+    - `recording`: the clip.
+    - `name`: of the clip, such as "clip 3".
+    - `rate`: samples a second.
+    - `words`: to choose from.
+    - `relabel`, `delete`: called with the recording, and with its new word.
+    """
+
+    def __init__(
+        self, recording: Recording, name: str, rate: int, words: Sequence[str],
+        relabel: Callable[[Recording, str], object], delete: Callable[[Recording], object],
+    ) -> None:  # fmt: skip
+        self.recording = recording
+        state = "enrolled" if recording.features is not None else "new"
+        player = (
+            f"<audio controls preload='none' aria-label='{name}' src='{_address(recording.samples, rate)}'></audio>"
+        )
+        self.word = ipywidgets.Combobox(
+            value=recording.word, options=list(words), placeholder="word", continuous_update=False,
+            description=name.capitalize(), layout={"width": "18em"},
+        )  # fmt: skip
+        self.delete = ipywidgets.Button(icon="trash", tooltip=f"Delete {name}", layout={"width": "3em"})
+        self.word.observe(lambda change: relabel(recording, change["new"]), "value")
+        self.delete.on_click(lambda _: delete(recording))
+        said = f"<span class='el-quiet'>{len(recording.samples) / rate:.1f} s, {state}</span>"
+        layout = {"align_items": "center", "flex_flow": "row wrap"}
+        super().__init__([self.word, ipywidgets.HTML(player), ipywidgets.HTML(said), self.delete], layout=layout)
+
+
+def _address(samples: np.ndarray, rate: int) -> str:
+    """A recording as the address of a WAV file of 16 bits."""
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
+    return f"data:audio/wav;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+class ClipsBox(ipywidgets.VBox):
+    """Fields for a word and its clips, recorded or uploaded; a list to play, relabel and delete them; buttons to enrol
+    them, and to save and load words.
+
+    Arguments:
+    - `enrolment`: learns the clips.
+    - `suggestions`: words to choose from besides those that are enrolled (default none).
+    """
+
+    def __init__(self, enrolment: Enrolment, suggestions: Sequence[str] = ()) -> None:
+        self.enrolment, self.suggestions = enrolment, tuple(suggestions)
         self.rate = enrolment.embedder.front_end.rate
-        self.clips: list[np.ndarray] = []
-        self._recording: list[np.ndarray] = []
-        self.word = ipywidgets.Text(description="Word")
+        self.recordings: list[Recording] = []
+        self._blocks: list[np.ndarray] = []
+        self.word = ipywidgets.Combobox(description="Word", placeholder="choose or type")
         self._pending, self.status = ipywidgets.HTML(), Status()
-        record = Microphone("Record a clip", self._recording.append, self._recording.clear, self._recorded, self.rate)
+        record = Microphone("Record a clip", self._blocks.append, self._blocks.clear, self._recorded, self.rate)
         self.upload = _upload("Upload clips", self._add, self.rate, self.status, multiple=True)
 
         def button(text: str, icon: str, action: Callable[[], object], meanwhile: str = "") -> ipywidgets.Button:
@@ -338,30 +448,98 @@ class ClipsBox(ipywidgets.VBox):
             return made
 
         self.enrol = button("Enrol", "check", self._enrol, "Learning …")
-        self.discard = button("Discard clips", "trash", lambda: self._set_clips([]))
-        self.forget = button("Forget word", "times", lambda: enrolment.forget(self.word.value))
-        rows = [self.word, record, self.upload], [self.enrol, self.discard, self.forget, self._pending]
+        self.discard = button("Discard clips", "trash", self._discard)
+        self.forget = button("Forget word", "times", lambda: self._forget(self.word.value))
+        self.file = ipywidgets.Text("words.safetensors", description="File", layout={"width": "24em"})
+        self.save = button("Save words", "save", lambda: enrolment.vocabulary.save(self.file.value))
+        self.load = button("Load words", "folder-open", self._load, "Learning …")
+        self.list = ipywidgets.VBox(layout={"max_height": "22em", "overflow": "auto"})
+        rows = (
+            [self.word, record, self.upload], [self.enrol, self.discard, self.forget, self._pending],
+            [self.file, self.save, self.load],
+        )  # fmt: skip
         wrap = {"flex_flow": "row wrap", "align_items": "center"}
-        super().__init__([*(ipywidgets.HBox(row, layout=wrap) for row in rows), self.status])
-        self._set_clips([])
+        first, second, third = (ipywidgets.HBox(row, layout=wrap) for row in rows)
+        super().__init__([first, second, self.status, self.list, third])
+        enrolment.observe(lambda _: self._show(), "listener")
+        self._show()
+
+    @property
+    def clips(self) -> list[np.ndarray]:
+        """The clips that aren't enrolled yet, float32 (n,) each."""
+        return [each.samples for each in self.recordings if each.features is None]
+
+    @property
+    def words(self) -> list[str]:
+        """The words to choose from."""
+        return list(dict.fromkeys([*self.enrolment.vocabulary.words, *self.suggestions]))
 
     def _recorded(self) -> None:
-        if self._recording:
-            self._add([np.concatenate(self._recording)])
-            self._recording.clear()
+        if self._blocks:
+            self._add([np.concatenate(self._blocks)])
+            self._blocks.clear()
 
     def _add(self, clips: list[np.ndarray]) -> None:
-        self._set_clips([*self.clips, *clips])
+        self.recordings += [Recording(clip, self.word.value.strip()) for clip in clips]
+        self._show()
 
     def _enrol(self) -> None:
-        self.enrolment.enrol(self.word.value, self.clips)
-        self._set_clips([])
+        new = [each for each in self.recordings if each.features is None]
+        words: dict[str, list[Recording]] = {}
+        for each in new:
+            words.setdefault(each.word or self.word.value.strip(), []).append(each)
+        self.enrolment.enrol_all({word: [each.samples for each in some] for word, some in words.items()})
+        for word, some in words.items():
+            for each, features in zip(some, self.enrolment.features([each.samples for each in some]), strict=True):
+                each.word, each.features = word, features
+        self._show()
 
-    def _set_clips(self, clips: list[np.ndarray]) -> None:
-        self.clips = clips
-        lengths = ", ".join(f"{len(clip) / self.rate:.1f} s" for clip in clips)
-        self._pending.value = f"Clips to enrol: {lengths}" if clips else "Record or upload a few clips of a word."
-        self.enrol.disabled = self.discard.disabled = not clips
+    def _discard(self) -> None:
+        self.recordings = [each for each in self.recordings if each.features is not None]
+        self._show()
+
+    def _forget(self, word: str) -> None:
+        self.enrolment.forget(word)
+        self.recordings = [each for each in self.recordings if each.features is None or each.word != word]
+        self._show()
+
+    def _load(self) -> None:
+        self.enrolment.use(Vocabulary.load(self.file.value))
+        self._show()
+
+    def _relabel(self, recording: Recording, word: str) -> None:
+        def change() -> None:
+            if recording.features is not None and word.strip() != recording.word:
+                self.enrolment.relabel(recording.features, word)
+            recording.word = word.strip()
+
+        self.status.attempt(change, "Learning …")
+        self._show()
+
+    def _delete(self, recording: Recording) -> None:
+        def change() -> None:
+            if recording.features is not None:
+                self.enrolment.relabel(recording.features, None)
+            self.recordings.remove(recording)
+
+        self.status.attempt(change, "Learning …")
+        self._show()
+
+    def _show(self) -> None:
+        self.word.options = words = self.words
+        rows = [
+            ClipRow(each, f"clip {number}", self.rate, words, self._relabel, self._delete)
+            for number, each in enumerate(self.recordings, start=1)
+        ]
+        before, self.list.children = self.list.children, rows
+        for row in before:
+            row.close()
+        new = self.clips
+        self._pending.value = (
+            f"{len(new)} clip{'s' * (len(new) > 1)} to enrol" if new else "Record or upload a few clips of a word."
+        )
+        self.enrol.disabled = self.discard.disabled = not new
+        self.save.disabled = not self.enrolment.vocabulary.words
 
 
 class ThresholdBox(ipywidgets.VBox):
@@ -477,14 +655,17 @@ class KeywordsView(View):
 
     Arguments:
     - `enrolment`: the words, embedder and threshold that its boxes share.
+    - `suggestions`: words to choose from besides those that are enrolled (default none).
     """
 
-    def __init__(self, enrolment: Enrolment) -> None:
+    def __init__(self, enrolment: Enrolment, suggestions: Sequence[str] = ()) -> None:
         self.enrolment = enrolment
-        self.clips, self.threshold = ClipsBox(enrolment), ThresholdBox(enrolment)
+        self.clips, self.threshold = ClipsBox(enrolment, suggestions), ThresholdBox(enrolment)
         self.listening = ListenBox(enrolment, lambda heard: self._map.draw(plot_embeddings(*self._points, heard)))
         self._words, self._map = ipywidgets.HTML(), Chart()
-        learned = ipywidgets.HBox([self._words, self._map], layout={"align_items": "center", "grid_gap": "2em"})
+        learned = ipywidgets.HBox(
+            [self._words, self._map], layout={"align_items": "center", "flex_flow": "row wrap", "grid_gap": "2em"}
+        )
         super().__init__([self.clips, learned, self.threshold, self.listening])
         enrolment.observe(lambda _: self._draw(), "listener")
         self._draw()

@@ -57,11 +57,22 @@ function render({ model, el }) {
   button.className = "jupyter-button widget-button";
   const status = document.createElement("span");
   status.style.marginLeft = "0.7em";
-  el.append(button, status);
+  const meter = Object.assign(document.createElement("meter"), { min: -60, max: 0, low: -40, high: -3, optimum: -20, value: -60 });
+  meter.hidden = true;
+  meter.setAttribute("aria-label", "Level");
+  meter.style.cssText = "width: 8em; margin-left: 0.7em";
+  el.append(button, meter, status);
+  const measure = (block) => { // its peak, in dB below the loudest that there can be
+    const peak = block.reduce((most, sample) => Math.max(most, Math.abs(sample)), 1e-6);
+    meter.value = 20 * Math.log10(peak);
+    meter.setAttribute("aria-valuetext", `${Math.round(meter.value)} dB`);
+    status.textContent = peak >= 0.99 ? "too loud" : "listening …";
+  };
 
   let stop = null, refused = false; // refused: Python asked to stop before the browser had opened the microphone
   const draw = () => {
     button.textContent = stop ? "Stop" : model.get("label");
+    meter.hidden = !stop;
   };
   const end = async () => {
     const stopping = stop;
@@ -81,7 +92,10 @@ function render({ model, el }) {
       } else {
         refused = false;
         model.send({ type: "begin" });
-        const opened = await listen((block, rate) => model.send({ type: "samples", rate }, undefined, [block.buffer]));
+        const opened = await listen((block, rate) => {
+          measure(block);
+          model.send({ type: "samples", rate }, undefined, [block.buffer]);
+        });
         if (refused) {
           await opened();
         } else {

@@ -1,5 +1,6 @@
 """The views of keywords, without a browser: buttons are clicked and messages sent from here."""
 
+import base64
 import io
 from datetime import datetime
 
@@ -17,6 +18,7 @@ from edgelearn.widgets.keywords import (
     Enrolment,
     KeywordsView,
     Microphone,
+    label_rows,
     plot_det,
     plot_embeddings,
     plot_stream,
@@ -109,6 +111,48 @@ def test_a_new_word_in_a_few_clicks(enrolment, clips):
     box.word.value = KNOWN[0]
     box.forget.click()
     assert enrolment.listener is None and view._map.layout.display == "none"
+
+
+def test_clips_are_played_relabelled_and_deleted(enrolment, clips):
+    box = KeywordsView(enrolment, suggestions=("sola", *KNOWN)).clips
+    assert list(box.word.options) == list(dict.fromkeys(("sola", *KNOWN)))
+    box.word.value = KNOWN[0]
+    upload(box.upload, *((f"{i}.wav", encode(clip)) for i, clip in enumerate(clips[0, :3])))
+    box.word.value = KNOWN[1]
+    upload(box.upload, ("b.wav", encode(clips[1, 0])))
+    rows = box.list.children
+    assert [row.word.value for row in rows] == [KNOWN[0]] * 3 + [KNOWN[1]]
+    sound = base64.b64decode(rows[1].children[1].value.split("base64,")[1].split("'")[0])
+    samples, rate = soundfile.read(io.BytesIO(sound), dtype="float32")
+    assert rate == 16_000 and np.abs(samples - clips[0, 1]).max() < 1e-3
+    rows[2].word.value = KNOWN[1]  # it was said wrongly
+    box.enrol.click()
+    assert [enrolment.vocabulary.count(word) for word in KNOWN] == [2, 2] and not box.clips
+    box.list.children[2].word.value = KNOWN[0]
+    assert [enrolment.vocabulary.count(word) for word in KNOWN] == [3, 1]
+    box.list.children[3].delete.click()
+    assert enrolment.vocabulary.words == KNOWN[:1] and len(box.list.children) == 3
+    box.list.children[0].word.value = ""
+    assert "needs a name" in box.status.value and box.list.children[0].word.value == KNOWN[0]
+    assert enrolment.vocabulary.count(KNOWN[0]) == 3
+
+
+def test_words_are_saved_and_loaded(enrolment, clips, tmp_path):
+    box = KeywordsView(enrolment).clips
+    assert box.save.disabled
+    box.file.value = str(tmp_path / "mine.safetensors")
+    box.load.click()
+    assert "There is no file" in box.status.value
+    enrolment.enrol(KNOWN[0], list(clips[0, :2]))
+    box.save.click()
+    enrolment.forget(KNOWN[0])
+    box.load.click()
+    assert enrolment.vocabulary.count(KNOWN[0]) == 2 and not box.status.value and enrolment.listener is not None
+
+
+def test_labels_of_words_that_follow_each_other_stand_in_rows():
+    rows = label_rows([(0.0, "sola"), (0.1, "mare"), (0.2, "luna"), (3.0, "sola"), (3.05, "mare")], 4.0)
+    assert rows == [0, 1, 2, 0, 1]
 
 
 def test_errors_are_shown_and_clips_stay(enrolment, clips):
