@@ -137,6 +137,8 @@ class Lowering:
         self.inputs = {
             name: Tensor(x.buffer, (self.n, *self.network.inputs[name]), x.block) for name, x in storage.inputs.items()
         }
+        # On CPUs an update leaves the extremes of the kernels that it writes, which saves a pass over them in
+        # `prepare`.
         measured = self.trains and not traits.gpu and request.optimizer is not None and request.optimizer.measures
         self.held = Representation(
             request.precision, request.compute, storage, self.prepare, self.micro, key.ranges, self.trains, self.first,
@@ -206,8 +208,11 @@ class Lowering:
                         f"Nothing to train: the output {outputs} depends on no trained parameter. Unfreeze a layer "
                         f"that leads to it."
                     )
+                # As if every activation were stored; `finish` then rewrites the launches by the strategies.
                 remat.start(self._tensors(), loss_at)
                 for stage in reversed(self.stages):
+                    # Nothing below the lowest trained layer is stored: no launch reads it, and lifetimes follow from
+                    # launches.
                     if stage.name in self.trained and stage.output.name in self.gradients:
                         self._backward(stage)
                 rematerialisation = remat.finish()
@@ -215,6 +220,7 @@ class Lowering:
                     self._update()
             self.at("loss")
             weights = [losses.weight(name) for name in losses.by_output] if len(answers) > 1 else []
+            # Last of all: random numbers are drawn by this count, and what is recomputed must draw the same ones.
             emit_count(micro, answers, self.storage.control, self.n, weights)
         self.measure.emit_jobs()
         self.prepare.emit_jobs()
@@ -454,6 +460,7 @@ class Lowering:
         activation. Nothing else reads what is between."""
         found: list[Stage] = []
         depthwise = linear(stage).geometry(x.tensor).kind == "depthwise"
+        # A backward pass reads what is between; kernels of depthwise convolutions have no such sum.
         if self.trains or depthwise or not adds_residuals(self.micro, x):
             return found
         start = self.stages.index(stage) + 1
@@ -506,6 +513,7 @@ class Lowering:
         (node, op), shape = norm(stage), self.network.parameters[f"{stage.nodes[0].owner}/kernel"].weight.packed_shape
 
         def fold(weights: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+            # In float64, so that the folded kernel is rounded once.
             w = {role: weights[f"{node.owner}/{role}"].astype(np.float64) for role in op.weights(node.shape)}
             scale = w["gamma"] / np.sqrt(w["moving_variance"] + op.epsilon)
             owner = stage.nodes[0].owner
@@ -537,6 +545,7 @@ class Lowering:
         self.before_norm[stage.name] = y
 
         def emit(target: Target) -> None:
+            # Taken twice, a batch's statistics would move the moving ones twice.
             if stage.name in statistics:  # a replay
                 batchnorm.emit_normalize(self.micro, y, statistics[stage.name], target, stage.activation)
             else:
@@ -555,6 +564,8 @@ class Lowering:
         assert isinstance(logits, Tensor)
         target = self._target(source, logits) if self.trains else None
         self.at("loss")
+        # A loss writes a whole gradient: a copy multiplies it by an activation's derivative, or adds it to other
+        # shares.
         if target is None or not (target.mask or target.accumulate):
             return loss.emit(self.micro, logits, control, target.tensor if target else None)
         gradient = self.micro.tensor("logits' gradient", logits.shape)
@@ -647,6 +658,7 @@ class Lowering:
     def _pass_on(self, stage: Stage, dz: Tensor) -> list[str]:
         """Names of the inputs of a sum whose gradient is `dz` itself, without a copy: those that only read it, and one
         other, which may add to it or pass it on, if those are done with it by then."""
+        # A residual sum would else copy its gradient to each input: a pass over memory for each block of a network.
         if not (stage.op and stage.op.op.passes_gradient):
             return []
         consumers, places = self.network.consumers, self._places
@@ -788,8 +800,11 @@ class Lowering:
             for part in filter(None, self._sums(stage, x, dy, dkernel, dbias)[::-1]):
                 finish.emit_sum(self.finish, part)
             return
+        # The linear op's output isn't stored. Since it is linear, with sums over the mini-batch: dbeta = Σ dy, dgamma =
+        # (Σ w · xᵀdy + (bias - mean) Σ dy) / σ, dw = scale · xᵀdy. `finish` computes these once a mini-batch.
         dgamma, dbeta = (self.gradient(norm(stage)[0].name, role) for role in ("gamma", "beta"))
         kernel_total, dy_total = dkernel, dbeta
+        # gamma's gradient is made of sums that belong to a frozen kernel and beta, too.
         if dgamma and not dkernel:
             kernel_total = self._workspace(stage, "kernel gradient for gamma", self.master_kernel(stage))
         if (dgamma or dbias) and not dbeta:
@@ -846,6 +861,7 @@ class Lowering:
         self.at("optimizer")
         if statistics := storage.sizes.get(Role.STATISTICS):
             lasting, moving = (storage.stretch(role, 0, statistics) for role in (Role.STATISTICS, Role.MOVING))
+            # A step moves a copy of the statistics: one that fails leaves the lasting ones as they were.
             emit_commit(self.prepare, lasting, moving, control)
             emit_commit(finish, moving, lasting, control)
         if optimizer.clips:
@@ -870,6 +886,7 @@ class Lowering:
             finish.emit_jobs()
             return
         starts = [storage.offsets[slot] for slot in storage.slots if slot.name in optimizer.slots]
+        # Parameters lie side by side: those updated alike are one launch, whatever their number.
         if len({(group.rate, group.decay) for group in groups}) == 1:  # kernels and others alike
             groups = [replace(groups[0], names=tuple(storage.parameters))]
         for group in groups:

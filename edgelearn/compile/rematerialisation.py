@@ -82,6 +82,7 @@ def replays(
     written: dict[Buffer, list[Launch]] = {}
     once = set(stored)
     for launch in forward:
+        # What else a launch writes, such as moving statistics, must not change twice.
         repeated = launch.replay or (launch,)  # once more, if that writes temporaries and nothing else
         repeatable = all(b.role is Role.TEMPORARY for b in _written(repeated))
         for buffer in launch.writes:
@@ -120,6 +121,7 @@ def rematerialise(
 
     def restore(buffer: Buffer) -> None:
         """Emit the launches that restore `buffer`, and those they depend on."""
+        # A stack instead of recursion: a copy may depend on as many others as the network has layers.
         waiting: dict[Buffer, set[Buffer]] = {}  # each for the next; with the originals that had copies before
         while waiting or is_missing(buffer):
             if buffer not in waiting:
@@ -139,6 +141,7 @@ def rematerialise(
         current.update(new)
         originals.update({copy: original for original, copy in new.items()})
         launches.extend(launch.on(current) for launch in replay.launches)
+        # Copies of lower depth, such as outer checkpoints, stay for the blocks that follow.
         for other in set(current) - before:
             if replays.get(other, replay).depth > replay.depth:
                 del current[other]
@@ -257,6 +260,7 @@ class Rematerialiser:
         )
         self._check_values(backward, originals, strategies)
         read = {buffer for launch in backward for buffer in launch.reads}
+        # What the backward pass doesn't read need not be encoded.
         encoding = {x: launches for x, (_, launches, _) in encoded.items() if not read.isdisjoint(_written(launches))}
         loss = self.forward[self.loss_at]
         forward = await_writes(_after_last_uses(self.forward, encoding), loss)

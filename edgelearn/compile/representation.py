@@ -175,6 +175,7 @@ class Representation:
             return y
         encoded = replace(x, tensor=self.micro.tensor("encoded activations", y.shape, dtype=x.tensor.dtype))
         if has_range(x.format) and len(inputs) == 1:
+            # Stochastic rounding would draw numbers for values that need none.
             exact = replace(x.format, rounding="nearest")  # the values are what integers stand for
             emit_to_integers(self.micro, y, replace(encoded, format=exact))
             return encoded
@@ -196,6 +197,7 @@ class Representation:
         yield tensors
         emitted = e.launches[start:]
         del e.launches[start:]
+        # A copy is made only if a launch reads it: a backward pass may need its output and not its input, or neither.
         read = {buffer for launch in emitted for buffer in launch.reads}
         for value, tensor in zip(values, tensors, strict=True):
             if value is not tensor and tensor.buffer in read:

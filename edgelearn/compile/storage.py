@@ -155,6 +155,7 @@ class Storage:
             self.gradients[name] = self.tensor(f"{name} gradient", shape, Role.GRADIENT)
         self.fill |= {t.buffer: _packer(network, name) for name, t in self.parameters.items()}
         total = self.sizes.get(Role.PARAMETER, 0)
+        # In the parameters' order and alignment: an update walks through all of them by one index.
         self.slots = [self._reserve(Buffer(slot, total, Role.OPTIMIZER)) for slot in slots]
         self.slot_tensors = {
             f"{slot.name}/{name}": Tensor(self._part(slot, parameter.buffer), parameter.shape)
@@ -271,6 +272,8 @@ class Storage:
     def partials(self, name: str, groups: int, total: Tensor) -> Tensor | None:
         """Buffer for the partial sums of `total`, sized by the first call; None for one group."""
         if name not in self._partials:
+            # Smaller micro-batches use the same groups: all add to these sums, each group in an order of its own, so
+            # that results depend on no schedule.
             shape = (groups, total.rows, total.blocks * total.block)
             self._partials[name] = self.tensor(name, shape, Role.PARTIAL) if groups > 1 else None
         return self._partials[name]

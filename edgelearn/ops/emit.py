@@ -250,6 +250,7 @@ class Emitter:
         `candidates`, else the first of these. Launches emitted inside belong to the decision."""
         name = f"{kernel} {'x'.join(map(str, shape))}"
         tuned = self.traits.tuned.get(name)
+        # The first candidate runs on any device; what was tuned elsewhere may not be offered here any more.
         chosen = tuned if tuned is not None and tuned in candidates else candidates[0]
         self.decision = Decision(name, tuple(candidates), chosen)
         try:
@@ -325,6 +326,8 @@ class Emitter:
         for batch in job_batches(self.jobs):
             items, first, before = sum(job.items for job in batch), batch[0], self.layer
             macros: dict[str, Any] = dict(first.macros)
+            # A launch costs as much as the work of a layer here: one grid for all, whose work-items find their job in a
+            # table.
             table = In(self.table(job_rows(batch)))
             self.layer = job_layer(batch)
             self.launch(
@@ -358,6 +361,7 @@ class Emitter:
         - `least`: rows a group at least.
         - `items`: work-items a compute unit; 0 for the rule of thumb.
         """
+        # A GPU hides waits for memory behind many work-items; a core needs a few, which even out their ends.
         total = items * self.traits.compute_units or (16384 if self.traits.gpu else 8 * self.traits.compute_units)
         wanted = total // max(1, units)
         groups = max(1, min(wanted, rows // least))

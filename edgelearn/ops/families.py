@@ -101,6 +101,7 @@ class Pointwise(Family):
         row_bytes = 4 * x.blocks * x.block
         if p.part != WEIGHTS:
             tiles = ceil_div(x.rows, config["rows"])
+            # All panels of channels read a chunk of rows while it is in the cache.
             chunks = 1 if e.traits.gpu else min(tiles, ceil_div(x.rows * row_bytes, CACHED_BYTES))
             e.launch(
                 "pointwise.cl", f"pointwise_{p.part}",

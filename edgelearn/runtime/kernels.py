@@ -29,6 +29,7 @@ from .driver import POCL, POCL_CACHE, prepare_pocl_cache
 
 INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.MULTILINE)
 FUNCTION = re.compile(r"^KERNEL (\w+)\(.*?^}\n", re.MULTILINE | re.DOTALL)
+# PoCL's Clang would read 17,000 lines for each program; our kernels call the few of include/builtins.h.
 NO_BUILTINS = "-D_OPENCL_H_"  # Clang's guard of the header that declares all built-in functions
 
 
@@ -82,6 +83,8 @@ def builtins() -> str:
     return (kernels_folder() / "include" / "builtins.h").read_text()
 
 
+# NVIDIA's OpenCL compiler has no target with `wgmma`, but its binaries are PTX, which is text: kernels hold the
+# instruction in a comment whose operands it fills in, and the driver assembles the text without the mark.
 PTX_RULE = (  # what is replaced, in order; part of the names of cached programs
     (rb"(?m)^\.target sm_90\b", b".target sm_90a"),
     (rb"//sm_90a: ", b""),

@@ -117,6 +117,7 @@ class Session:
             raise FormatError(
                 f"The weights lack '{min(missing)}'. If its layer was added after the Model was made, create another."
             )
+        # Constants are computed from weights here and now, so that a plan serves any weights of its network.
         for buffer, fill in self.plan.storage.fill.items():
             self.send(buffer, fill(weights))
         trains = next((key for key in self.plan.programs if key.kind is Kind.TRAIN), None)
@@ -220,6 +221,7 @@ class Session:
         if step:
             if request.optimizer is None:
                 raise PlanError("This plan only evaluates and predicts: to train, make one with an optimizer.")
+            # By the host, in float64: on the device 1 - beta**step would lose most of its bits at the first steps.
             scalars[Scalar.CORRECTION] = request.optimizer.correction(step)
             scalars[Scalar.SECOND_CORRECTION] = request.optimizer.second_correction(step)
         words, seed = scalars.view(np.uint32), request.seed
