@@ -58,17 +58,19 @@ class Recorder(Callback):
         self._progress, self._next_report = Progress("loading"), 0.0
 
     def on_compile(self, done: int, total: int) -> None:
-        self._report("compiling kernels", done, total)
+        self.report("compiling kernels", done, total)
 
     def on_extract(self, done: int, total: int) -> None:
-        self._report("extracting features", done, total)
+        self.report("extracting features", done, total)
 
     def on_train_batch_end(self, batch: int, logs: Logs) -> None:
-        self._report("training", self.model.steps_done, self.model.steps_total)
+        self.report("training", self.model.steps_done, self.model.steps_total)
 
-    def _report(self, phase: str, done: int, total: int) -> None:
-        self._progress, now = self._progress.next(phase, done, total), time.monotonic()
-        if now >= self._next_report:
+    def report(self, phase: str, done: int = 0, total: int = 0) -> None:
+        """Say how far the training is: `done` of `total` in a phase."""
+        before, now = self._progress.phase, time.monotonic()
+        self._progress = self._progress.next(phase, done, total)
+        if now >= self._next_report or phase != before or done == total:
             self._next_report = now + _REPORT_SECONDS
             self.run.report({"phase": phase, "done": done, "total": total, "left": self._progress.seconds_left})
 
@@ -277,6 +279,7 @@ class Training(Generic[C]):
                 log(f"Stopped at a step boundary and saved. {advice}")
                 return None
         try:
+            recorder.report("testing")
             with recorder.rescuing():
                 results, text = self.finish(self, run, seconds)
                 results |= recorder.energy()

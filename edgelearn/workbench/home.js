@@ -58,8 +58,9 @@ function homeView(root, host) {
   function job(each) {
     const stop = button("Stop", attempt(root, async () => { say(root, (await host.ask({ do: "stop", number: each.number })).said); await renew(); }));
     stop.setAttribute("aria-label", `Stop ${each.title}`);
+    const starting = each.state === "running" && !each.run ? bar({ phase: "starting", done: 0, total: 0 }, each.title) : null;
     return element("li", {}, each.run ? link(host, { run: each.run }, each.title) : each.title, ` · ${each.state}${each.text ? `, ${each.text}` : ""} `,
-      ["waiting", "running"].includes(each.state) ? stop : null);
+      starting, ["waiting", "running"].includes(each.state) ? stop : null);
   }
 
   function drawNow(found) {

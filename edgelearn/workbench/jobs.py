@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import signal
@@ -74,6 +75,7 @@ class Jobs:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="edgelearn-jobs", daemon=True)
                 self._thread.start()
+                atexit.register(self.close)
         return job
 
     def entries(self) -> list[dict[str, Any]]:

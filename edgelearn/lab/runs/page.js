@@ -3,7 +3,7 @@
 //   ask(request)   answer to a request, see RunStore.answer; not there in a file, which has the view's data
 //   go(view)       shows another view: {runs: true}, {run: ID}, {compare: [ID, …]}
 //   links(view)    address of a view, "" where views have none
-//   file(path)     address of a file in JupyterLab; not there in a notebook
+//   file(path)     address of a file in JupyterLab; not there elsewhere
 //   jobs           true where trainings can be started
 "use strict";
 
@@ -57,10 +57,10 @@ export function link(host, view, text) {
 }
 
 export function bar(progress, label) {
-  const share = progress.total ? progress.done / progress.total : 0;
   const left = progress.left === null || progress.left === undefined ? "" : `, ${duration(progress.left)} left`;
-  const text = `${progress.phase}: ${progress.done.toLocaleString("en")} of ${progress.total.toLocaleString("en")}${left}`;
-  const made = element("progress", { max: 1, value: share });
+  const count = progress.total ? `: ${progress.done.toLocaleString("en")} of ${progress.total.toLocaleString("en")}${left}` : " …";
+  const text = progress.phase + count;
+  const made = element("progress", progress.total ? { max: progress.total, value: progress.done } : {}); // else it moves to and fro
   made.setAttribute("aria-label", `${label}: ${text}`);
   return element("span", { className: "el-progress" }, made, element("span", { textContent: text }));
 }
@@ -91,7 +91,11 @@ function dialog(root, text, fields, action, submit = "Save") {
   problem.setAttribute("role", "alert");
   const form = element("form", { method: "dialog", onsubmit: async (event) => {
     event.preventDefault();
-    try { await action(); made.close(); } catch (error) { problem.textContent = error.message; }
+    try {
+      const after = await action();
+      made.close();
+      after?.(); // the keyboard's focus returns to what opened the dialog, or goes where this puts it
+    } catch (error) { problem.textContent = error.message; }
   } }, element("h2", { textContent: text }), ...fields, problem, element("div", { className: "el-tools" },
     element("button", { type: "submit", textContent: submit }), button("Cancel", () => made.close())));
   made.setAttribute("aria-label", text);
@@ -109,7 +113,7 @@ function describe(root, host, run, done) {
   const note = element("textarea", { value: run.note, rows: 4 });
   dialog(root, `Describe ${run.id}`, [field("Name", name), field("Tags, by commas", tags), field("Note", note)], async () => {
     const given = { name: name.value, tags: tags.value.split(","), note: note.value };
-    done(await host.ask({ do: "annotate", id: run.id, ...given }));
+    return done(await host.ask({ do: "annotate", id: run.id, ...given }));
   });
 }
 
@@ -147,6 +151,7 @@ const COLUMNS = [ // title, value to sort by, cell, is a number
   ["Device", (run) => run.device, (run) => run.device, false],
 ];
 const PAGE = 100; // rows that are shown at once
+const FIRST = 40; // runs that are read first, for a table at once
 const TERM = /^([\w.]+)(<=|>=|=|<|>)(.+)$/;
 
 // A word of the search: `lr=0.01` or `accuracy>0.9` compares a setting or an entry; another word is looked for everywhere.
@@ -247,7 +252,7 @@ export function runsView(root, host) {
       rows.delete(run.id);
       refill();
       draw();
-      rows.get(run.id)?.querySelector(".el-edit").focus();
+      return () => rows.get(run.id)?.querySelector(".el-edit").focus();
     }), { className: "el-link el-edit", disabled: trash });
     edit.setAttribute("aria-label", `Edit name, tags and note of ${title(run)}`);
     const made = element("tr", {}, element("td", {}, box), first, ...COLUMNS.slice(1).map(([, , cell, number]) => {
@@ -310,7 +315,7 @@ export function runsView(root, host) {
     deleted.setAttribute("aria-pressed", String(trash));
     rows.clear();
     if (trash) return take(await host.ask({ do: "discarded" }));
-    const first = runs.length ? null : await host.ask({ do: "list", newest: PAGE });
+    const first = runs.length ? null : await host.ask({ do: "list", newest: FIRST });
     if (first) take(first);
     if (!first?.complete) take(await host.ask({ do: "list" }));
   }
@@ -328,7 +333,7 @@ export function runsView(root, host) {
 
 // -- curves -------------------------------------------------------------------------------------------------------------------
 
-const LINES = ["--el-blue", "--el-orange", "--el-green", "--el-pink", "--el-violet", "--el-quiet", "--el-ink"];
+const LINES = [0, 1, 2, 3, 4, 5, 6].map((number) => `--el-series-${number}`);
 const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
 
 // Charts of curves over epochs, one for each figure; `runs` are [label, curves]. The pointer, or the arrow keys, read values.
@@ -569,6 +574,11 @@ export function show(root, host, view) {
   return root.view;
 }
 
+// The address of a file in JupyterLab; pages of the manual are shown rendered.
+function inLab(lab, path) {
+  return `${lab}/tree/${path.split("/").map(encodeURIComponent).join("/")}${path.endsWith(".md") ? "?factory=Markdown%20Preview" : ""}`;
+}
+
 // The front end of a widget: requests are messages, views change in place.
 function render({ model, el }) {
   const waiting = new Map();
@@ -582,8 +592,10 @@ function render({ model, el }) {
     message.error ? reject(new Error(message.error)) : resolve(message.answer);
   };
   model.on("msg:custom", heard);
-  const home = model.get("view");
+  const home = model.get("view"), config = document.getElementById("jupyter-config-data");
+  const lab = config && JSON.parse(config.textContent).baseUrl + "lab";
   const host = {
+    file: lab && ((path) => inLab(lab, path)),
     jobs: model.get("jobs"),
     links: () => "",
     ask: (request) => new Promise((resolve, reject) => {
@@ -615,7 +627,7 @@ async function boot(data) {
   const { base } = data.server;
   const host = {
     jobs: true,
-    file: (path) => data.server.lab + "/tree/" + path.split("/").map(encodeURIComponent).join("/") + (path.endsWith(".md") ? "?factory=Markdown%20Preview" : ""),
+    file: (path) => inLab(data.server.lab, path),
     links: (view) => base + (view.home ? "" : view.run ? `/runs/${encodeURIComponent(view.run)}` : view.compare ? `/compare?${view.compare.map((id) => `id=${encodeURIComponent(id)}`).join("&")}` : "/runs"),
     ask: async (request) => {
       const token = document.cookie.match(/\b_xsrf=([^;]*)/)?.[1] ?? "";

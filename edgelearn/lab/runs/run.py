@@ -315,7 +315,7 @@ def _plain_rows(lines: Sequence[str]) -> list[dict[str, Any]] | None:
 def _is_plain(row: Any) -> bool:
     if type(row) is not dict or type(epoch := row.get("epoch")) is not int or abs(epoch) > records.LARGEST_INT:
         return False
-    return all(type(value) is float for name, value in row.items() if name != "epoch")
+    return [*map(type, row.values())].count(float) == len(row) - 1
 
 
 # A forked child shares the parent's open file and would keep its lock alive after the parent's death.

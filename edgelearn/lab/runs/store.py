@@ -212,6 +212,8 @@ class RunStore(Displayed):
     def _find(self, name: str, root: Path | None = None) -> Path:
         """The folder of the run whose id is `name`, or of the only one whose id starts so."""
         root = root or self.root
+        if _ID.fullmatch(name) and Path(name).name == name and (root / name / RECORD).exists():
+            return root / name  # without looking at the others
         ids = [folder.name for folder in self._folders(root)]
         matches = [name] if name in ids else [known for known in ids if name and known.startswith(name)]
         if len(matches) == 1:
@@ -254,7 +256,8 @@ class RunStore(Displayed):
             return []
         except OSError as error:
             raise RunError(f"The runs in {root} can't be read: {error.strerror}. Check the folder.") from error
-        return sorted(folder for folder in folders if _ID.fullmatch(folder.name) or (folder / RECORD).exists())
+        runs = [folder for folder in folders if _ID.fullmatch(folder.name) or (folder / RECORD).exists()]
+        return sorted(runs, key=lambda folder: folder.name)
 
     def _create_folder(self, stem: str, record: dict[str, Any]) -> Run:
         """Make the folder complete and locked under a hidden name, then rename it."""
