@@ -94,6 +94,11 @@ class NativeBundle(Displayed):
         self._call("open", byref(Options(weights, len(weights), *texts)))
 
     @property
+    def library(self) -> ctypes.CDLL:
+        """The compiled bundle."""
+        return self._functions
+
+    @property
     def headline(self) -> str:
         return f"in {self.folder}"
 

@@ -20,7 +20,7 @@ COMMANDS = {  # the first words of commands, and the modules that have them
     name: f"edgelearn.cli.{module}"
     for name, module in {
         "devices": "machine", "doctor": "machine", "flowers": "training", "finetune": "training", "cifar10": "training",
-        "inspect": "models", "convert": "models", "plan": "memory", "runs": "runs", "compare": "runs",
+        "depth": "depth", "inspect": "models", "convert": "models", "plan": "memory", "runs": "runs", "compare": "runs",
         "predict": "runs", "sweep": "runs", "precision": "precision", "memory": "memory", "keywords": "keywords",
         "federated": "federated", "bundle": "bundle", "bench": "machine", "profile": "machine", "tune": "machine",
         "completion": "machine",

@@ -66,8 +66,9 @@ OPTIONAL = {  # packages by pip's name of the extra
     "edgelearn[privacy]": ("cryptography", "dp-accounting"),
     "edgelearn[energy]": ("nvidia-ml-py",),
     "edgelearn[sweeps]": ("optuna",),
+    "edgelearn[digits]": ("scikit-learn",),
     "edgelearn[formats]": ("onnx", "flatbuffers", "tflite"),
-    "edgelearn[notebooks]": ("jupyterlab", "ipywidgets", "ipykernel", "anywidget", "fast-sugiyama"),
+    "edgelearn[notebooks]": ("jupyterlab", "ipywidgets", "ipykernel", "anywidget", "fast-sugiyama", "plotly"),
 }
 
 
@@ -162,6 +163,7 @@ def _version(package: str) -> str:
     "started, command, subject": "when, and what was measured", "machine, config, versions": "facts",
     "not_installed": "missing packages by contender", "noise": "blocks, noisy, repeated",
     "energy": "source of the counter, or why nothing was measured, and idle_watts: power without work",
+    "layers": "by workload, with --layers: layer, serial and device (seconds)",
     "variants": "workload, contender, compute (type), blocks of seconds, median, memory in bytes, energy (joules of a "
                 "step, watts, or null), comparison with the fastest peer of the type, or of all types where no peer "
                 "has it",
@@ -182,6 +184,7 @@ def bench(
     compute: tuple[str, ...] = COMPUTE,
     cores: int | None = setting(None, "processor cores for everyone (default: all)", minimum=1),
     rounds: int = setting(9, "blocks of steps of each contender", minimum=1),
+    layers: bool = setting(False, "each layer of a training step, too: the serial C beside the device"),
     energy: float = setting(
         LOOP, "seconds of steps whose energy is counted, where the device has a counter", above=0, metavar="SECONDS"
     ),
@@ -207,7 +210,7 @@ def bench(
     else:
         workloads = [each for text in workload for each in Workload.expand(text, seed, network)]
         config = BenchConfig(rounds=rounds, energy_seconds=energy)
-        report = run(workloads, contenders, only, cores, device, config, log, compute=compute)
+        report = run(workloads, contenders, only, cores, device, config, log, compute=compute, layers=layers)
         report.command = answer.command_line
     print(as_markdown(report) if markdown else as_text(report, width()), end="")
     if chart:

@@ -16,11 +16,25 @@ from typing import cast
 from edgelearn.errors import ExtensionError
 from edgelearn.extensions import check_name, import_instance, import_object, is_reference
 from edgelearn.graph.fuse import fuse
-from edgelearn.graph.network import Network
+from edgelearn.graph.network import Network, Node
 from edgelearn.graph.rewrites import invertible_streams
-from edgelearn.ops import Add, Concatenate, Float16, Format, NumberFormat
+from edgelearn.ops import (
+    Activation,
+    Add,
+    AveragePooling2D,
+    BatchNormalization,
+    Concatenate,
+    Flatten,
+    Float16,
+    Format,
+    GlobalAveragePooling2D,
+    LinearOp,
+    NumberFormat,
+    Reshape,
+    SliceChannels,
+)
 
-from .memory import Compress, Encoding, Invert, MemoryStrategy, Offload, Recompute, steps_of
+from .memory import Compress, Encoding, Invert, Mask, MemoryStrategy, Offload, Recompute, steps_of
 
 
 def keep_all(network: Network) -> dict[str, MemoryStrategy]:
@@ -59,6 +73,32 @@ def invertible(network: Network) -> dict[str, MemoryStrategy]:
     return _recompute_others(network, stored) | inverses
 
 
+def masks(network: Network) -> dict[str, MemoryStrategy]:
+    """Hold one bit for each value of a ReLU that only gradients pass, and store the rest: a 32nd where the layers above
+    are frozen or train biases alone (Cai et al. 2020, "TinyTL", arXiv 2007.11622)."""
+    strategies: dict[str, MemoryStrategy] = {}
+    for stage in fuse(network, sums=True):
+        last = stage.output
+        gate = isinstance(last.op, Activation) and last.op.function.two_slopes and last.name not in network.outputs
+        if gate and not any(_reads_values(network, reader) for reader in network.consumers(last.name)):
+            strategies |= {node.name: Recompute() for node in stage.nodes} | {last.name: Mask()}
+    return strategies
+
+
+def _reads_values(network: Network, node: Node) -> bool:
+    """True if the backward pass of a layer reads what it is given: a linear op does for its kernel and for the scale of
+    the BatchNorm after it."""
+    if isinstance(node.op, LinearOp):
+        readers = network.consumers(node.name)
+        scales = [f"{reader.owner}/gamma" for reader in readers if isinstance(reader.op, BatchNormalization)]
+        return not network.trainable.isdisjoint([f"{node.owner}/kernel", *scales])
+    return not isinstance(node.op, PASSING)
+
+
+# Ops whose backward pass reads gradients alone.
+PASSING = (Add, AveragePooling2D, Concatenate, Flatten, GlobalAveragePooling2D, Reshape, SliceChannels)
+
+
 def compressed(network: Network, format: NumberFormat = Format(8)) -> dict[str, MemoryStrategy]:  # noqa: A002, B008
     """Compress everything to `format`, and recompute outputs of BatchNorms from their inputs. Gradients are
     approximate."""
@@ -78,7 +118,7 @@ def paged(network: Network, folder: str | None = None) -> dict[str, MemoryStrate
 
 EXACT = (keep_all, checkpoints, square_root, nested, invertible)
 POLICIES: dict[str, Callable[[Network], dict[str, MemoryStrategy]]] = {
-    policy.__name__: policy for policy in (*EXACT, paged, halves, compressed)
+    policy.__name__: policy for policy in (*EXACT, masks, paged, halves, compressed)
 }
 
 

@@ -13,9 +13,10 @@ from edgelearn.extensions import check_name
 from edgelearn.graph import Network
 
 from .alexnet import alexnet, alexnet_one_column
+from .efficientnet import efficientnet_b0, efficientnet_lite0, proxylessnas_mobile
 from .keywords import bcresnet, ds_cnn, ds_resnet
+from .lenet import lenet5, lenet_deepcl, lenet_transfercl
 from .mobilenet import (
-    efficientnet_b0,
     mobilenet_v1,
     mobilenet_v2,
     mobilenet_v2_cifar,
@@ -24,7 +25,19 @@ from .mobilenet import (
     mobilenet_v3_large,
     mobilenet_v3_small,
 )
-from .resnet import resnet18, resnet18_cifar, revnet, revnet38, revnet110, revnet164, vgg16
+from .resnet import (
+    resnet8,
+    resnet18,
+    resnet18_cifar,
+    resnet34,
+    resnet50,
+    revnet,
+    revnet38,
+    revnet110,
+    revnet164,
+    vgg16,
+)
+from .squeezenet import shufflenet_v2, squeezenet
 
 __all__ = [
     "alexnet",
@@ -33,6 +46,10 @@ __all__ = [
     "ds_cnn",
     "ds_resnet",
     "efficientnet_b0",
+    "efficientnet_lite0",
+    "lenet5",
+    "lenet_deepcl",
+    "lenet_transfercl",
     "mobilenet_v1",
     "mobilenet_v2",
     "mobilenet_v2_cifar",
@@ -40,12 +57,18 @@ __all__ = [
     "mobilenet_v2_split_cifar",
     "mobilenet_v3_large",
     "mobilenet_v3_small",
+    "proxylessnas_mobile",
+    "resnet8",
     "resnet18",
     "resnet18_cifar",
+    "resnet34",
+    "resnet50",
     "revnet",
     "revnet38",
     "revnet110",
     "revnet164",
+    "shufflenet_v2",
+    "squeezenet",
     "vgg16",
 ]  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Mobile networks, with the layer names of keras.applications: MobileNet V1 (Howard et al. 2017, arXiv 1704.04861), V2
 (Sandler et al. 2018, arXiv 1801.04381), with couplings instead of residual blocks, so that their inputs need not be
-stored, V3 (Howard et al. 2019, arXiv 1905.02244) and EfficientNet-B0 (Tan and Le 2019, arXiv 1905.11946)."""
+stored, and V3 (Howard et al. 2019, arXiv 1905.02244)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from edgelearn.ops import (
     HardSwish,
     Op,
     ReLU,
-    Sigmoid,
-    SiLU,
     SliceChannels,
     Softmax,
     Stream,
@@ -189,7 +187,7 @@ V3_SMALL = (
     (5, 6, 96, True, HS, 2), (5, 6, 96, True, HS, 1), (5, 6, 96, True, HS, 1),
 )  # fmt: skip
 V3_NORM = BatchNormalization(0.999, 1e-3)
-SQUEEZE = 0.25  # channels of a squeeze: in V3 of those that it weighs, in EfficientNet of the block's input
+SQUEEZE = 0.25  # channels of a squeeze, of those that it weighs
 
 
 def mobilenet_v3_large(
@@ -264,59 +262,3 @@ def _v3_bottleneck(
 def _v3_unit(network: Network, name: str, op: Op, activation: Op | None = None) -> str:
     kind = "relu" if activation == RE else "hard_swish"
     return unit(network, name, op, activation, V3_NORM, activation_name=f"{{}}_{kind}")
-
-
-# Table 1 of the paper: kernel size, expansion, channels, blocks, stride of the first block.
-B0_STAGES = (
-    (3, 1, 16, 1, 1), (3, 6, 24, 2, 2), (5, 6, 40, 2, 2), (3, 6, 80, 3, 2), (5, 6, 112, 3, 1), (5, 6, 192, 4, 2),
-    (3, 6, 320, 1, 1),
-)  # fmt: skip
-
-
-def efficientnet_b0(
-    input_shape: tuple[int, int, int] = (224, 224, 3),
-    alpha: float = 1.0,
-    classes: int = 1000,
-    softmax: bool = True,
-    dropout: float = 0.2,
-) -> Network:
-    """EfficientNet-B0, table 1 of the paper, without the random dropping of whole blocks. Kernels are initialised as in
-    He et al. 2015.
-
-    The input is what Keras's network has after its layers "rescaling" and "normalization": RGB from 0 to 1, less the
-    mean of ImageNet, over its deviation.
-
-    Arguments:
-    - `alpha`: width multiplier (default 1).
-    - `classes`: units of the last layer, "predictions" (default 1000).
-    - `softmax`: end in a softmax instead of logits (default True).
-    - `dropout`: rate before the last layer (default 0.2).
-    """
-    network = Network(f"efficientnet_b0_{alpha:g}_{input_shape[0]}", input_shape)
-    _b0_unit(network, "stem_", "conv", conv(divisible(STEM * alpha), 3, 2))
-    for stage, (size, expansion, channels, blocks, stride) in enumerate(B0_STAGES, start=1):
-        for block in range(blocks):
-            name = f"block{stage}{chr(ord('a') + block)}_"
-            _b0_block(network, name, size, expansion, divisible(channels * alpha), stride if block == 0 else 1)
-    _b0_unit(network, "top_", "conv", conv(divisible(HEAD * alpha)))
-    return classify(network, classes, softmax, pool="avg_pool", dropout=("top_dropout", dropout))
-
-
-def _b0_block(network: Network, name: str, size: int, expansion: int, filters: int, stride: int) -> None:
-    """Expand, filter, squeeze and excite, project, with a shortcut where the shape stays."""
-    x = network.output
-    channels = x.shape[-1]
-    if expansion > 1:
-        _b0_unit(network, name, "expand_conv", conv(channels * expansion), "expand_")
-    _b0_unit(network, name, "dwconv", depthwise(size, stride))
-    names = [f"{name}se_reduce", f"{name}se_expand"]
-    squeeze_excite(network, names, max(1, int(channels * SQUEEZE)), SiLU(), Sigmoid())
-    project = conv(filters)
-    y = unit(network, f"{name}project_conv", project, None, BatchNormalization(), norm_name=f"{name}project_bn")
-    if stride == 1 and network.shape_of(y) == x.shape:
-        network.add(f"{name}add", Add(), x.name, y)
-
-
-def _b0_unit(network: Network, name: str, layer: str, op: Op, part: str = "") -> None:
-    names = {"norm_name": f"{name}{part}bn", "activation_name": f"{name}{part}activation"}
-    unit(network, f"{name}{layer}", op, SiLU(), BatchNormalization(), **names)

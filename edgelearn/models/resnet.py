@@ -1,7 +1,8 @@
-"""VGG16 (Simonyan and Zisserman 2015, arXiv 1409.1556), ResNet-18 (He et al. 2016, "Deep residual learning for image
-recognition", arXiv 1512.03385) and RevNets for CIFAR (Gomez et al. 2017, "The reversible residual network:
-backpropagation without storing activations", arXiv 1707.04585: table 1, and the shortcuts of the authors' code,
-github.com/renmengye/revnet-public). Layers are called as in keras.applications where it has them.
+"""VGG16 (Simonyan and Zisserman 2015, arXiv 1409.1556), ResNets (He et al. 2016, "Deep residual learning for image
+recognition", arXiv 1512.03385; ResNet-8 of Banbury et al. 2021, "MLPerf Tiny benchmark", arXiv 2106.07597) and RevNets
+for CIFAR (Gomez et al. 2017, "The reversible residual network: backpropagation without storing activations", arXiv
+1707.04585: table 1, and the shortcuts of the authors' code, github.com/renmengye/revnet-public). Layers are called as
+in keras.applications where it has them.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def vgg16(
     return network
 
 
-RESNET_FILTERS = (64, 128, 256, 512)  # of the stages conv2 to conv5, two blocks each
+RESNET_FILTERS = (64, 128, 256, 512)  # of the stages conv2 to conv5
+BLOCKS_18, BLOCKS_34 = (2, 2, 2, 2), (3, 4, 6, 3)  # of these stages; ResNet-50 has the bottlenecks that 34 has blocks
 
 
 def resnet18(
@@ -88,11 +90,33 @@ def resnet18(
     - `classes`: units of the last layer, "predictions" (default 1000).
     - `softmax`: end in a softmax instead of logits (default True).
     """
-    network = Network(f"resnet18_{alpha:g}_{input_shape[0]}", input_shape)
+    return _resnet("resnet18", BLOCKS_18, False, input_shape, alpha, classes, softmax)
+
+
+def resnet34(
+    input_shape: tuple[int, int, int] = (224, 224, 3), alpha: float = 1.0, classes: int = 1000, softmax: bool = True
+) -> Network:
+    """ResNet-34, table 1 of the paper. Arguments and input as `resnet18`."""
+    return _resnet("resnet34", BLOCKS_34, False, input_shape, alpha, classes, softmax)
+
+
+def resnet50(
+    input_shape: tuple[int, int, int] = (224, 224, 3), alpha: float = 1.0, classes: int = 1000, softmax: bool = True
+) -> Network:
+    """ResNet-50, table 1 of the paper, with the stride in the 3 x 3 convolution of a bottleneck ("v1.5", as in
+    torchvision). Arguments and input as `resnet18`."""
+    return _resnet("resnet50", BLOCKS_34, True, input_shape, alpha, classes, softmax)
+
+
+def _resnet(
+    name: str, blocks: tuple[int, ...], bottleneck: bool, input_shape: tuple[int, int, int], alpha: float,
+    classes: int, softmax: bool,
+) -> Network:  # fmt: skip
+    network = Network(f"{name}_{alpha:g}_{input_shape[0]}", input_shape)
     _convolution(network, "conv1", int(64 * alpha), 7, strides=2)
     network.add("conv1_relu", ReLU())
     network.add("pool1_pool", MaxPooling2D(3, 2, ((1, 1), (1, 1))))
-    return _body(network, alpha, classes, softmax)
+    return _body(network, blocks, bottleneck, alpha, classes, softmax)
 
 
 def resnet18_cifar(
@@ -103,27 +127,68 @@ def resnet18_cifar(
     network = Network(f"resnet18_cifar_{alpha:g}_{input_shape[0]}", input_shape)
     _convolution(network, "conv1", int(64 * alpha), 3)
     network.add("conv1_relu", ReLU())
-    return _body(network, alpha, classes, softmax)
+    return _body(network, BLOCKS_18, False, alpha, classes, softmax)
 
 
-def _body(network: Network, alpha: float, classes: int, softmax: bool) -> Network:
-    for stage, filters in enumerate(RESNET_FILTERS, start=2):
-        for block in (1, 2):
-            strides = 2 if block == 1 and stage > 2 else 1
-            _block(network, f"conv{stage}_block{block}", int(filters * alpha), strides)
+def resnet8(
+    input_shape: tuple[int, int, int] = (32, 32, 3), alpha: float = 1.0, classes: int = 10, softmax: bool = True
+) -> Network:
+    """ResNet-8 of MLPerf Tiny's image classification: a stem of 16 filters and three blocks; convolutions have biases,
+    and shortcuts that change the shape no BatchNorm. Input: RGB in 0..255.
+
+    Arguments:
+    - `alpha`: width multiplier (default 1).
+    - `classes`: units of the last layer, "predictions" (default 10).
+    - `softmax`: end in a softmax instead of logits (default True).
+    """
+    network = Network(f"resnet8_{alpha:g}_{input_shape[0]}", input_shape)
+
+    def convolve(name: str, filters: int, size: int, strides: int, *inputs: str) -> str:
+        op = Conv2D(filters, size, strides, "same", kernel_initializer="he_normal")
+        return network.add(name, op, *inputs)
+
+    def unit(name: str, filters: int, strides: int = 1) -> str:
+        return network.add(f"{name}_bn", BatchNormalization(), convolve(name, filters, 3, strides))
+
+    unit("stem", int(16 * alpha))
+    network.add("stem_relu", ReLU())
+    for number, filters in enumerate((16, 32, 64), start=1):
+        name, width, strides, x = f"block{number}", int(filters * alpha), min(number, 2), network.output.name
+        unit(f"{name}_1", width, strides)
+        network.add(f"{name}_1_relu", ReLU())
+        y = unit(f"{name}_2", width)
+        shortcut = convolve(f"{name}_0", width, 1, strides, x) if strides > 1 else x
+        network.add(f"{name}_add", Add(), shortcut, y)
+        network.add(f"{name}_out", ReLU())
     return classify(network, classes, softmax, pool="avg_pool")
 
 
-def _block(network: Network, name: str, filters: int, strides: int) -> None:
-    """relu(x + F(x)), figure 2 of the paper."""
+def _body(
+    network: Network, blocks: tuple[int, ...], bottleneck: bool, alpha: float, classes: int, softmax: bool
+) -> Network:
+    for stage, (filters, count) in enumerate(zip(RESNET_FILTERS, blocks, strict=True), start=2):
+        for block in range(1, count + 1):
+            strides = 2 if block == 1 and stage > 2 else 1
+            _block(network, f"conv{stage}_block{block}", int(filters * alpha), strides, bottleneck)
+    return classify(network, classes, softmax, pool="avg_pool")
+
+
+def _block(network: Network, name: str, filters: int, strides: int, bottleneck: bool) -> None:
+    """relu(x + F(x)), figure 2 of the paper: F has two 3 x 3 convolutions, or, as a bottleneck (figure 5), a 3 x 3 one
+    between two of 1 x 1, the last of which has four times the filters."""
     x = network.output
-    shortcut = x.name
-    if x.shape[-1] != filters or strides > 1:
-        shortcut = _convolution(network, f"{name}_0", filters, 1, strides, x.name)
-    _convolution(network, f"{name}_1", filters, 3, strides, x.name)
-    network.add(f"{name}_1_relu", ReLU())
-    residual = _convolution(network, f"{name}_2", filters, 3)
-    network.add(f"{name}_add", Add(), shortcut, residual)
+    shortcut, width = x.name, filters * 4 if bottleneck else filters
+    if x.shape[-1] != width or strides > 1:
+        shortcut = _convolution(network, f"{name}_0", width, 1, strides, x.name)
+    layers = [(filters, 3, strides), (width, 3, 1)]
+    if bottleneck:
+        layers = [(filters, 1, 1), (filters, 3, strides), (width, 1, 1)]
+    y = x.name
+    for number, (channels, size, stride) in enumerate(layers, start=1):
+        y = _convolution(network, f"{name}_{number}", channels, size, stride, y)
+        if number < len(layers):
+            y = network.add(f"{name}_{number}_relu", ReLU())
+    network.add(f"{name}_add", Add(), shortcut, y)
     network.add(f"{name}_out", ReLU())
 
 

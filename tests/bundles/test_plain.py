@@ -2,7 +2,7 @@
 
 import re
 import subprocess
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -10,14 +10,17 @@ import pytest
 import edgelearn as el
 from edgelearn import bundles
 from edgelearn.bundles.functions import KERNELS, values_of
+from edgelearn.bundles.layers import LayerTimer
 from edgelearn.bundles.plain import PLAIN, PLAIN_TRAITS
 from edgelearn.bundles.serial_peer import Serial
 from edgelearn.bundles.tables import Tables
 from edgelearn.bundles.write import RUNTIME
 from edgelearn.compile import make_plan, policies
-from edgelearn.errors import PlanError
+from edgelearn.errors import EdgelearnError, PlanError
 from edgelearn.lab.bench.contenders import choose
 from edgelearn.lab.bench.engine import Engine
+from edgelearn.lab.bench.report import LayerTime, layer_table
+from edgelearn.lab.bench.run import run as bench
 from edgelearn.lab.bench.workloads import Workload
 from edgelearn.models import named_network
 from edgelearn.ops import (
@@ -208,6 +211,19 @@ def test_the_serial_contender_computes_the_same_step():
         assert ours == pytest.approx(theirs, rel=1e-5)
     assert "serial" not in [entry.name for entry in choose(None)]
     assert [entry.name for entry in choose(["serial"])] == ["serial"]
+
+
+@needs_compiler
+def test_layers_of_the_serial_step_add_up():
+    (workload,) = Workload.expand("train:2", 0, "tests.bundles.test_opencl:separable_network")
+    times = LayerTimer("").times(asdict(workload), 2)
+    names = [each["layer"] for each in times]
+    assert names[0] == next(iter(separable_network().nodes)) and {"pointwise", "predictions"} <= set(names)
+    assert all(each["serial"] > 0 and each["device"] > 0 for each in times if each["layer"] == "pointwise")
+    text = layer_table(workload.name, [LayerTime(**each) for each in times]).to_text()
+    assert "serial / device" in text and text.splitlines()[-1].split()[0] == "all"
+    with pytest.raises(EdgelearnError, match="forward:1 is none"):
+        bench([Workload.parse("forward:1")], layers=True)
 
 
 def test_kernels_without_a_function_are_named(tmp_path):

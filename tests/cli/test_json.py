@@ -48,7 +48,7 @@ SLOW = {  # tests/conftest.py checks the entries where they are tested, with run
     "memory check", "keywords check", "keywords enrol", "keywords listen", "keywords compose", "keywords evaluate",
     "keywords personal", "federated rounds", "profile", "tune",
     "memory fit", "federated verify train", "federated check", "federated deploy", "federated compare",
-    "federated gateway", "federated personal", "federated attack", "precision exports", "cifar10",
+    "federated gateway", "federated personal", "federated attack", "precision exports", "cifar10", "depth",
     "federated verify enrol", "federated verify test", "bundle", "keywords false-accepts",
 }  # fmt: skip
 

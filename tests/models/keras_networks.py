@@ -17,6 +17,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 import keras
+import keras_zoo
 import numpy as np
 import tensorflow as tf
 from keras import layers
@@ -54,51 +55,6 @@ def mobilenet_v2_cifar(size, alpha, classes):
         elif settings["name"] == "block_1_pad":
             settings["padding"] = (0, 0)
     return keras.Model.from_config(config)
-
-
-class GroupedConv2D(layers.Conv2D):
-    """A Conv2D in groups, which TensorFlow can't differentiate on a processor, as one convolution for each."""
-
-    def call(self, x):
-        parts = zip(tf.split(x, self.groups, -1), tf.split(self.kernel.value, self.groups, -1), strict=True)
-        found = [tf.nn.conv2d(part, kernel, self.strides, self.padding.upper()) for part, kernel in parts]
-        return tf.concat(found, -1) + self.bias
-
-
-def rectified(x, layer):
-    return layers.ReLU()(layer(x))
-
-
-def alexnet(size, alpha, classes, units):
-    def response_normalized(x):
-        return layers.Lambda(lambda x: tf.nn.local_response_normalization(x, 2, 2.0, 1e-4, 0.75))(x)
-
-    x = inputs = keras.Input((size, size, 3))
-    for number, (filters, kernel, groups) in enumerate(
-        ((96, 11, 1), (256, 5, 2), (384, 3, 1), (384, 3, 2), (256, 3, 2)), start=1
-    ):
-        strides, padding = (4, "valid") if number == 1 else (1, "same")
-        kind = GroupedConv2D if groups > 1 else layers.Conv2D
-        x = rectified(x, kind(int(filters * alpha), kernel, strides, padding, groups=groups, name=f"conv{number}"))
-        x = response_normalized(x) if number <= 2 else x
-        x = x if number in (3, 4) else layers.MaxPooling2D(3, 2)(x)
-    x = layers.Flatten()(x)
-    for name in ("fc6", "fc7"):
-        x = rectified(x, layers.Dense(units, name=name))
-    return keras.Model(inputs, layers.Dense(classes, name="fc8")(x))
-
-
-def alexnet_one_column(size, alpha, classes, units):
-    x = inputs = keras.Input((size, size, 3))
-    x = layers.ZeroPadding2D(2)(x)
-    for number, (filters, kernel) in enumerate(((64, 11), (192, 5), (384, 3), (256, 3), (256, 3)), start=1):
-        strides, padding = (4, "valid") if number == 1 else (1, "same")
-        x = rectified(x, layers.Conv2D(int(filters * alpha), kernel, strides, padding, name=f"conv{number}"))
-        x = x if number in (3, 4) else layers.MaxPooling2D(3, 2)(x)
-    x = layers.Flatten()(x)
-    for name in ("fc6", "fc7"):
-        x = rectified(x, layers.Dense(units, name=name))
-    return keras.Model(inputs, layers.Dense(classes, name="fc8")(x))
 
 
 def vgg16(size, alpha, classes, units):
@@ -169,8 +125,10 @@ def efficientnet_b0(size, alpha, classes):
 MODELS = {
     f.__name__: f
     for f in (
-        alexnet, alexnet_one_column, efficientnet_b0, mobilenet_v1, mobilenet_v2, mobilenet_v2_cifar,
-        mobilenet_v3_large, mobilenet_v3_small, resnet18, resnet18_cifar, vgg16,
+        efficientnet_b0, keras_zoo.alexnet, keras_zoo.alexnet_one_column, keras_zoo.efficientnet_lite0,
+        keras_zoo.lenet5, keras_zoo.lenet_deepcl, keras_zoo.proxylessnas_mobile, keras_zoo.resnet8, keras_zoo.resnet34,
+        keras_zoo.resnet50, keras_zoo.shufflenet_v2, keras_zoo.squeezenet, mobilenet_v1, mobilenet_v2,
+        mobilenet_v2_cifar, mobilenet_v3_large, mobilenet_v3_small, resnet18, resnet18_cifar, vgg16,
     )
 }  # fmt: skip
 CORNERS = {"relu": (0.0, 6.0), "hard_swish": (-3.0, 3.0), "hard_sigmoid": (-3.0, 3.0)}  # where derivatives jump
@@ -254,10 +212,11 @@ def give_weights(model, images, training):
 
 
 def since_convolution(layer):
-    """The layer and those before it, up to the nearest convolution."""
-    found = [layer]
-    while not isinstance(found[-1], layers.Conv2D):
-        found += sources(found[-1])
+    """The layer and those before it, up to the nearest convolution of each branch."""
+    found, waiting = [], [layer]
+    while waiting:
+        found.append(waiting.pop(0))
+        waiting += [] if isinstance(found[-1], layers.Conv2D) else sources(found[-1])
     return found
 
 
@@ -268,7 +227,7 @@ def arrays_of(model, kind):
 
 def write(model, options, statistics, folder):
     size, classes = options["size"], options["classes"]
-    images = single(rng.uniform(-1, 1, (IMAGES, size, size, 3)))
+    images = single(rng.uniform(-1, 1, (IMAGES, *model.input_shape[1:])))
     images[:, : size // 2] *= 0.3
     labels = rng.integers(0, classes, IMAGES)
     training = statistics == "batch"

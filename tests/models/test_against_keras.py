@@ -26,6 +26,15 @@ ROUNDING = 1e-6  # of log(sum of exponentials) - logit in float32, however small
 NETWORKS = {
     "alexnet": {"size": 67, "alpha": 0.125, "classes": 7, "units": 24},
     "alexnet_one_column": {"size": 63, "alpha": 0.125, "classes": 7, "units": 24},
+    "efficientnet_lite0": {"size": 48, "alpha": 0.25, "classes": 7},
+    "lenet5": {"size": 28, "classes": 10},
+    "lenet_deepcl": {"size": 28, "classes": 10, "units": 20},
+    "proxylessnas_mobile": {"size": 32, "alpha": 0.25, "classes": 7},
+    "resnet8": {"size": 32, "alpha": 1.0, "classes": 7},
+    "resnet34": {"size": 32, "alpha": 0.125, "classes": 7},
+    "resnet50": {"size": 32, "alpha": 0.125, "classes": 7},
+    "shufflenet_v2": {"size": 32, "alpha": 0.5, "classes": 7},
+    "squeezenet": {"size": 35, "alpha": 0.5, "classes": 7},
     "mobilenet_v1": {"size": 64, "alpha": 0.25, "classes": 7},
     "mobilenet_v1 1.0/128": {"size": 128, "alpha": 1.0, "classes": 10},
     "mobilenet_v2": {"size": 64, "alpha": 0.35, "classes": 7},
@@ -58,10 +67,9 @@ def case(request, keras_folder):
         with np.load(keras_folder / request.param.replace("/", "-") / f"{statistics}.npz", allow_pickle=False) as file:
             found.append(dict(file))
     ours = {key: value for key, value in options.items() if key != "size"}
-    size = options["size"]
     maker = getattr(models, name)
     ours |= {"dropout": 0.0} if "dropout" in signature(maker).parameters else {}
-    return maker((size, size, 3), softmax=False, **ours), *found
+    return maker(found[0]["images"].shape[1:], softmax=False, **ours), *found
 
 
 def of_kind(found, kind, network):

@@ -13,6 +13,16 @@ from edgelearn.train.model import summary
 
 # Parameters as Keras and PyTorch count them (trained, all), and millions of multiply-adds of an example.
 FULL_SIZE = {
+    "efficientnet_lite0": (4_652_008, 4_694_024, 385.2),
+    "lenet5": (61_706, 61_706, 0.4165),
+    "lenet_deepcl": (43_484, 43_484, 0.8239),
+    "lenet_transfercl": (44_018, 44_018, 0.8244),
+    "proxylessnas_mobile": (4_080_512, 4_115_008, 320.4),
+    "resnet8": (78_186, 78_666, 12.50),
+    "resnet34": (21_797_672, 21_814_696, 3_663.8),
+    "resnet50": (25_557_032, 25_610_152, 4_089.2),
+    "shufflenet_v2": (2_278_604, 2_294_784, 144.9),
+    "squeezenet": (1_235_496, 1_235_496, 349.2),
     "alexnet": (60_965_224, 60_965_224, 724.4),
     "alexnet_one_column": (61_100_840, 61_100_840, 714.2),
     "bcresnet": (9_232, 11_648, 2.482),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ HEADER = (
     "first step s", "J a step",
 )  # fmt: skip
 LINE, TITLE = 0.24, 0.55  # inches of a chart
+SEVERAL = "several layers at once"
 
 
 @dataclass
@@ -122,6 +124,28 @@ class Machine(TypedDict):
     device: BenchDevice
 
 
+@dataclass(frozen=True)
+class LayerTime:
+    """Seconds of a layer in a step, forward and backward pass and update together.
+
+    Arguments:
+    - `layer`: its name; SEVERAL: launches for many layers, such as updates.
+    - `serial`: of the serial C.
+    - `device`: of the launches on the OpenCL device, without the time between them.
+
+    A layer that is computed with the one before, such as a ReLU, has no times of its own.
+    """
+
+    layer: str
+    serial: float
+    device: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times longer the serial C takes."""
+        return self.serial / self.device if self.device else float("inf")
+
+
 class EnergyFacts(TypedDict, total=False):
     """How energy was counted: `source`, or why it was not, and the device's power without work in watts."""
 
@@ -142,6 +166,7 @@ class BenchReport(Displayed):
     - `not_installed`: missing packages by contender.
     - `command`: the command that repeats the run.
     - `energy`: how energy was counted, or why it was not (default: of a report that is older, unknown).
+    - `layers`: times of each layer, by workload (default: they were not taken).
     """
 
     started: str
@@ -153,6 +178,7 @@ class BenchReport(Displayed):
     subject: str
     command: str = ""
     energy: EnergyFacts = field(default_factory=EnergyFacts)
+    layers: dict[str, list[LayerTime]] = field(default_factory=dict)
 
     @property
     def headline(self) -> str:
@@ -228,6 +254,7 @@ class BenchReport(Displayed):
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values. A refused comparison has both medians and no ratio."""
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "variants"}
+        own["layers"] = {workload: list(map(asdict, times)) for workload, times in self.layers.items()}
         return own | {"noise": self.noise, "variants": [asdict(v) | self._derived(v) for v in self.variants]}
 
     def _derived(self, variant: Variant) -> dict[str, Any]:
@@ -290,6 +317,8 @@ def as_text(report: BenchReport, width: int = WIDTH) -> str:
     for workload in report.workloads:
         rows = [_row(report, variant)[: len(header)] for variant in report.of(workload)]
         parts += [f"\n{workload}: {Workload.parse(workload).description}", Table(header, rows, right=True)]
+    for workload, times in report.layers.items():
+        parts += ["", layer_table(workload, times)]
     noise = report.noise
     parts.append(
         f"{noise['blocks']} blocks; {noise['noisy']} of them noisy (other processes used more than "
@@ -329,6 +358,17 @@ def _row(report: BenchReport, variant: Variant) -> list[str]:
     ]  # fmt: skip
 
 
+def layer_table(workload: str, times: Sequence[LayerTime]) -> Table:
+    """A row for each layer, and one for the sum."""
+    total = LayerTime("all", sum(each.serial for each in times), sum(each.device for each in times))
+    rows = [
+        (each.layer, *(f"{1e3 * s:,.3f}" for s in (each.serial, each.device)), f"{each.ratio:,.1f}")
+        for each in (*times, total)
+    ]
+    title = f"{workload}, by layer: serial C on one core, and the launches on the device"
+    return Table(("layer", "serial ms", "device ms", "serial / device"), rows, title, right=True)
+
+
 def energy_note(facts: EnergyFacts) -> str:
     """A sentence on how energy was counted."""
     text = f"Energy: {facts.get('source', NOT_MEASURED)}."
@@ -361,6 +401,7 @@ def as_markdown(report: BenchReport) -> str:
             work = f"`{workload}`: {Workload.parse(workload).description}" + f", {compute}" * (len(types) > 1)
             rows.append([work, *(_cell(report, workload, name, compute) for name in columns)])
     table = Table(["work", *columns], rows).to_markdown()
+    table += "".join(f"\n{layer_table(*each).to_markdown()}" for each in report.layers.items())
     note = f"\n{energy_note(report.energy)}\n" if any(variant.energy for variant in report.variants) else ""
     return f"`{report.command}`: {report.summary}\n\n{table}{note}"
 

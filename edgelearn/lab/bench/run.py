@@ -19,8 +19,10 @@ from edgelearn.lab.measure import RoundsConfig, Sample, machine_memory, measure_
 from edgelearn.runtime import choose_device
 
 from .contenders import CONTENDERS, SUBJECT, BenchWorker, Entry, choose, fitting
-from .report import BenchReport, EnergyFacts, Machine, Settings, Variant
+from .report import BenchReport, EnergyFacts, LayerTime, Machine, Settings, Variant
 from .workloads import DEFAULT, FULL, TYPES, Workload, make_network
+
+LAYER_TIMER = "edgelearn.bundles.layers:LayerTimer"
 
 
 def describe_machine() -> dict[str, str | int]:
@@ -64,6 +66,7 @@ def run(
     registry: Iterable[Entry] = CONTENDERS,
     subject: str = SUBJECT,
     compute: Sequence[str] = (FULL,),
+    layers: bool = False,
 ) -> BenchReport:
     """Measure workloads on contenders.
 
@@ -76,6 +79,7 @@ def run(
     - `progress`: called with a line about each stage.
     - `registry`, `subject`: the known contenders, and the one that the others are compared with.
     - `compute`: types that each workload is computed in; see `Workload`. All take turns.
+    - `layers`: after that, time each layer of the serial C and of the device (default False).
 
     Failures of a variant are in the report and stop no other one. Raises EdgelearnError for an unknown contender, type
     or device, patterns that no variant matches, or more cores than there are.
@@ -97,6 +101,8 @@ def run(
     for workload in workloads:
         if workload.op is None:
             make_network(workload)  # an unknown network is an error before anything starts
+        if layers and (workload.op or not workload.trains or workload.micro_batch < workload.batch):
+            raise EdgelearnError(f"Layers are timed in training steps of whole networks, and {workload.name} is none.")
 
     def start(entry: Entry, environment: str) -> Worker:
         free, total = machine_memory()
@@ -119,6 +125,12 @@ def run(
             f"Nothing to measure: no variant of {names} is called {' or '.join(map(repr, only))}. The first column of "
             f"the table has their names; 'torch*' is all of one contender."
         )
+    by_layer = {}
+    for workload in workloads if layers else ():
+        progress(f"{workload.name}: layers")
+        with Worker(LAYER_TIMER, (chosen.id,), usable, {}, config.patience) as worker:
+            found = worker.call("times", asdict(workload), config.rounds)
+        by_layer[workload.name] = [LayerTime(**each) for each in found]
     return BenchReport(
         started=started,
         machine=cast(Machine, describe_machine() | {"cores": len(usable), "device": chosen.facts()}),
@@ -128,6 +140,7 @@ def run(
         variants=variants,
         subject=subject,
         energy=cast(EnergyFacts, meter.to_dict()),
+        layers=by_layer,
     )
 
 

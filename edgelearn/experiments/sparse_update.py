@@ -1,0 +1,195 @@
+"""Schemes of sparse updates: which layers train their biases, and which of them how many input channels of their
+kernel, within a budget of memory (Lin et al. 2022, "On-device training under 256KB memory", arXiv 2206.15472).
+
+The paper measures by many trainings what each choice contributes to the accuracy, and searches by evolution. Here a
+choice contributes the squared norm of the gradients that it updates: to first order that, times the learning rate, is
+by how much a step lowers the loss. One backward pass gives all of them. What a choice costs comes from plans.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from edgelearn.compile import Plan, account
+from edgelearn.compile.policies import masks
+from edgelearn.display import megabytes
+from edgelearn.errors import PlanError
+from edgelearn.graph import Network
+from edgelearn.graph.branches import Branches, takes_branch
+from edgelearn.launch import Role
+from edgelearn.ops import SGD, Optimizer
+from edgelearn.ops.tensor import BLOCK
+from edgelearn.train import Model
+
+SHARES = (0.125, 0.25, 0.5, 1.0)  # of a layer's input channels, as in the paper
+TRIES = 6
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A scheme of a sparse update.
+
+    Arguments:
+    - `first`: the lowest layer whose bias (or shift of the BatchNorm after it) is trained, as in all layers above.
+    - `kernels`: layers whose whole kernel is trained.
+    - `channels`: by layer, the number of its first input channels whose weights are trained.
+    - `nbytes`: activations that the plan stores between the passes, gradients and optimizer state.
+    - `seconds`: time of the search.
+    """
+
+    first: str
+    kernels: tuple[str, ...]
+    channels: Mapping[str, int]
+    nbytes: int
+    seconds: float
+
+    @property
+    def branches(self) -> Branches:
+        return Branches(self.channels, {})
+
+    def network(self, network: Network) -> Network:
+        """A copy of `network` with the branches, that trains what the scheme says."""
+        copy = network.copy().freeze()
+        above = _from(copy, self.first)
+        copy.unfreeze(*(name for name in _biases(copy) if copy.parameters[name].layer in above))
+        copy.unfreeze(*(f"{name}/kernel" for name in self.kernels))
+        return self.branches.network(copy)
+
+    def __str__(self) -> str:
+        parts = [f"biases from {self.first} on", *(f"{name} whole" for name in self.kernels)]
+        parts += [f"{name} {count} channels" for name, count in self.channels.items()]
+        return f"{', '.join(parts)}: {megabytes(self.nbytes)}, found in {self.seconds:.1f} s"
+
+
+def update_bytes(plan: Plan) -> int:
+    """Bytes that a step holds besides those of inference: stored activations, gradients and optimizer state."""
+    roles = plan.bytes_by_role
+    return account(plan).stored + roles.get(Role.GRADIENT, 0) + roles.get(Role.OPTIMIZER, 0)
+
+
+def find_scheme(
+    model: Model, x: np.ndarray, y: np.ndarray, budget: int, batch_size: int = 32, head: str | None = None
+) -> Scheme:
+    """Find the scheme of the largest contribution within a budget. The last layer is always trained whole.
+
+    Arguments:
+    - `model`: compiled, with the weights that the update begins with.
+    - `x`, `y`: a batch of examples, from which contributions are measured.
+    - `budget`: bytes, as `update_bytes` counts them.
+    - `batch_size`: examples of a step, which are on the device at once (default 32).
+    - `head`: name of the last layer (default: the last one with a kernel).
+
+    Raises PlanError if the last layer alone takes more.
+    """
+    return _Search(model, x, y, batch_size, head).run(budget)
+
+
+class _Search:
+    def __init__(self, model: Model, x: np.ndarray, y: np.ndarray, batch_size: int, head: str | None) -> None:
+        self.began = time.perf_counter()
+        self.model, self.batch_size = model, batch_size
+        self.network = model.network.copy().freeze()
+        nodes = [node for node in self.network.nodes.values() if takes_branch(node)]
+        self.head = head or nodes[-1].name
+        self.layers = [node.name for node in nodes if node.name != self.head]
+        self.biases = _biases(self.network)
+        self.network.unfreeze(*self.biases, *(f"{name}/kernel" for name in (*self.layers, self.head)))
+        whole = Model(self.network, model.weights, share_with=model)
+        whole.compile(SGD(0.0), model.loss, batchnorm="moving")
+        self.squares = {name: np.square(g, dtype=np.float64) for name, g in whole.gradients(x, y, batch_size).items()}
+
+    def run(self, budget: int) -> Scheme:
+        best, gain = self._scheme(self.head, ()), 0.0
+        if best.nbytes > budget:
+            raise PlanError(
+                f"To train '{self.head}' alone takes {megabytes(best.nbytes)}, more than the budget of "
+                f"{megabytes(budget)}: give it more, or a smaller batch."
+            )
+        for first in self.layers[::-1]:
+            base = self._scheme(first, ())
+            if base.nbytes > budget:
+                break
+            above = self.layers[self.layers.index(first) :]
+            for room in _rooms(budget - base.nbytes):
+                chosen, found = self._choose(above, room)
+                total = found + self._gain_of_biases(first)
+                if total <= gain:
+                    break
+                scheme = self._scheme(first, tuple(chosen.items()))
+                if scheme.nbytes <= budget:
+                    best, gain = scheme, total
+                    break
+        return replace(best, seconds=time.perf_counter() - self.began)
+
+    def _scheme(self, first: str, chosen: tuple[tuple[str, int], ...]) -> Scheme:
+        """The scheme with these channels by layer, and the bytes of its plan."""
+        channels = {name: count for name, count in chosen if count < self._count(name)}
+        kernels = (*(name for name, count in chosen if name not in channels), self.head)
+        scheme = Scheme(first, kernels, channels, 0, 0.0)
+        return replace(scheme, nbytes=update_bytes(self._plan(scheme)))
+
+    def _plan(self, scheme: Scheme) -> Plan:
+        model = Model(scheme.network(self.model.network), None, share_with=self.model)
+        optimizer: Optimizer = self.model.optimizer or SGD(0.01)
+        model.compile(optimizer, self.model.loss, batchnorm="moving", activation_memory=masks)
+        return model.plan(self.batch_size)
+
+    def _count(self, name: str) -> int:
+        return self.network.input_shapes(self.network.nodes[name].inputs)[0][-1]
+
+    def _choose(self, layers: list[str], room: int) -> tuple[dict[str, int], float]:
+        """(channels by layer, their contribution): the steps of the best contribution a byte that fit into `room`."""
+        chosen, total = dict[str, int](), 0.0
+        options = {name: self._options(name) for name in layers}
+        while True:
+            best, ratio = None, 0.0
+            for name, steps in options.items():
+                cost, gain = steps.get(chosen.get(name, 0), (0, 0.0))
+                for count, (nbytes, value) in steps.items():
+                    if count > chosen.get(name, 0) and nbytes - cost <= room:
+                        density = (value - gain) / max(1, nbytes - cost)
+                        if density > ratio:
+                            best, ratio = (name, count, nbytes - cost, value - gain), density
+            if best is None:
+                return chosen, total
+            name, count, nbytes, value = best
+            chosen[name], room, total = count, room - nbytes, total + value
+
+    def _options(self, name: str) -> dict[int, tuple[int, float]]:
+        """By number of channels, the bytes and the contribution of training them."""
+        node, count = self.network.nodes[name], self._count(name)
+        rows = self.batch_size * prod(self.network.input_shapes(node.inputs)[0][:-1])
+        squares = self.squares[f"{name}/kernel"]
+        by_channel = np.cumsum(squares.sum(axis=(*range(squares.ndim - 2), -1)))
+        slots = 1 + len((self.model.optimizer or SGD(0.01)).slots)
+        found = {}
+        for share in SHARES:
+            kept = count if share == 1 else BLOCK * round(share * count / BLOCK)
+            if 0 < kept <= count:
+                weights = squares.size * kept // count
+                found[kept] = 4 * (rows * -(-kept // BLOCK) * BLOCK + slots * weights), float(by_channel[kept - 1])
+        return found
+
+    def _gain_of_biases(self, first: str) -> float:
+        above = _from(self.network, first)
+        return sum(float(self.squares[n].sum()) for n in self.biases if self.network.parameters[n].layer in above)
+
+
+def _rooms(room: int) -> list[int]:
+    """Smaller and smaller amounts, since what plans take is estimated."""
+    return [round(room * 0.9**n) for n in range(TRIES)]
+
+
+def _biases(network: Network) -> list[str]:
+    """Names of the biases, and of the shifts of BatchNorms."""
+    return [name for name, parameter in network.parameters.items() if parameter.role in ("bias", "beta")]
+
+
+def _from(network: Network, first: str) -> set[str]:
+    names = list(network.nodes)
+    return set(names[names.index(first) :])
