@@ -8,6 +8,8 @@
 >>> model.fit(x, y, batch_size=163, micro_batch=1, epochs=100)
 """
 
+from importlib import import_module
+
 from . import models, ops
 from .compile import Combination, Plan, Precision, explain
 from .errors import EdgelearnError
@@ -24,8 +26,8 @@ __version__ = "0.1.0"
 __all__ = [
     "LAMB", "SGD", "Adam", "AdamW", "Combination", "Compute", "EdgelearnError", "Lion", "Model", "Network", "Plan",
     "Precision", "RMSprop", "SoftmaxCrossEntropy", "Trainer", "bundle", "choose_device", "combined", "compare",
-    "explain", "find_learning_rate", "finetune", "from_torch", "home", "inspect", "list_devices", "load",
-    "losses", "metrics", "models", "ops", "plan_for", "runs", "self_test", "tune",
+    "explain", "find_learning_rate", "finetune", "from_torch", "home", "inspect", "lab", "list_devices", "load",
+    "losses", "metrics", "models", "ops", "plan_for", "runs", "self_test", "tradeoff", "tune",
 ]  # fmt: skip
 
 
@@ -55,4 +57,10 @@ def __getattr__(name: str):
         from .workbench.home import home
 
         return home
+    if name == "lab":
+        return import_module(".lab", __name__)
+    if name == "tradeoff":
+        from .lab.runs.tradeoff import tradeoff
+
+        return tradeoff
     raise AttributeError(f"module 'edgelearn' has no attribute '{name}'")

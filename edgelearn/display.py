@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import unicodedata
 from html import escape
+from importlib import import_module
 from math import ceil
+from typing import ClassVar
 
 
 class Displayed:
     """Base of objects that are more than their repr should tell: one line in lists and logs, `str(self)` in notebooks.
 
     Subclasses give `headline`, what follows the name of the class in that line. A dataclass needs `repr=False`.
+
+    - `drawn_by`: "MODULE:FUNCTION" of a function that lies higher and returns the object as HTML (default "": none).
     """
+
+    drawn_by: ClassVar[str] = ""
 
     @property
     def headline(self) -> str:
@@ -24,6 +30,9 @@ class Displayed:
         return repr(self)
 
     def _repr_html_(self) -> str:
+        if self.drawn_by:
+            module, _, function = self.drawn_by.partition(":")
+            return getattr(import_module(module), function)(self)
         return f"<pre>{escape(str(self))}</pre>"
 
 

@@ -23,6 +23,7 @@ from edgelearn.graph import Network
 from edgelearn.lab import measure
 from edgelearn.lab.energy import NOT_MEASURED, Meter, find_meter
 from edgelearn.lab.runs import Interval, Run, RunStore, figures, interval, median, wilson_interval
+from edgelearn.lab.runs.tradeoff import Tradeoff
 from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.tables import Table, Tabular
 from edgelearn.train import Callback, Model, Subset
@@ -252,6 +253,10 @@ class CombinationResults(Tabular):
         if self.int8_speed and any(row.combination.formats.stores_integers for row in self.rows if row.runs):
             notes.append(self.int8_speed)
         return notes + (["Interrupted: the same call goes on where it stopped."] if self.interrupted else [])
+
+    def tradeoff(self) -> Tradeoff:
+        """Accuracy, memory and time in one figure. Raises RunError if no training has finished."""
+        return Tradeoff.of({row.combination.name: row.runs.values() for row in self.rows})
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON values."""

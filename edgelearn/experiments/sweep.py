@@ -14,6 +14,7 @@ from typing import Any
 from edgelearn.errors import EdgelearnError, NonFiniteError, RunError
 from edgelearn.extensions import import_path
 from edgelearn.lab.runs import Run, RunStore
+from edgelearn.train import Callback
 
 from .config import Config, find_setting
 from .experiment import silent
@@ -105,8 +106,11 @@ def combine(config: Config, varied: Mapping[str, Sequence[Any]], seeds: Sequence
     return found
 
 
-def train(job: Job) -> Outcome:
+def train(job: Job, callbacks: Sequence[Callback] = ()) -> Outcome:
     """Run a job: nothing if its training is done, the rest if it was interrupted. An error is the outcome's problem.
+
+    Arguments:
+    - `callbacks`: of the training (default none).
 
     Raises KeyboardInterrupt after an interrupt; the run can be continued.
     """
@@ -115,9 +119,9 @@ def train(job: Job) -> Outcome:
         if is_done(run):
             results = {}
         elif run is not None:
-            results = job.experiment.resume(run.id, store, [], silent)
+            results = job.experiment.resume(run.id, store, list(callbacks), silent)
         else:
-            results = job.experiment.start(job.config, store, [], silent)
+            results = job.experiment.start(job.config, store, list(callbacks), silent)
     except EdgelearnError as error:
         run = find(job)
         return Outcome(run.id if run else "", None, str(error))

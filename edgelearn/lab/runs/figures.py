@@ -8,9 +8,11 @@ apart; shares are one hue from light to dark. matplotlib is imported when the fi
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
 PALETTE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GRAY = "#555555"
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _FEW_EPOCHS = 20
 _MAX_CELLS_WITH_TEXT = 12
 WIDTH = 9.0  # inches, of figures as wide as the page
@@ -139,7 +141,7 @@ def plot_overlay(
     for index, (name, rows) in enumerate(histories.items()):
         color = PALETTE[index % len(PALETTE)]
         # The colors come round again after seven runs, then with another marker.
-        marker = _MARKERS[(index + index // len(PALETTE)) % len(_MARKERS)]
+        marker = MARKERS[(index + index // len(PALETTE)) % len(MARKERS)]
         for axes, key in ((loss, "loss"), (accuracy, "accuracy")):
             _curve(axes, rows, key, color=color, marker=marker, linestyle=":", linewidth=1.2, markersize=3)
             _curve(axes, rows, f"val_{key}", color=color, marker=marker)
@@ -226,6 +228,12 @@ def to_svg(figure: Figure) -> str:
         "text{fill:var(--c000000);font-family:system-ui,-apple-system,'Segoe UI',sans-serif}"
     )
     return svg.replace("</style>", f"{rules}</style>", 1)
+
+
+def to_img(figure: Figure) -> str:
+    """The figure as an image of a page, with the text that says what it shows."""
+    source = base64.b64encode(to_svg(figure).encode()).decode()
+    return f"<img alt='{escape(describe(figure))}' src='data:image/svg+xml;base64,{source}' style='max-width: 100%'>"
 
 
 def canvas(width: float, height: float) -> Figure:
