@@ -140,8 +140,8 @@ def _arena(bundle: Bundle) -> dict[str, int]:
 
 
 def emulate(bundle: Bundle, x: np.ndarray, y: np.ndarray, rate: float) -> list[float]:
-    """Train in an emulated board (QEMU's mps2-an386, a Cortex-M4), and return the loss of each step. Emulation has bits and
-    no times.
+    """Train in an emulated board (QEMU's mps2-an386, a Cortex-M4), and return the loss of each step. Emulation has
+    bits and no times.
 
     Arguments:
     - `bundle`: for target cortex-m.

@@ -1,0 +1,86 @@
+"""A training without Python: a bundle in C beside Python, a microcontroller's memory, energy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgelearn.bundles.linked import link
+from edgelearn.bundles.trial import try_out
+from edgelearn.bundles.write import Bundle
+from edgelearn.data.features import DS_CNN_MLPERF, load_features
+from edgelearn.data.synthetic_words import embedded_words
+from edgelearn.display import as_joules
+from edgelearn.lab.energy import find_meter
+from edgelearn.lab.profile import project
+from edgelearn.models import ds_cnn
+from edgelearn.ops import SGD
+from edgelearn.tables import Table
+from edgelearn.train import Model
+from edgelearn.widgets.pictures import Waiting
+
+from .shown import Part, Shown, or_reason
+
+WORDS, SPEAKERS, TAKES = 8, 4, 4
+RATE = 0.01
+
+
+def spoken_words() -> tuple[np.ndarray, np.ndarray]:
+    """Features (n, 49, 10, 1) and class numbers of the package's eight made-up words, in a random order."""
+    clips = embedded_words(WORDS, SPEAKERS, TAKES)
+    features = load_features(clips, DS_CNN_MLPERF)
+    centred = features - features.mean(1, keepdims=True)
+    order = np.random.default_rng(0).permutation(len(clips.labels))
+    scaled = centred / (centred.std(1, keepdims=True) + np.float32(1e-3))
+    return scaled[order, ..., None], clips.labels[order].astype(np.int32)
+
+
+def keyword_model(device: str | None = None) -> Model:
+    """A keyword network (DS-CNN S) for those words, of which the last two layers train; weights are drawn."""
+    network = ds_cnn((49, 10, 1), "S", WORDS, softmax=False).freeze().unfreeze("block4_pointwise", "classifier")
+    return Model(network, None, device, 0).compile(SGD(RATE, momentum=0.9), batchnorm="moving")
+
+
+def beside_python(model: Model, bundle: Bundle, words: tuple[np.ndarray, np.ndarray], steps: int = 20) -> Part:
+    """Build a bundle, run some steps, and show its losses beside those of Python; without the tools, what to install.
+
+    Arguments:
+    - `model`, `bundle`: the model, and what `el.bundle` made of it.
+    - `words`: examples and class numbers.
+    - `steps`: at most so many (default 20).
+    """
+    examples, labels = words
+    most = steps * bundle.plan.request.batch_size
+
+    def shown() -> Shown:
+        with Waiting("Building, and training in C and in Python"):
+            trial = try_out(model, bundle, examples[:most], labels[:most], RATE)
+        return Shown(trial.headline, trial.plot(), trial)
+
+    return or_reason(shown)
+
+
+def linker_map(bundle: Bundle) -> Part:
+    """Link a microcontroller's program and show its memory, by the linker's map; without the tools, what to install."""
+
+    def shown() -> Shown:
+        with Waiting("Linking"):
+            memory = link(bundle)
+        return Shown(memory.headline, memory.plot(), memory)
+
+    return or_reason(shown)
+
+
+def step_energy(model: Model, batch_size: int = 4) -> Shown:
+    """Show the joules of a training step where this device has a counter, and a projection for other devices."""
+    with find_meter(model.device) as meter, model.trainer(batch_size) as trainer, Waiting("Counting joules"):
+        shape = (batch_size, *model.network.input_shape)
+        x, y = np.zeros(shape, np.float32), np.zeros(batch_size, np.int32)
+        idle, energy = meter.idle(), meter.of_steps(lambda: trainer.step(x, y))
+        projected = project(trainer.plan.request, name="training step").estimates
+    text = f"Energy {meter}."
+    if energy is not None:
+        text = f"{as_joules(energy.joules)} J a step, {energy.watts:.3g} W; {idle or 0:.3g} W without work. {meter}."
+    rows = [(e.device.name, e.precision, f"{1e6 * e.joules:,.0f}") for e in projected]
+    header = ("device", "type", "µJ a step, projected")
+    notes = ["Multiply-adds and bytes from memory alone, at 45 nm (M. Horowitz, ISSCC 2014): a real device takes more."]
+    return Shown(text, text, Table(header, rows, "Projection, not a measurement", notes, right=True))
