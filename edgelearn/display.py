@@ -1,12 +1,17 @@
-"""How objects and bytes appear in notebooks, reports and errors; memory is in MB, 10^6 bytes, as in budgets."""
+"""How objects and bytes appear in notebooks, reports, JSON and errors; memory is in MB, 10^6 bytes, as in budgets."""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from html import escape
 from importlib import import_module
-from math import ceil
-from typing import ClassVar
+from math import ceil, isfinite
+from operator import attrgetter
+from typing import Any, ClassVar
+
+import numpy as np
 
 
 class Displayed:
@@ -34,6 +39,39 @@ class Displayed:
             module, _, function = self.drawn_by.partition(":")
             return getattr(import_module(module), function)(self)
         return f"<pre>{escape(str(self))}</pre>"
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON has it: what its `to_dict` returns if it has that, dataclasses as dictionaries, arrays as lists;
+    NaN and infinity, which JSON lacks, become null."""
+    if callable(to_dict := getattr(value, "to_dict", None)):
+        value = to_dict()
+    elif is_dataclass(value):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+class Recorded:
+    """Base of results that JSON holds.
+
+    Subclasses give `entries`: names of fields and of figures derived from them, in order. "NAME: ATTRIBUTE" is for one
+    that has another name in JSON.
+    """
+
+    entries: ClassVar[tuple[str, ...]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON-able record."""
+        named = (entry.partition(": ") for entry in self.entries)
+        return {name: plain(attrgetter(attribute or name)(self)) for name, _, attribute in named}
 
 
 def escaped(text: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from edgelearn import atomic
 from edgelearn.compile import BudgetLike, Plan, Request, make_plan
 from edgelearn.device import Device
-from edgelearn.display import MB, Displayed
+from edgelearn.display import MB, Displayed, Recorded
 from edgelearn.errors import FormatError, PlanError, RunError
 from edgelearn.interop import safetensors
 from edgelearn.interop.weights import Weights
@@ -30,7 +30,7 @@ TARGETS = {"opencl": OpenCLTarget, "c": PlainTarget, "cortex-m": CortexMTarget}
 
 
 @dataclass(frozen=True, repr=False)
-class Bundle(Displayed):
+class Bundle(Displayed, Recorded):
     """A bundle that was written.
 
     Arguments:
@@ -53,6 +53,11 @@ class Bundle(Displayed):
     kernels: int
     launches: int
     multiply_adds: int
+
+    entries = (
+        "folder", "target", "device", "memory_bytes: plan.peak_bytes", "weights_bytes", "code_bytes", "kernels",
+        "launches", "multiply_adds",
+    )  # fmt: skip
 
     @property
     def headline(self) -> str:
@@ -80,15 +85,6 @@ class Bundle(Displayed):
             f"  model.weights             {self.weights_bytes / MB:>10.2f} MB",
             "", str(plan),
         ])  # fmt: skip
-
-    def to_dict(self) -> dict:
-        """JSON values; sizes in bytes."""
-        return {
-            "folder": str(self.folder), "target": self.target, "device": self.device,
-            "memory_bytes": self.plan.peak_bytes, "weights_bytes": self.weights_bytes,
-            "code_bytes": self.code_bytes, "kernels": self.kernels, "launches": self.launches,
-            "multiply_adds": self.multiply_adds,
-        }  # fmt: skip
 
 
 def bundle(

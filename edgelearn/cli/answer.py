@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import shutil
 import sys
-from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import Any, TextIO
 
-import numpy as np
-
 from edgelearn import atomic
-from edgelearn.display import escaped
+from edgelearn.display import escaped, plain
 from edgelearn.tables import Table
 
 command_line = ""  # as it was typed
@@ -63,22 +59,6 @@ def answer(options: argparse.Namespace) -> int:
     if getattr(options, "save", None):
         atomic.write_json(options.save, plain(found.record))
     return found.status
-
-
-def plain(value: Any) -> Any:
-    """`value` as JSON has it: dataclasses become dictionaries, arrays lists; NaN and infinity, which JSON lacks, become
-    null."""
-    if is_dataclass(value):
-        value = {each.name: getattr(value, each.name) for each in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [plain(each) for each in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
 def log(text: str) -> None:

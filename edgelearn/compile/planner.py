@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from edgelearn.device import Device
-from edgelearn.display import megabytes
+from edgelearn.display import Recorded, megabytes
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.graph import Network, reversible
 from edgelearn.graph.rewrites import invertible_streams
@@ -330,7 +330,7 @@ def _check_device(plan: Plan, device: Device) -> None:
 
 
 @dataclass(frozen=True)
-class PlannedCombination:
+class PlannedCombination(Recorded):
     """A combination that fits.
 
     Arguments:
@@ -346,6 +346,11 @@ class PlannedCombination:
     seconds: float
     differs: tuple[str, ...] = ()
 
+    entries = (
+        "combination", "device_bytes", "peak_bytes: activation_bytes", "process_bytes: plan.process_bytes", "seconds",
+        "differs",
+    )  # fmt: skip
+
     @property
     def device_bytes(self) -> int:
         """All device memory of the plan."""
@@ -358,7 +363,7 @@ class PlannedCombination:
 
 
 @dataclass(frozen=True)
-class RefusedCombination:
+class RefusedCombination(Recorded):
     """A precision and trained layers with which no micro-batch fits.
 
     Arguments:
@@ -370,6 +375,8 @@ class RefusedCombination:
     combination: Combination
     reason: str
     nbytes: tuple[int, ...] = ()
+
+    entries = "combination", "bytes: nbytes", "reason"
 
 
 class CombinationPlanner:

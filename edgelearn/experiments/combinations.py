@@ -17,7 +17,7 @@ from edgelearn import atomic
 from edgelearn.compile import account
 from edgelearn.compile.planner import Combination
 from edgelearn.data.draws import stratified_split
-from edgelearn.display import MB, as_joules
+from edgelearn.display import MB, Recorded, as_joules
 from edgelearn.errors import DataError, RunError
 from edgelearn.graph import Network
 from edgelearn.lab import measure
@@ -208,7 +208,7 @@ class CombinationResult:
 
 
 @dataclass(frozen=True, repr=False)
-class CombinationResults(Tabular):
+class CombinationResults(Tabular, Recorded):
     """Combinations compared on one network, data and seeds.
 
     Arguments:
@@ -224,6 +224,8 @@ class CombinationResults(Tabular):
     rows: list[CombinationResult]
     interrupted: bool = False
     int8_speed: str = ""
+
+    entries = "network", "device", "interrupted", "combinations: rows"
 
     @property
     def headline(self) -> str:
@@ -257,13 +259,6 @@ class CombinationResults(Tabular):
     def tradeoff(self) -> Tradeoff:
         """Accuracy, memory and time in one figure. Raises RunError if no training has finished."""
         return Tradeoff.of({row.combination.name: row.runs.values() for row in self.rows})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON values."""
-        return {
-            "network": self.network, "device": self.device, "interrupted": self.interrupted,
-            "combinations": [row.to_dict() for row in self.rows],
-        }  # fmt: skip
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw accuracy with intervals, memory, and time of a step, a line for each combination; write a PNG to `path`.

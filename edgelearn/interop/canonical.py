@@ -297,6 +297,10 @@ class Problem:
     reason: str
     nearest: str = ""
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; attributes as text of at most 200 characters."""
+        return {**vars(self), "attributes": {key: repr(value)[:200] for key, value in self.attributes.items()}}
+
     def __str__(self) -> str:
         plain = {
             key: value for key, value in self.attributes.items() if value is not None and not isinstance(value, dict)

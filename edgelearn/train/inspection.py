@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import Request, explain, make_plan
-from edgelearn.display import megabytes
+from edgelearn.display import Recorded, megabytes
 from edgelearn.errors import DeviceError, EdgelearnError
 from edgelearn.graph import Network, Node
 from edgelearn.interop import find_format, import_graph, read_model
@@ -127,7 +127,7 @@ WIDTH = 80  # of the text
 
 
 @dataclass(frozen=True, repr=False)
-class Inspection:
+class Inspection(Recorded):
     """The operators of a model. It prints as a table of 80 columns; a notebook also draws the graph.
 
     Arguments:
@@ -146,6 +146,11 @@ class Inspection:
     layers: tuple[LayerReport, ...]
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+
+    entries = (
+        "name", "source", "supported", "inputs", "outputs", "parameters", "multiply_adds", "saved_bytes", "layers",
+        "problems", "notes",
+    )  # fmt: skip
 
     @property
     def parameters(self) -> int:
@@ -167,22 +172,6 @@ class Inspection:
     def supported(self) -> bool:
         """True if the engine has everything."""
         return not self.problems
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return {
-            "name": self.name, "source": self.source, "supported": self.supported,
-            "inputs": {name: list(shape) for name, shape in self.inputs.items()},
-            "outputs": {name: shape and list(shape) for name, shape in self.outputs.items()},
-            "parameters": self.parameters, "multiply_adds": self.multiply_adds, "saved_bytes": self.saved_bytes,
-            "layers": [asdict(layer) for layer in self.layers],
-            "problems": [
-                {"kind": p.kind, "name": p.name, "attributes": {k: repr(v)[:200] for k, v in p.attributes.items()},
-                 "reason": p.reason, "nearest": p.nearest}
-                for p in self.problems
-            ],
-            "notes": list(self.notes),
-        }  # fmt: skip
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

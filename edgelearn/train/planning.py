@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 from edgelearn.compile import BudgetLike, Precision
 from edgelearn.compile.memory import Encoding
@@ -18,7 +17,7 @@ from edgelearn.compile.planner import (
 )
 from edgelearn.compile.search import budgets
 from edgelearn.device import Device
-from edgelearn.display import MB, megabytes
+from edgelearn.display import MB, Recorded, megabytes
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.ops import Loss, Losses, Optimizer
@@ -31,7 +30,7 @@ PRECISIONS = ("fp32", "fp16", "int8")  # that are tried unless others are given
 
 
 @dataclass(frozen=True, repr=False)
-class Fitting(Tabular):
+class Fitting(Tabular, Recorded):
     """The combinations that fit a budget.
 
     Arguments:
@@ -55,6 +54,10 @@ class Fitting(Tabular):
     floor: int
     untrained: bool = False
     int8_speed: str = ""
+
+    entries = (
+        "network", "batch_size", "budget", "combinations", "largest_micro_batch", "refused", "refusal", "times",
+    )  # fmt: skip
 
     @property
     def headline(self) -> str:
@@ -122,26 +125,6 @@ class Fitting(Tabular):
         integers = any(each.plan.request.precision.stores_integers for each in self.combinations)
         measured = [self.int8_speed] if integers and self.int8_speed else []
         return [*largest, *filter(None, [self.refusal]), *over, f"Times are predicted: {self.times}", *measured]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values; sizes in bytes, times in seconds."""
-        fitting = [
-            {
-                "combination": each.combination.to_dict(), "device_bytes": each.device_bytes,
-                "peak_bytes": each.activation_bytes, "process_bytes": each.plan.process_bytes,
-                "seconds": each.seconds, "differs": list(each.differs),
-            }
-            for each in self.combinations
-        ]  # fmt: skip
-        refused = [
-            {"combination": each.combination.to_dict(), "bytes": list(each.nbytes), "reason": each.reason}
-            for each in self.refused
-        ]
-        return {
-            "network": self.network, "batch_size": self.batch_size, "budget": self.budget, "combinations": fitting,
-            "largest_micro_batch": self.largest_micro_batch, "refused": refused, "refusal": self.refusal,
-            "times": self.times,
-        }  # fmt: skip
 
 
 def plan_for(

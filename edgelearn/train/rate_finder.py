@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.data.draws import epoch_order
-from edgelearn.display import Displayed
+from edgelearn.display import Displayed, Recorded
 from edgelearn.errors import NonFiniteError, PlanError
 from edgelearn.ops.base import number, whole
 
@@ -23,7 +23,7 @@ WIDTH, HEIGHT = 420, 180  # of the drawing, in pixels
 
 
 @dataclass(frozen=True, repr=False)
-class RateCurve(Displayed):
+class RateCurve(Displayed, Recorded):
     """The loss at each learning rate, which shows itself: a drawing in notebooks, a table elsewhere.
 
     - `rates`, `losses`: of each step, until the loss diverged.
@@ -34,6 +34,8 @@ class RateCurve(Displayed):
     rates: np.ndarray
     losses: np.ndarray
     smoothed: np.ndarray
+
+    entries = "rates", "losses", "suggestion"
 
     @property
     def suggestion(self) -> float:
@@ -67,10 +69,6 @@ class RateCurve(Displayed):
             f'<polyline points="{points}" fill="none" stroke="#1f77b4" stroke-width="2"/>'
             f'<text x="0" y="{HEIGHT + 16}" font-size="12" fill="currentColor">{escape(ends)}</text></svg>'
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON-able record."""
-        return {"rates": self.rates.tolist(), "losses": self.losses.tolist(), "suggestion": self.suggestion}
 
 
 def find_learning_rate(
