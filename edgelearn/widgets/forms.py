@@ -20,7 +20,7 @@ from edgelearn.experiments.experiment import Experiment
 from edgelearn.extensions import check_name, import_object
 from edgelearn.lab.runs import RunStore
 
-from .pictures import View, duration, error_line, size
+from .pictures import WRAP, View, duration, error_line, size
 from .remaining import Remaining
 from .training import TrainingView
 
@@ -109,8 +109,7 @@ class Form(View):
         self._base = config
         self._errors = {name: ipywidgets.HTML() for name in self.controls}
         self._error = ipywidgets.HTML()  # of a field that isn't shown
-        wrap = {"flex_flow": "row wrap", "align_items": "center"}
-        rows = {n: ipywidgets.HBox([control, self._errors[n]], layout=wrap) for n, control in self.controls.items()}
+        rows = {n: ipywidgets.HBox([control, self._errors[n]], layout=WRAP) for n, control in self.controls.items()}
         parts: list[ipywidgets.Widget] = [rows[name] for name in shown]
         if folded:
             more = ipywidgets.Accordion([ipywidgets.VBox([rows[name] for name in folded])], titles=("More settings",))
@@ -312,7 +311,7 @@ class ExperimentView(View):
         self._start = ipywidgets.Button(description="Start", icon="play", button_style="primary")
         self._said = ipywidgets.HTML()
         self._form, self._jobs, self._views = ipywidgets.VBox(), ipywidgets.VBox(), list[TrainingView]()
-        row = ipywidgets.HBox([self._start, self._said], layout={"align_items": "center"})
+        row = ipywidgets.HBox([self._start, self._said], layout=WRAP)
         super().__init__([self._preset, self._form, row, self._jobs])
         self._preset.observe(lambda _: self._show(), "value")
         self._start.on_click(lambda _: self.start())

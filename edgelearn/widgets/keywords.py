@@ -27,7 +27,7 @@ from edgelearn.keywords.vocabulary import clip_features, held_out_scores
 from edgelearn.lab.runs import figures
 from edgelearn.tables import Table
 
-from .pictures import Chart, View, error_line
+from .pictures import WRAP, Chart, View, error_line
 from .views import ThresholdSlider
 
 if TYPE_CHECKING:
@@ -397,9 +397,9 @@ class ClipRow(ipywidgets.HBox):
     ) -> None:  # fmt: skip
         self.recording = recording
         state = "enrolled" if recording.features is not None else "new"
-        player = (
-            f"<audio controls preload='none' aria-label='{name}' src='{_address(recording.samples, rate)}'></audio>"
-        )
+        sound = _address(recording.samples, rate)
+        look = "style='width: 15em; height: 2.4em; vertical-align: middle'"
+        player = f"<audio controls preload='none' aria-label='{name}' {look} src='{sound}'></audio>"
         self.word = ipywidgets.Combobox(
             value=recording.word, options=list(words), placeholder="word", continuous_update=False,
             description=name.capitalize(), layout={"width": "18em"},
@@ -408,8 +408,7 @@ class ClipRow(ipywidgets.HBox):
         self.word.observe(lambda change: relabel(recording, change["new"]), "value")
         self.delete.on_click(lambda _: delete(recording))
         said = f"<span class='el-quiet'>{len(recording.samples) / rate:.1f} s, {state}</span>"
-        layout = {"align_items": "center", "flex_flow": "row wrap"}
-        super().__init__([self.word, ipywidgets.HTML(player), ipywidgets.HTML(said), self.delete], layout=layout)
+        super().__init__([self.word, ipywidgets.HTML(player), ipywidgets.HTML(said), self.delete], layout=WRAP)
 
 
 def _address(samples: np.ndarray, rate: int) -> str:
@@ -458,8 +457,7 @@ class ClipsBox(ipywidgets.VBox):
             [self.word, record, self.upload], [self.enrol, self.discard, self.forget, self._pending],
             [self.file, self.save, self.load],
         )  # fmt: skip
-        wrap = {"flex_flow": "row wrap", "align_items": "center"}
-        first, second, third = (ipywidgets.HBox(row, layout=wrap) for row in rows)
+        first, second, third = (ipywidgets.HBox(row, layout=WRAP) for row in rows)
         super().__init__([first, second, self.status, self.list, third])
         enrolment.observe(lambda _: self._show(), "listener")
         self._show()
@@ -589,7 +587,9 @@ class ListenBox(ipywidgets.VBox):
         self.bars, self._table, self.status = ipywidgets.VBox(), ipywidgets.HTML(), Status()
         self.microphone = Microphone("Listen", self._hear, self._begin, self._end, self.rate)
         self.upload = _upload("Listen to a file", lambda found: self.listen(found[0]), self.rate, self.status)
-        super().__init__([ipywidgets.HBox([self.microphone, self.upload]), self.status, self.bars, self._table])
+        super().__init__(
+            [ipywidgets.HBox([self.microphone, self.upload], layout=WRAP), self.status, self.bars, self._table]
+        )
         enrolment.observe(lambda _: self._draw_bars(), "listener")
         self._draw_bars()
 

@@ -39,20 +39,20 @@ function render({ model, el }) {
   const log = labelled("Logarithmic loss", { type: "checkbox" });
   const smooth = labelled("Smoothing", { type: "range", min: 0, max: 0.99, step: 0.01, value: 0 });
   const said = add(smooth.parentNode, "output", { textContent: "0" });
-  add(bar, "span", { className: "el-quiet", textContent: "Drag to zoom, double-click or 0 to show all" });
+  add(bar, "span", { className: "el-quiet", textContent: "Drag to zoom, double-click or Home to show all" });
   plot.setAttribute("role", "group");
 
-  let Plotly, wanted = 0, gone = false;
+  let Plotly, wanted = 0, gone = false, ranges = {}, revision = 0; // ranges: of axes, by keys
 
   const layout = (panels, narrow, style) => {
     const of = (name) => style.getPropertyValue(name).trim(), ink = of("--el-ink"), line = of("--el-line");
-    const axis = { gridcolor: line, linecolor: of("--el-quiet"), zeroline: false, color: ink, automargin: true };
-    const rows = narrow ? panels.length : 1, columns = narrow ? 1 : panels.length, gap = 0.09;
+    const axis = { gridcolor: line, linecolor: of("--el-quiet"), zeroline: false, color: ink };
+    const rows = narrow ? panels.length : 1, columns = narrow ? 1 : panels.length, gap = 0.1;
     const all = {
       font: { family: style.fontFamily, size: 13, color: ink }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      height: rows * HEIGHT + 40, margin: { l: 60, r: 12, t: 28, b: 44 }, hovermode: "x unified", uirevision: "kept",
+      height: rows * HEIGHT + 60, margin: { l: 60, r: 12, t: 28, b: 80, autoexpand: false }, hovermode: "x unified", uirevision: revision,
       hoverlabel: { bgcolor: of("--el-panel"), bordercolor: line, font: { color: ink } },
-      legend: { orientation: "h", x: 0, y: -0.16 / rows, yanchor: "top", font: { size: 13 } },
+      legend: { orientation: "h", x: 0, y: -0.19 / rows, yanchor: "top", font: { size: 13 } },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: of("--el-quiet"), activecolor: ink }, annotations: [],
     };
     panels.forEach((panel, at) => {
@@ -61,6 +61,7 @@ function render({ model, el }) {
       const x = [column * (wide + gap), column * (wide + gap) + wide];
       const y = [1 - row * (high + 0.28) - high, 1 - row * (high + 0.28)];
       all[`xaxis${id}`] = { ...axis, domain: x, anchor: `y${id}`, rangemode: "tozero", title: { text: "Epoch", standoff: 6 } };
+      if (ranges[`xaxis${id}`]) all[`xaxis${id}`].range = ranges[`xaxis${id}`];
       all[`yaxis${id}`] = {
         ...axis, domain: y, anchor: `x${id}`, type: panel.log && log.checked ? "log" : "linear", title: { text: panel.label },
       };
@@ -123,17 +124,19 @@ function render({ model, el }) {
   };
   for (const control of [smooth, log]) control.onkeydown = (event) => event.stopPropagation(); // or JupyterLab takes keys
   plot.onkeydown = (event) => {
-    const axes = Object.keys(plot._fullLayout ?? {}).filter((name) => /^xaxis\d*$/.test(name)), change = {};
-    for (const name of axes) {
-      const [low, high] = plot._fullLayout[name].range, width = high - low;
-      const moved = { ArrowLeft: [-0.1, -0.1], ArrowRight: [0.1, 0.1], "+": [0.2, -0.2], "-": [-0.3, 0.3] }[event.key];
-      if (moved) change[`${name}.range`] = [low + moved[0] * width, high + moved[1] * width];
-      else if (event.key === "0") for (const own of [name, name.replace("x", "y")]) change[`${own}.autorange`] = true;
-    }
-    if (!Object.keys(change).length) return;
+    const moved = { ArrowLeft: [-0.1, -0.1], ArrowRight: [0.1, 0.1], "+": [0.2, -0.2], "-": [-0.3, 0.3] }[event.key];
+    if (event.key === "Home") {
+      ranges = {};
+      revision++; // what the mouse has zoomed, too
+    } else if (moved) {
+      for (const name of Object.keys(plot._fullLayout ?? {}).filter((each) => /^xaxis\d*$/.test(each))) {
+        const [low, high] = plot._fullLayout[name].range, width = high - low;
+        ranges[name] = [low + moved[0] * width, high + moved[1] * width];
+      }
+    } else return;
     event.preventDefault();
     event.stopPropagation();
-    Plotly.relayout(plot, change);
+    ask();
   };
 
   const sized = new ResizeObserver(ask), themed = new MutationObserver(ask);

@@ -56,7 +56,7 @@ class Library(ipywidgets.Widget):
 
 
 class LiveChart(anywidget.AnyWidget):
-    """Curves side by side, with hover, zoom, a logarithmic scale and smoothing. Keys: arrows move, + and - zoom, 0
+    """Curves side by side, with hover, zoom, a logarithmic scale and smoothing. Keys: arrows move, + and - zoom, Home
     shows everything.
 
     Traits:

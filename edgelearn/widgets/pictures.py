@@ -71,6 +71,7 @@ class Chart(ipywidgets.HTML):
             self.value = str(picture.data)
 
 
+WRAP = {"flex_flow": "row wrap", "align_items": "center"}  # layout of controls beside each other
 GONE = "Run this cell again to get its controls back."
 
 

@@ -21,7 +21,7 @@ from edgelearn.lab.runs import Run, RunStore, figures
 from edgelearn.tables import Table
 
 from .live import LiveChart
-from .pictures import View, duration, show, size, table
+from .pictures import WRAP, View, duration, show, size, table
 from .worker import Worker, WorkerState
 
 
@@ -37,7 +37,7 @@ class OtherTraining(ipywidgets.HBox):
         self._text = ipywidgets.HTML()
         self._button = ipywidgets.Button(description="Stop it", icon="stop", layout={"width": "7em"})
         self._button.on_click(self._stop)
-        super().__init__([self._text, self._button], layout={"align_items": "center"})
+        super().__init__([self._text, self._button], layout=WRAP)
         self.show(None)
 
     def show(self, worker: Worker | None) -> None:
@@ -111,8 +111,8 @@ def result_rows(run: Run) -> list[tuple[str, str]]:
 
 
 _POLL_SECONDS = 0.05
-_TEXT_SECONDS = 0.5
-_DRAWING_SECONDS = 0.8
+_TEXT_SECONDS = 0.85
+_DRAWING_SECONDS = 0.85
 _DRAWING_SHARE = 0.04  # of a core at most
 _FULL = {"width": "auto"}  # 100 % and margins are more than the view has: a scrollbar
 
@@ -158,7 +158,7 @@ class TrainingView(View):
         self._bar = ipywidgets.FloatProgress(min=0, max=1, layout=_FULL)
         self._curves = LiveChart()
         self._memory, self._epoch, self._error = (ipywidgets.HTML() for _ in range(3))
-        head = ipywidgets.HBox([*self._buttons.values(), self._status], layout={"align_items": "center"})
+        head = ipywidgets.HBox([*self._buttons.values(), self._status], layout=WRAP)
         foot = ipywidgets.HBox([self._memory, self._epoch], layout={"flex_flow": "row wrap", "grid_gap": "0 3em"})
         super().__init__([head, self._other, self._bar, self._error, self._curves, foot])
         self.training.watch(self)

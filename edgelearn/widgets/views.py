@@ -20,7 +20,7 @@ from edgelearn.experiments.precision import PrecisionConfig, PrecisionExperiment
 from edgelearn.lab.runs import RunStore, figures
 
 from .forms import WORKING, Form, Slider
-from .pictures import Chart, View, duration, error_line
+from .pictures import WRAP, Chart, View, duration, error_line
 from .worker import Worker, WorkerState
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class BitsView(View):
         self._lock = threading.RLock()
         self._bar, self._status, self._chart = ipywidgets.FloatProgress(max=1.0), ipywidgets.HTML(), Chart()
         self._status.value = "Move a slider."
-        super().__init__([self._form, ipywidgets.HBox([self._bar, self._status]), self._chart])
+        super().__init__([self._form, ipywidgets.HBox([self._bar, self._status], layout=WRAP), self._chart])
         self._form.observe(lambda change: self.train(), "config")
 
     @property
@@ -144,7 +144,7 @@ class BudgetView(View):
         self._size = Slider(options, sizes[0], "Budget")
         self._count = ipywidgets.Dropdown(options=list(COUNTS), value=count, description="of")
         self._status, self._chart = ipywidgets.HTML(), Chart()
-        super().__init__([ipywidgets.HBox([self._size, self._count]), self._status, self._chart])
+        super().__init__([ipywidgets.HBox([self._size, self._count], layout=WRAP), self._status, self._chart])
         for control in (self._size, self._count):
             control.observe(self._moved, "value")
         self._moved({})

@@ -20,7 +20,7 @@ from edgelearn.train.state import Logs
 
 from .remaining import CHECKPOINT, EXAMPLE, KERNEL, STEP, TEST, VALIDATION, Remaining
 
-_HEARTBEAT_SECONDS = 0.5
+_HEARTBEAT_SECONDS = 0.15
 
 
 class WorkerState(StrEnum):
@@ -47,8 +47,8 @@ class Worker(Callback):
     """Trains an experiment on a thread, in a new run or in `run` from its checkpoint.
 
     One training at a time runs in a process: a worker that starts waits in a line until those before it have ended. A
-    process that ends stops and saves its trainings first. The watcher hears of every step, and twice a second where a
-    step takes longer.
+    process that ends stops and saves its trainings first. The watcher hears of every step, and often where a step
+    takes long.
 
     Arguments:
     - `experiment`: a Training, or a function that makes one, which is called on the thread.
@@ -301,7 +301,7 @@ def _recipe(source: Any) -> Any:
 class Curve:
     """Values over steps, in at most `most` points: neighbours are averaged where there are more."""
 
-    def __init__(self, most: int = 1000) -> None:
+    def __init__(self, most: int = 500) -> None:
         self.points: list[tuple[float, float]] = []
         self._most, self._width, self._open = most, 1, list[float]()
 
