@@ -28,6 +28,7 @@ from edgelearn.ops import (
     LSTM,
     AdaptiveAveragePooling2D,
     Add,
+    Attention,
     AveragePooling2D,
     BatchNormalization,
     Bias,
@@ -63,7 +64,9 @@ from edgelearn.ops import (
     Rescaling,
     Reshape,
     Resize,
+    ReverseEmbedding,
     RMSNormalization,
+    RotaryEmbedding,
     Scale,
     Sigmoid,
     SiLU,
@@ -614,10 +617,54 @@ def _recurrent(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor, *oth
     return graph.add("concatenate", wanted, (1, *layer.shape), axis=1) if len(wanted) > 1 else wanted[0]
 
 
+def _attention(graph: InferenceGraph, layer: ExportedLayer, *inputs: GraphTensor) -> GraphTensor:
+    """Products of all queries with all keys, by head."""
+    op, (queries, channels), keys = layer.op, layer.shapes[0], layer.shapes[1][0]
+    size = channels // op.heads
+
+    def heads(x: GraphTensor, repeat: int = 1) -> GraphTensor:
+        count = op.heads // repeat
+        x = graph.transpose(graph.reshape(x, (x.shape[1], count, size)), (0, 2, 1, 3))
+        if repeat == 1:
+            return x
+        parts = [graph.slice(x, (head, 0, 0), (1, x.shape[2], size)) for head in range(count) for _ in range(repeat)]
+        return graph.add("concatenate", parts, (1, op.heads, *x.shape[2:]), axis=1)
+
+    q = heads(graph.scalar("mul", inputs[0], op.factor(channels)))
+    k, v = (heads(x, op.shared) for x in inputs[1:3])
+    turned = graph.transpose(k, (0, 1, 3, 2))
+    scores = graph.add("matmul", [q, turned], (1, op.heads, queries, keys))
+    if op.causal:
+        hidden = np.where(np.tri(queries, keys, dtype=bool), 0.0, HIDDEN)
+        scores = graph.scalar("add", scores, hidden[None, None])
+    if len(inputs) > 3:
+        there = graph.cast(graph.cast(inputs[3], "bool"), "float32")
+        lowered = graph.scalar("mul", graph.scalar("sub", there, 1), -HIDDEN)
+        scores = graph.binary("add", scores, graph.reshape(lowered, (1, 1, keys)))
+    mixed = graph.add("matmul", [graph.unary("softmax", scores, axis=-1), v], (1, op.heads, queries, size))
+    return graph.reshape(graph.transpose(mixed, (0, 2, 1, 3)), (queries, channels))
+
+
+def _rotary(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
+    """Each value times a cosine, plus its partner times a sine."""
+    op, (steps, channels) = layer.op, layer.shape
+    cosine, sine, partner = op.tables(steps, channels)
+    swapped = graph.add("gather", [x, graph.constant(partner.astype(np.int32), "partners")], x.shape, axis=2)
+    return graph.binary("add", graph.scalar("mul", x, cosine), graph.scalar("mul", swapped, sine))
+
+
+def _reverse_embedding(graph: InferenceGraph, layer: ExportedLayer, x: GraphTensor) -> GraphTensor:
+    kernel = graph.constant(np.float32(layer.weights["embeddings"].T), "embeddings")
+    return graph.add("dense", [x, kernel], (*x.shape[:-1], layer.op.input_dim), activation=None)
+
+
+HIDDEN = -1e9  # added to the scores of keys that a query doesn't see
+
 # Inference operators by op; those that have a formula need no entry.
 HANDLERS: dict[type[Op], Callable[..., GraphTensor]] = {
     Add: lambda g, layer, *x: reduce(partial(g.binary, "add"), x),
     AdaptiveAveragePooling2D: _linear_map,
+    Attention: _attention,
     AveragePooling2D: _pooled("average_pool"),
     BatchNormalization: _batchnorm,
     BroadcastTo: lambda g, layer, x: g.add(
@@ -651,6 +698,8 @@ HANDLERS: dict[type[Op], Callable[..., GraphTensor]] = {
     RMSNormalization: _normalized,
     Reshape: lambda g, layer, x: g.reshape(x, layer.shape),
     Resize: _resize,
+    ReverseEmbedding: _reverse_embedding,
+    RotaryEmbedding: _rotary,
     Slice: _slice,
     SliceChannels: lambda g, layer, x: g.slice(x, (*(0 for _ in layer.shape[:-1]), layer.op.start), layer.shape),
     Softmax: lambda g, layer, x: g.unary("softmax", x, axis=-1),

@@ -26,6 +26,7 @@ from edgelearn.ops import (
     LSTM,
     AdaptiveAveragePooling2D,
     Add,
+    Attention,
     AveragePooling2D,
     BatchNormalization,
     Concatenate,
@@ -49,7 +50,9 @@ from edgelearn.ops import (
     PadChannels,
     ReLU,
     Resize,
+    ReverseEmbedding,
     RMSNormalization,
+    RotaryEmbedding,
     SiLU,
     SliceChannels,
     Softmax,
@@ -367,6 +370,23 @@ def _over_steps(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> tor
     return channels_last(y)[:, 0] if y.ndim == 4 else y
 
 
+def _attention(net: TorchNetwork, layer: ExportedLayer, *inputs: torch.Tensor) -> torch.Tensor:
+    op, size = layer.op, layer.shape[-1] // layer.op.heads
+    q, k, v = (x.unflatten(2, (-1, size)).transpose(1, 2) for x in inputs[:3])
+    k, v = (x.repeat_interleave(op.shared, 1) for x in (k, v))
+    sees = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+    sees = (sees.tril() if op.causal else sees)[None, None]
+    if len(inputs) > 3:
+        sees = sees & (inputs[3] != 0)[:, None, None]
+    y = F.scaled_dot_product_attention(q, k, v, sees, scale=op.factor(layer.shape[-1]))
+    return torch.where(sees.any(-1, keepdim=True), y, 0).transpose(1, 2).flatten(2)
+
+
+def _rotary(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor) -> torch.Tensor:
+    cosine, sine, partner = map(torch.from_numpy, layer.op.tables(*layer.shape))
+    return x * cosine.to(x) + x[..., partner] * sine.to(x)
+
+
 def _recurrent(net: TorchNetwork, layer: ExportedLayer, x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
     """Step by step; gradients go no further back than `truncate` says."""
     op, gates = layer.op, layer.op.gates
@@ -496,6 +516,7 @@ def _axis(x: torch.Tensor) -> int:
 HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     **{op: partial(lambda handle, net, layer, x: handle(MOVES, layer, x), MOVING[op]) for op in MOVING},
     **dict.fromkeys(OVER_STEPS, _over_steps),
+    Attention: _attention,
     GRU: _recurrent,
     LSTM: _recurrent,
     Add: partial(_arithmetic, lambda *x: reduce(add, x)),
@@ -524,6 +545,8 @@ HANDLERS: dict[type[Op], Callable[..., torch.Tensor]] = {
     RMSNormalization: _example_normalization,
     ReLU: _relu,
     Resize: _resize,
+    ReverseEmbedding: lambda net, layer, x: channels_first(channels_last(x) @ net.role(layer, "embeddings")),
+    RotaryEmbedding: _rotary,
     SiLU: lambda net, layer, x: F.silu(x),
     SliceChannels: lambda net, layer, x: x.narrow(_axis(x), layer.op.start, layer.op.size),
     Softmax: lambda net, layer, x: F.softmax(x, _axis(x)),

@@ -17,6 +17,7 @@ from .arithmetic import (
     Subtract,
     Where,
 )
+from .attention import Attention, RotaryEmbedding
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization, SubSpectralNormalization
 from .convolution import Conv2D, Conv2DTranspose, DepthwiseConv2D
@@ -90,7 +91,7 @@ from .sequences import (
     UpSampling1D,
 )
 from .shapes import Flatten, Pad, PadChannels, Reshape, Slice, SliceChannels, SpaceToDepth, Transpose, ZeroPadding2D
-from .take import Embedding, Take
+from .take import Embedding, ReverseEmbedding, Take
 from .target import Target
 from .tensor import Function, Tensor, pack, unpack
 
@@ -111,6 +112,7 @@ __all__ = [
     "AdamW",
     "AdaptiveAveragePooling2D",
     "Add",
+    "Attention",
     "AveragePooling1D",
     "AveragePooling2D",
     "BFloat16",
@@ -195,6 +197,8 @@ __all__ = [
     "Rescaling",
     "Reshape",
     "Resize",
+    "ReverseEmbedding",
+    "RotaryEmbedding",
     "Rsqrt",
     "RunningMinMax",
     "Scale",

@@ -1,19 +1,24 @@
-"""Rows by computed numbers: Take, and Embedding, whose rows are trained."""
+"""Rows by computed numbers: Take; Embedding, whose rows are trained; and ReverseEmbedding, products with these."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from edgelearn.errors import ShapeError
 
+from . import linear
 from .base import Arrays, Gradients, Op, Targets, Weight, is_count
-from .emit import Emitter, GradientSum, start_sum
-from .shapes import emit_zeros
+from .emit import Compute, Emitter, Epilogue, GradientSum, start_sum
+from .products import Geometry
+from .shapes import Axis, emit_gather, emit_zeros
 from .target import Target
 from .tensor import BLOCK, Shape, Tensor
+from .window import Window
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,76 @@ class Embedding(Op):
             self.input_dim, count, numbers.images, numbers.channels, sums.groups, accumulate=dtable.accumulate,
         )  # fmt: skip
         return [sums]
+
+
+@dataclass(frozen=True)
+class ReverseEmbedding(Op):
+    """The products of each step's channels with all rows of a table, (..., channels) -> (..., input_dim): logits by the
+    table of an Embedding, which the layer shares (Press and Wolf 2017, "tied weights").
+
+    >>> network.add("table", Embedding(65, 128))
+    >>> network.add("logits", ReverseEmbedding(65), "last", shares="table")
+
+    Arguments:
+    - `input_dim`: number of rows, as of the Embedding.
+
+    Raises ShapeError for another setting.
+    """
+
+    input_dim: int
+
+    def output_shape(self, shape: Shape) -> Shape:
+        if not is_count(self.input_dim):
+            raise ShapeError(f"ReverseEmbedding has 1 row or more, not {self.input_dim}.")
+        return (*shape[:-1], self.input_dim)
+
+    def weights(self, shape: Shape) -> dict[str, Weight]:
+        return {"embeddings": Weight((self.input_dim, shape[-1]))}
+
+    def flops(self, shape: Shape) -> int:
+        return 2 * prod(shape) * self.input_dim
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        return inputs[0] @ weights["embeddings"].T
+
+    def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
+        x, rows = inputs[0].reshape(-1, inputs[0].shape[-1]), dy.reshape(-1, self.input_dim)
+        return [dy @ weights["embeddings"]], {"embeddings": rows.T @ x}
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        x, table = inputs
+        turned = e.tensor("turned table", (1, x.channels, self.input_dim))
+        axes = [Axis.whole(x.channels, 1), Axis.whole(self.input_dim, 0)]
+        emit_gather(e, replace(table, shape=(1, *table.shape)), axes, Target(turned))
+        with _in_floats(e):
+            kernel = replace(turned, shape=turned.shape[1:])
+            linear.emit_forward(e, _rows_of(x), x, kernel, y, Epilogue())
+
+    def emit_backward(
+        self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets
+    ) -> list[GradientSum]:
+        (x, table), (dx, dtable) = inputs, targets
+        with _in_floats(e):
+            if dx is not None:
+                kernel = replace(table, shape=(1, *table.shape))
+                linear.emit_backward_data(e, _rows_of(x), kernel, dy, dx)
+            if dtable is None:
+                return []
+            return [linear.emit_backward_weights(e, _rows_of(x), dy, x, dtable.tensor, None, dtable.accumulate)[0]]
+
+
+def _rows_of(x: Tensor) -> Geometry:
+    return Geometry("dense", 1, Window.pointwise(1, x.rows))
+
+
+@contextmanager
+def _in_floats(e: Emitter) -> Iterator[None]:
+    """Products in float32, whatever the plan's other ones are in."""
+    before, e.compute = e.compute, Compute()
+    try:
+        yield
+    finally:
+        e.compute = before
 
 
 def _emit_take(e: Emitter, x: Tensor, numbers: Tensor, y: Tensor, size: int, shared: bool) -> None:

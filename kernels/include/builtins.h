@@ -7,10 +7,12 @@ size_t PURE get_group_id(uint);
 size_t PURE get_local_id(uint);
 void __attribute__((overloadable, convergent)) barrier(cl_mem_fence_flags);
 
+float PURE cos(float);
 float PURE exp(float);
 float PURE log(float);
 float PURE log1p(float);
 float PURE pow(float, float);
+float PURE sin(float);
 float PURE sqrt(float);
 float4 PURE sqrt(float4);
 float16 PURE sqrt(float16);

@@ -113,7 +113,22 @@ def recurrent() -> Network:
     return net.freeze("limit")
 
 
-FUNCTIONS = (rearranged, reduced, enlarged, normalized, last_axis, over_steps, recurrent)
+def decoder() -> Network:
+    """Causal attention of two heads with rotary positions, added to what it reads; logits by the embedding's table."""
+    net = Network("decoder", (9, 3))
+    net.add("stem", Dense(32))
+    net.add("norm", ops.RMSNormalization())
+    add(
+        net, ("query", Dense(32), "norm"), ("key", Dense(16), "norm"), ("value", Dense(16), "norm"),
+        ("turned", ops.RotaryEmbedding(2), "query"), ("turned_key", ops.RotaryEmbedding(1), "key"),
+        ("attention", ops.Attention(2, 1, causal=True), "turned", "turned_key", "value"), ("mixed", Dense(32)),
+        ("sum", ops.Add(), "mixed", "stem"), ("places", ops.Bias((9, 32))), ("rows", ops.ReverseEmbedding(7)),
+        ("flat", ops.Flatten()), ("dense", Dense(CLASSES)),
+    )  # fmt: skip
+    return net
+
+
+FUNCTIONS = (decoder, rearranged, reduced, enlarged, normalized, last_axis, over_steps, recurrent)
 NETWORKS = {f.__name__: f for f in FUNCTIONS} | POINTWISE
 EVERY = pytest.mark.parametrize("name", NETWORKS)
 STRATEGIES = {"recomputed": Recompute(), "paged": Offload()}

@@ -160,6 +160,26 @@ def recurrent() -> Network:
     return net.freeze("limit")
 
 
+def heads() -> Network:
+    """Attention of several heads with rotary positions, shared keys and a mask."""
+    net = Network("heads", (6, 5))
+    net.add("query", ops.Dense(16))
+    net.add("key", ops.Dense(8), "input")
+    net.add("value", ops.Dense(8), "input")
+    net.add("turned", ops.RotaryEmbedding(4), "query")
+    net.add("turned_key", ops.RotaryEmbedding(2), "key")
+    net.add("causal", ops.Attention(4, 2, causal=True), "turned", "turned_key", "value")
+    row = net.add(
+        "row", ops.Flatten(), net.add("squares", ops.Square(), net.add("one", ops.Slice((0, 0), (-1, 1)), "input"))
+    )
+    mask = net.add("mask", ops.Greater(), row, net.add("limit", ops.Constant((6,)), row))
+    net.add("masked", ops.Attention(2, scale=0.3), "causal", "causal", "causal", mask)
+    net.add("neighbours", ops.RotaryEmbedding(2, 100.0, True, 3))
+    net.add("flat", ops.Flatten())
+    net.add("dense", ops.Dense(3))
+    return net.freeze("limit")
+
+
 def grouped() -> Network:
     """Layers that Keras doesn't have: transposed convolutions in groups."""
     return chain(
@@ -172,6 +192,7 @@ NETWORKS = {
     "grouped": grouped,
     "over steps": over_steps,
     "recurrent": recurrent,
+    "heads": heads,
     **POINTWISE,
     "normalized": normalized,
     "enlarged": enlarged,

@@ -8,6 +8,7 @@ import pytest
 from converted_networks import (
     enlarged,
     every_kind_of_padding,
+    heads,
     of_the_last_axis,
     over_steps,
     overwritten,
@@ -127,6 +128,7 @@ NETWORKS = {
     "chosen": chosen,
     "over steps": over_steps,
     "recurrent": recurrent,
+    "heads": heads,
     "padded": every_kind_of_padding,
     "last axis": of_the_last_axis,
     "shortcut": overwritten,

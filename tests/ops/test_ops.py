@@ -140,7 +140,19 @@ RECURRENT = [
     *((kind(18, sequences, go_backwards=True), (19, 4), (kind.sets, 18), numbers(0, 2, 5, 19))
       for kind in (ops.LSTM, ops.GRU) for sequences in (True, False)),
 ]  # fmt: skip
+ATTENDING = [
+    *((ops.ReverseEmbedding(rows), (7, c)) for rows, c in ((1, 5), (65, 33), (17, 64))),
+    *((ops.Attention(scale=0.01, causal=causal), (t, c), (s, c), (s, c))
+      for causal in (False, True) for t, s, c in ((1, 1, 1), (5, 3, 17), (35, 33, 16), (70, 70, 33))),
+    *((ops.Attention(heads, key_heads, True, 0.02), (37, c), *[(37, c // heads * key_heads)] * 2)
+      for heads, key_heads, c in ((3, 3, 15), (2, 1, 64), (4, 2, 128), (6, 3, 30))),
+    *((ops.Attention(2, scale=0.02, causal=causal), (9, 32), (19, 32), (19, 32), numbers(0, 2, 5, 19))
+      for causal in (False, True)),
+    *((ops.RotaryEmbedding(heads, interleaved=pairs, begin=3), (7, c))
+      for pairs in (False, True) for heads, c in ((1, 2), (3, 18), (2, 64))),
+]  # fmt: skip
 AS_GPUS_DO = [
+    (ops.Attention(2, 1, True, 0.02), (37, 34), (37, 17), (37, 17)), (ops.RotaryEmbedding(3), (7, 18)),
     *((kind(17, True), (9, 5)) for kind in (ops.LSTM, ops.GRU)),
     (MaxPooling2D(3, 2, "same"), (6, 11, 33)), (ops.AveragePooling2D(3, 2, "same"), (6, 11, 33)),
     (ops.GlobalAveragePooling2D(), (5, 7, 33)), (ops.GlobalAveragePooling2D(), (1, 2, 3)),
@@ -171,7 +183,7 @@ def check(bench, rng, case: tuple) -> None:
     check_op(op, bench, rng, *shapes, **{"n": 3} | options)
 
 
-@pytest.mark.parametrize("case", [*MOVING, *REDUCING, *ARITHMETIC, *NORMALIZING, *RECURRENT], ids=name)
+@pytest.mark.parametrize("case", [*MOVING, *REDUCING, *ARITHMETIC, *NORMALIZING, *RECURRENT, *ATTENDING], ids=name)
 def test_against_float64(bench, rng, case):
     check(bench, rng, case)
 

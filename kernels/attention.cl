@@ -1,0 +1,286 @@
+// Scaled dot-product attention by tiles of queries and keys, so that no matrix of both is in memory (Dao et al. 2022,
+// "FlashAttention", arXiv 2205.14135). Rows are image * steps + step, channels head * HEAD + channel, of keys and values
+// those of the key head that `share` heads of queries read. A work-item takes whole blocks: 16 keys are the elements of a
+// vector.
+#include "elementwise.h"
+#include "exponential.h"
+
+#ifndef QUERIES
+#define QUERIES 32  // of a tile
+#endif
+#ifndef MASKED
+#define MASKED 0
+#endif
+#define KEYS BLOCK
+#define TOGETHER 4  // queries that share what is loaded
+#define HEAD_BLOCKS ((HEAD + BLOCK - 1) / BLOCK)
+#define NOTHING -1e30f
+
+// n images with t queries and s keys each
+#define ATTENTION_ARGUMENTS const int n, const int t, const int s, const int heads, const int share, const float scale
+#define LEAST(a, b) ((a) < (b) ? (a) : (b))
+
+INLINE float largest(const V v) {
+  const float8 a = v.lo > v.hi ? v.lo : v.hi;
+  const float4 b = a.lo > a.hi ? a.lo : a.hi;
+  const float2 c = b.lo > b.hi ? b.lo : b.hi;
+  return c.x > c.y ? c.x : c.y;
+}
+
+INLINE float sum_of(const V v) {
+  const float8 a = v.lo + v.hi;
+  const float4 b = a.lo + a.hi;
+  const float2 c = b.lo + b.hi;
+  return c.x + c.y;
+}
+
+// The channels of a head in one row
+INLINE void load_head(float *values, __global const float *x, const int head, const size_t m, const size_t row) {
+  for (int c = 0; c < HEAD; c++) values[c] = x[value_at(head * HEAD + c, m, row)];
+}
+
+// Each channel of a head in `count` rows from `row` on: a vector with an element for each
+INLINE void load_columns(V *columns, __global const float *x, const int head, const size_t m, const size_t row,
+                         const int count) {
+  for (int c = 0; c < HEAD; c++)
+    for (int j = 0; j < KEYS; j++)
+      ELEMENT(columns[c], j) = j < count ? x[value_at(head * HEAD + c, m, row + j)] : 0.0f;
+}
+
+// The same with a vector for each row and block of a head's channels
+INLINE void load_rows(V *rows, __global const float *x, const int head, const size_t m, const size_t row,
+                      const int count) {
+  for (int j = 0; j < KEYS; j++)
+    for (int b = 0; b < HEAD_BLOCKS; b++) {
+      V v = (V)0;
+      if (j < count) {
+#if HEAD % BLOCK == 0
+        v = load(x + row_at(head * HEAD_BLOCKS + b, m, row + j));
+#else
+        for (int i = 0; i < BLOCK && b * BLOCK + i < HEAD; i++)
+          ELEMENT(v, i) = x[value_at(head * HEAD + b * BLOCK + i, m, row + j)];
+#endif
+      }
+      rows[j * HEAD_BLOCKS + b] = v;
+    }
+}
+
+// Write a head's channels of one row; the last head keeps the padding zero.
+INLINE void store_head(__global float *y, const float *values, const int head, const int heads, const size_t m,
+                       const size_t row) {
+  for (int c = 0; c < HEAD; c++) y[value_at(head * HEAD + c, m, row)] = values[c];
+  if (head == heads - 1)
+    for (int c = heads * HEAD; c % BLOCK != 0; c++) y[value_at(c, m, row)] = 0.0f;
+}
+
+// Which of the keys from `key` on a query sees: -1 or 0
+INLINE Ints seen(const Ints there, const int key, const int query) {
+#if CAUSAL
+  return there & (key + POSITIONS <= (Ints)query);
+#else
+  return there;
+#endif
+}
+
+#if MASKED
+#define MASK_START START(mask)
+#else
+#define MASK_START 0
+#endif
+
+INLINE Ints keys_there(__global const float *mask, const int n, const int image, const int key, const int s) {
+  Ints there = key + POSITIONS < (Ints)s;
+#if MASKED
+  for (int j = 0; j < KEYS; j++)
+    if (key + j < s && mask[value_at(key + j, n, image)] == 0.0f) ((int *)&there)[j] = 0;
+#endif
+  return there;
+}
+
+// Products of TOGETHER queries' channels with those of 16 keys
+INLINE void scores_of(V *scores, const float *queries, const V *columns) {
+  UNROLL for (int r = 0; r < TOGETHER; r++) scores[r] = (V)0;
+  for (int c = 0; c < HEAD; c++)
+    UNROLL for (int r = 0; r < TOGETHER; r++) scores[r] += queries[r * HEAD + c] * columns[c];
+}
+
+// sums[row][block] = sums * factor + the rows' 16 weights times 16 vectors
+INLINE void add_weighed(V *sums, const float *factors, const V *weights, const V *rows) {
+  for (int b = 0; b < HEAD_BLOCKS; b++) {
+    V total[TOGETHER];
+    UNROLL for (int r = 0; r < TOGETHER; r++) total[r] = sums[r * HEAD_BLOCKS + b] * factors[r];
+    for (int j = 0; j < KEYS; j++) {
+      const V v = rows[j * HEAD_BLOCKS + b];
+      UNROLL for (int r = 0; r < TOGETHER; r++) total[r] += ((const float *)&weights[r])[j] * v;
+    }
+    UNROLL for (int r = 0; r < TOGETHER; r++) sums[r * HEAD_BLOCKS + b] = total[r];
+  }
+}
+
+#define TILE_OF_QUERIES                                                                             \
+  const int tiles = (t + QUERIES - 1) / QUERIES, item = get_global_id(0), head = item / tiles % heads; \
+  const int image = item / tiles / heads, first = item % tiles * QUERIES;                           \
+  if (image >= n) return;                                                                           \
+  const int count = LEAST(QUERIES, t - first), key_head = head / share;                             \
+  const int stop = CAUSAL ? LEAST(s, first + count) : s;                                            \
+  const size_t m = (size_t)n * t, key_m = (size_t)n * s, start = (size_t)image * t + first, key_start = (size_t)image * s;
+
+KERNEL attend(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), OUTPUT(y), ATTENTION_ARGUMENTS) {
+  TILE_OF_QUERIES
+  float queries[QUERIES * HEAD], most[QUERIES], total[QUERIES];
+  V sums[QUERIES * HEAD_BLOCKS], columns[HEAD], rows[KEYS * HEAD_BLOCKS];
+  for (int r = 0; r < QUERIES; r++) {
+    load_head(queries + r * HEAD, START(q), head, m, start + LEAST(r, count - 1));
+    most[r] = NOTHING;
+    total[r] = 0.0f;
+    for (int b = 0; b < HEAD_BLOCKS; b++) sums[r * HEAD_BLOCKS + b] = (V)0;
+  }
+  for (int key = 0; key < stop; key += KEYS) {
+    load_columns(columns, START(k), key_head, key_m, key_start + key, s - key);
+    load_rows(rows, START(v), key_head, key_m, key_start + key, s - key);
+    const Ints there = keys_there(MASK_START, n, image, key, s);
+    for (int r = 0; r < count; r += TOGETHER) {
+      V weights[TOGETHER];
+      float factors[TOGETHER];
+      scores_of(weights, queries + r * HEAD, columns);
+      UNROLL for (int i = 0; i < TOGETHER; i++) {
+        const Ints sees = seen(there, key, first + r + i);
+        const V score = sees ? weights[i] * scale : (V)NOTHING;
+        const float top = largest(score), old = most[r + i], new = top > old ? top : old;
+        weights[i] = sees ? exponential(score - new) : (V)0;
+        const V factor = exponential((V)(old - new));
+        factors[i] = factor.s0;
+        most[r + i] = new;
+        total[r + i] = total[r + i] * factors[i] + sum_of(weights[i]);
+      }
+      add_weighed(sums + r * HEAD_BLOCKS, factors, weights, rows);
+    }
+  }
+  for (int r = 0; r < count; r++) {
+    for (int b = 0; b < HEAD_BLOCKS; b++)
+      sums[r * HEAD_BLOCKS + b] = sums[r * HEAD_BLOCKS + b] * (total[r] > 0.0f ? 1.0f / total[r] : 0.0f);
+    store_head(START(y), (const float *)(sums + r * HEAD_BLOCKS), head, heads, m, start + r);
+  }
+}
+
+// statistics[0][row of a head]: the logarithm of the sum of exponentials; [1]: the sum of dy y. Rows are those of
+// (image, head, query).
+KERNEL attention_statistics(INPUT(q), INPUT(k) INPUT_IF(MASKED, mask), INPUT(y), INPUT(dy), OUTPUT(statistics),
+                            ATTENTION_ARGUMENTS) {
+  TILE_OF_QUERIES
+  float queries[QUERIES * HEAD], most[QUERIES], total[QUERIES];
+  V columns[HEAD];
+  for (int r = 0; r < QUERIES; r++) {
+    load_head(queries + r * HEAD, START(q), head, m, start + LEAST(r, count - 1));
+    most[r] = NOTHING;
+    total[r] = 0.0f;
+  }
+  for (int key = 0; key < stop; key += KEYS) {
+    load_columns(columns, START(k), key_head, key_m, key_start + key, s - key);
+    const Ints there = keys_there(MASK_START, n, image, key, s);
+    for (int r = 0; r < count; r += TOGETHER) {
+      V scores[TOGETHER];
+      scores_of(scores, queries + r * HEAD, columns);
+      UNROLL for (int i = 0; i < TOGETHER; i++) {
+        const Ints sees = seen(there, key, first + r + i);
+        const V score = sees ? scores[i] * scale : (V)NOTHING;
+        const float top = largest(score), old = most[r + i], new = top > old ? top : old;
+        const V weights = sees ? exponential(score - new) : (V)0, factor = exponential((V)(old - new));
+        most[r + i] = new;
+        total[r + i] = total[r + i] * factor.s0 + sum_of(weights);
+      }
+    }
+  }
+  output place = START(statistics) + ((size_t)image * heads + head) * t + first;
+  for (int r = 0; r < count; r++) {
+    float products = 0.0f;
+    for (int c = 0; c < HEAD; c++) {
+      const size_t at = value_at(head * HEAD + c, m, start + r);
+      products += START(y)[at] * START(dy)[at];
+    }
+    place[r] = total[r] > 0.0f ? most[r] + log(total[r]) : -NOTHING;
+    place[m * heads + r] = products;
+  }
+}
+
+KERNEL attend_backward_queries(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), INPUT(dy), INPUT(statistics),
+                               OUTPUT(dq), ATTENTION_ARGUMENTS) {
+  TILE_OF_QUERIES
+  float queries[QUERIES * HEAD], gradients[QUERIES * HEAD];
+  V sums[QUERIES * HEAD_BLOCKS], columns[HEAD], values[HEAD], rows[KEYS * HEAD_BLOCKS];
+  for (int r = 0; r < QUERIES; r++) {
+    load_head(queries + r * HEAD, START(q), head, m, start + LEAST(r, count - 1));
+    load_head(gradients + r * HEAD, START(dy), head, m, start + LEAST(r, count - 1));
+    for (int b = 0; b < HEAD_BLOCKS; b++) sums[r * HEAD_BLOCKS + b] = (V)0;
+  }
+  input place = START(statistics) + ((size_t)image * heads + head) * t + first;
+  for (int key = 0; key < stop; key += KEYS) {
+    load_columns(columns, START(k), key_head, key_m, key_start + key, s - key);
+    load_columns(values, START(v), key_head, key_m, key_start + key, s - key);
+    load_rows(rows, START(k), key_head, key_m, key_start + key, s - key);
+    const Ints there = keys_there(MASK_START, n, image, key, s);
+    for (int r = 0; r < count; r += TOGETHER) {
+      V weights[TOGETHER], slopes[TOGETHER];
+      const float whole[TOGETHER] = {1.0f, 1.0f, 1.0f, 1.0f};
+      scores_of(weights, queries + r * HEAD, columns);
+      scores_of(slopes, gradients + r * HEAD, values);
+      UNROLL for (int i = 0; i < TOGETHER; i++) {
+        const int row = LEAST(r + i, count - 1);
+        const V p = exponential(weights[i] * scale - place[row]);
+        slopes[i] = seen(there, key, first + row) ? p * (slopes[i] - place[m * heads + row]) * scale : (V)0;
+      }
+      add_weighed(sums + r * HEAD_BLOCKS, whole, slopes, rows);
+    }
+  }
+  for (int r = 0; r < count; r++)
+    store_head(START(dq), (const float *)(sums + r * HEAD_BLOCKS), head, heads, m, start + r);
+}
+
+// Of 16 keys and one key head, over all queries of the heads that read it
+KERNEL attend_backward_keys(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), INPUT(dy), INPUT(statistics),
+                            OUTPUT(dk), OUTPUT(dv), ATTENTION_ARGUMENTS) {
+  const int tiles = (s + KEYS - 1) / KEYS, key_heads = heads / share, item = get_global_id(0);
+  const int key_head = item / tiles % key_heads, image = item / tiles / key_heads, key = item % tiles * KEYS;
+  if (image >= n) return;
+  const size_t m = (size_t)n * t, key_m = (size_t)n * s, start = (size_t)image * t, key_start = (size_t)image * s;
+  V columns[HEAD], values[HEAD], of_keys[HEAD], of_values[HEAD];
+  float queries[TOGETHER * HEAD], gradients[TOGETHER * HEAD];
+  load_columns(columns, START(k), key_head, key_m, key_start + key, s - key);
+  load_columns(values, START(v), key_head, key_m, key_start + key, s - key);
+  for (int c = 0; c < HEAD; c++) of_keys[c] = of_values[c] = (V)0;
+  const Ints there = keys_there(MASK_START, n, image, key, s);
+  for (int head = key_head * share; head < (key_head + 1) * share; head++) {
+    input place = START(statistics) + ((size_t)image * heads + head) * t;
+    for (int first = CAUSAL ? key : 0; first < t; first += TOGETHER) {
+      for (int r = 0; r < TOGETHER; r++) {
+        load_head(queries + r * HEAD, START(q), head, m, start + LEAST(first + r, t - 1));
+        load_head(gradients + r * HEAD, START(dy), head, m, start + LEAST(first + r, t - 1));
+      }
+      V weights[TOGETHER], slopes[TOGETHER];
+      scores_of(weights, queries, columns);
+      scores_of(slopes, gradients, values);
+      UNROLL for (int i = 0; i < TOGETHER; i++) {
+        const int row = LEAST(first + i, t - 1);
+        const Ints sees = first + i < t ? seen(there, key, row) : (Ints)0;
+        weights[i] = sees ? exponential(weights[i] * scale - place[row]) : (V)0;
+        slopes[i] = weights[i] * (slopes[i] - place[m * heads + row]) * scale;
+      }
+      for (int c = 0; c < HEAD; c++) {
+        V of_key = of_keys[c], of_value = of_values[c];
+        UNROLL for (int i = 0; i < TOGETHER; i++) {
+          of_key += slopes[i] * queries[i * HEAD + c];
+          of_value += weights[i] * gradients[i * HEAD + c];
+        }
+        of_keys[c] = of_key;
+        of_values[c] = of_value;
+      }
+    }
+  }
+  float row[HEAD];
+  for (int j = 0; j < KEYS && key + j < s; j++) {
+    for (int c = 0; c < HEAD; c++) row[c] = ELEMENT(of_keys[c], j);
+    store_head(START(dk), row, key_head, key_heads, key_m, key_start + key + j);
+    for (int c = 0; c < HEAD; c++) row[c] = ELEMENT(of_values[c], j);
+    store_head(START(dv), row, key_head, key_heads, key_m, key_start + key + j);
+  }
+}
