@@ -6,6 +6,8 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +173,24 @@ class ImageDataset(Labelled):
         if callable(item):
             return item(size)
         return decode(item, size, describe(item, i))
+
+    def fingerprint(self) -> str | None:
+        """A text that data sets of the same pictures share: of encoded bytes, of files' paths, sizes and times, of the
+        package's drawings. None if a picture is drawn by some other function, or a file is gone."""
+        found = sha256()
+        for item in self.items:
+            if isinstance(item, partial):
+                item = f"{item.func.__module__}.{item.func.__qualname__}{item.args}{item.keywords}".encode()
+            elif isinstance(item, Path):
+                try:
+                    status = item.stat()
+                except OSError:
+                    return None
+                item = f"{item.absolute()} {status.st_size} {status.st_mtime_ns}".encode()
+            elif callable(item):
+                return None
+            found.update(f"{len(item)} ".encode() + item)
+        return found.hexdigest()
 
 
 _LAYOUT = "Expected a folder with a subfolder of JPEG or PNG pictures for each class, such as roses/ and tulips/."

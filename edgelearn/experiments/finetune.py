@@ -343,7 +343,9 @@ def examples_of(config: FinetuneConfig, dataset: Dataset, network: Network, file
         def load(indices: np.ndarray, size: int) -> np.ndarray:
             return load_images(dataset, indices.tolist(), size)
 
-        return PictureSource(len(dataset), pictures.size, load, pictures.examples), asdict(pictures)
+        known = dataset.fingerprint()
+        key = (known, pictures) if known is not None else None
+        return PictureSource(len(dataset), pictures.size, load, pictures.examples, key), asdict(pictures)
     front_end, seconds = front_end_of(network, file.preprocessing, config.front_end)
     found = front_end(load_clips(dataset, rate=front_end.rate, seconds=seconds))
     sizes = tuple(n for n in network.input_shape if n > 1)

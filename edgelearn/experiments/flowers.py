@@ -188,7 +188,8 @@ def flowers_training(config: FlowersConfig, dataset: ImageDataset, pretrained: P
     rate = config.learning_rate or PUBLISHED["learning_rate"]
     model.compile(config.optimizer_at(rate), SoftmaxCrossEntropy(config.label_smoothing))
     read = lambda indices, size: load_images(dataset, indices.tolist(), size)  # noqa: E731
-    train, test = split(PictureSource(len(dataset), pretrained.size, read, normalize), dataset.labels, config.seed)
+    examples = PictureSource(len(dataset), pretrained.size, read, normalize, dataset.fingerprint())
+    train, test = split(examples, dataset.labels, config.seed)
     skipped = skipped_lines(dataset.skipped)
     if skipped:
         skipped.append(f"  {len(skipped)} files skipped")

@@ -258,7 +258,7 @@ class Model(TrainedModel):
         self.kernels = share_with.kernels if share_with else Kernels(self.context)
         self._state, self._trained = TrainingState(checked), frozenset(network.trainable)  # on the host
         self._open: Trainer | Session | None = None  # the one session on the device
-        self._features = trainer.Features()  # of a fit that was stopped
+        self.features = trainer.Features()  # of a fit that was stopped; an object to share among models may replace it
         self._plans = Plans(network, self.device)
         self.preprocessing: dict[str, Any] = {}
         self.class_names: tuple[str, ...] = ()
@@ -475,7 +475,7 @@ class Model(TrainedModel):
         with interrupted_between_steps(self.status):
             try:
                 if cache is not None:
-                    features = self._features.extract(
+                    features = self.features.extract(
                         wanted, phases["extract"], plan.request.network, self._current().weights, cache, cache_folder,
                         lambda: self._predicting(phases["extract"], notify), notify, self.status,
                     )  # fmt: skip
@@ -489,7 +489,7 @@ class Model(TrainedModel):
             finally:
                 self._close()
                 if not self.stop_training:
-                    self._features.drop()
+                    self.features.end()
                 self._statistics_set |= self.batchnorm == "batch" and self.position.updates > 0
                 self.untrained &= self.position.updates == 0
                 notify("on_train_end", {})

@@ -7,7 +7,7 @@ both come from PyTorch's DataLoader, tf.data or generators.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import floor
 from typing import Any, Protocol
@@ -56,13 +56,15 @@ class PictureSource(_Sized):
     - `size`: height and width in pixels.
     - `load`: `load(indices, size)` returns pictures, uint8 (n, size, size, 3).
     - `preprocess`: makes floats of them, of the same shape.
+    - `key`: identifies the pictures and what becomes of them: sources of equal keys have the same examples (default
+      None: no other source has them).
     """
 
     def __init__(
         self, count: int, size: int, load: Callable[[np.ndarray, int], np.ndarray],
-        preprocess: Callable[[np.ndarray], np.ndarray],
+        preprocess: Callable[[np.ndarray], np.ndarray], key: Hashable = None,
     ) -> None:  # fmt: skip
-        self.size, self.load, self.preprocess = size, load, preprocess
+        self.size, self.load, self.preprocess, self.key = size, load, preprocess, key
         self.shape = (count, size, size, 3)
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
@@ -175,6 +177,15 @@ class Subset(_Sized):
 
     def at_epoch(self, epoch: int) -> Subset:
         return Subset(at_epoch(self.source, epoch), self.indices)
+
+
+def same(one: Any, other: Any) -> bool:
+    """True if two sources are known to have the same examples."""
+    if isinstance(one, Subset) and isinstance(other, Subset):
+        return np.array_equal(one.indices, other.indices) and same(one.source, other.source)
+    if isinstance(one, PictureSource) and isinstance(other, PictureSource) and one.key is not None:
+        return (one.key, one.shape) == (other.key, other.shape)
+    return one is other
 
 
 def at_epoch(source: Any, epoch: int) -> Any:

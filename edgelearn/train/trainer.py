@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain, islice
-from operator import is_
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -130,9 +129,14 @@ def joined(outputs: Sequence[Any]) -> Any:
 
 class Features:
     """The outputs of a frozen prefix for the examples of a fit. They are kept while a stopped fit may go on: it then
-    extracts none anew."""
+    extracts none anew.
 
-    def __init__(self) -> None:
+    Arguments:
+    - `keep`: keep them afterwards, too, for the next fit of a model that has this object (default False).
+    """
+
+    def __init__(self, keep: bool = False) -> None:
+        self._keep = keep
         self._caches: list[FeatureCache] = []
         self._sources: list[Source] = []
         self._settings: tuple = ()
@@ -157,7 +161,7 @@ class Features:
         for array in [*arrays, *(source for source in wanted if isinstance(source, np.ndarray))]:  # edited in place?
             digest.update(np.ascontiguousarray(array).data)
         settings = frozen.to_json(), digest.digest(), cache, folder, block
-        same = len(self._sources) == len(wanted) and all(map(is_, self._sources, wanted))
+        same = len(self._sources) == len(wanted) and all(map(sources.same, self._sources, wanted))
         if same and settings == self._settings:
             return self._caches
         self.drop()  # before others are made: each may be as large as memory allows
@@ -172,6 +176,11 @@ class Features:
             before += len(source)
         self._caches, self._sources, self._settings = caches, list(wanted), settings
         return caches
+
+    def end(self) -> None:
+        """A fit has come to its end."""
+        if not self._keep:
+            self.drop()
 
     def drop(self) -> None:
         """Forget them."""

@@ -17,6 +17,7 @@ from edgelearn.lab.runs import Run, RunStore
 from edgelearn.train import Callback
 from edgelearn.train.callbacks import Progress
 from edgelearn.train.state import Logs
+from edgelearn.train.trainer import Features
 
 from .remaining import CHECKPOINT, EXAMPLE, KERNEL, STEP, TEST, VALIDATION, Remaining
 
@@ -58,6 +59,7 @@ class Worker(Callback):
 
     _workers: ClassVar[WeakSet[Worker]] = WeakSet()
     _line: ClassVar[list[Worker]] = []  # the first one trains, the others wait
+    _features: ClassVar[Features] = Features(keep=True)  # of the last training with a frozen prefix, for the next one
     _moved: ClassVar[threading.Condition] = threading.Condition()  # the line has
 
     @classmethod
@@ -271,6 +273,7 @@ class Worker(Callback):
             self.experiment = self._source()
         if self.experiment is None or self._stop.is_set():
             return None
+        self.experiment.model.features = Worker._features
         self.remaining, self._compiled = Remaining.of(self.experiment, self.store), 0
         if self.run is None:
             self.run = self.experiment.create_run(self.store)

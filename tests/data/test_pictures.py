@@ -13,6 +13,7 @@ from PIL import Image
 
 from edgelearn.data import files, pictures
 from edgelearn.data.files import DecodingLimit, each
+from edgelearn.data.flowers import embedded_flowers
 from edgelearn.data.pictures import ImageDataset, check, decode, load_folder, load_images, normalize, standardize
 from edgelearn.errors import DataError, ShapeError
 
@@ -410,3 +411,20 @@ def test_the_first_error_stops_what_has_not_begun():
     with pytest.raises(ValueError, match=r"^0$"):
         each(fail, range(500))
     assert len(begun) < 100
+
+
+def test_data_sets_of_the_same_pictures_have_the_same_fingerprint(tmp_path):
+    drawn, other = embedded_flowers(3).fingerprint(), embedded_flowers(4).fingerprint()
+    assert drawn == embedded_flowers(3).fingerprint() != other
+    path = tmp_path / "a.png"
+    path.write_bytes(b"one")
+
+    def fingerprint(item):
+        return ImageDataset("few", "folder", "A picture.", ("a",), np.zeros(1, int), [item]).fingerprint()
+
+    before = fingerprint(path)
+    assert before == fingerprint(path) and fingerprint(b"one") == fingerprint(b"one") != fingerprint(b"two")
+    path.write_bytes(b"other")
+    assert fingerprint(path) != before
+    path.unlink()
+    assert fingerprint(path) is None and fingerprint(lambda size: np.zeros((size, size, 3), np.uint8)) is None

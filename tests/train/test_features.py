@@ -8,10 +8,11 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import DataError
-from edgelearn.ops import SGD, Dense, ReLU, Softmax
+from edgelearn.ops import SGD, Conv2D, Dense, Flatten, ReLU, Softmax
 from edgelearn.ops.tensor import pack
 from edgelearn.runtime import FeatureCache, pages
-from edgelearn.train import Callback, Model
+from edgelearn.train import Callback, Model, PictureSource, Subset
+from edgelearn.train.trainer import Features
 from tests.train.toys import examples, frozen_stem, same, weights_after
 
 
@@ -69,6 +70,30 @@ def test_other_examples_or_weights_have_other_features(model):
     assert fit(model, 9, Log(last=2), X.copy()) == 10
     model.weights = model.weights | {"frozen/bias": np.ones(20, np.float32)}
     assert fit(model, 9, Log(last=3)) == 10
+
+
+def test_the_next_training_of_the_same_pictures_extracts_none():
+    """Each run in a notebook extracted the features of the run before it."""
+    pictures = rng.standard_normal((10, 4, 4, 3)).astype(np.float32)
+    shared = Features(keep=True)
+
+    def train(key, keep=shared):
+        network = el.Network("small", (4, 4, 3))
+        network.add("frozen", Conv2D(5, 3))
+        network.add("flat", Flatten())
+        network.add("head", Dense(3))
+        network.freeze().unfreeze("head")
+        model, log = el.Model(network, seed=3).compile(el.SGD(0.1)), Log()
+        model.features = keep
+        source = PictureSource(10, 4, lambda indices, size: pictures[indices], lambda x: x, key)
+        fit(model, 2, log, Subset(source, np.arange(10)))
+        return log.extracted, model.weights["head/kernel"]
+
+    plain = train("mine", Features())[1]
+    assert [train(key)[0] for key in ("mine", "mine", "others", None, None)] == [10, 0, 10, 10, 10]
+    train("mine")
+    extracted, kernel = train("mine")
+    assert extracted == 0 and (kernel == plain).all()
 
 
 def test_the_prefix_follows_outputs_and_layers(model):
