@@ -130,6 +130,7 @@ def draw_keywords() -> None:
 
 ROOMS = (
     (("cli", "commands"), ("widgets", "views in notebooks")),
+    (("workbench", "home and runs in the browser"),),
     (("experiments", "a technique a module"),),
     (("lab", "benchmarks, profiles, tuning, run store"),),
     (("keywords", "learn words from few clips"), ("federated", "many clients, one model")),
@@ -149,7 +150,7 @@ def draw_architecture() -> None:
     for level, rooms in enumerate(ROOMS):
         width = 10 / len(rooms)
         for number, (room, what) in enumerate(rooms):
-            color = "#e3eef5" if level >= 6 else "#f5efe0" if level >= 3 else "#eeeeee"
+            color = "#e3eef5" if level >= 7 else "#f5efe0" if level >= 4 else "#eeeeee"
             box = FancyBboxPatch(
                 (number * width + 0.08, -level), width - 0.16, 0.74, boxstyle="round,pad=0,rounding_size=0.08",
                 facecolor=color, edgecolor="#8899a6",

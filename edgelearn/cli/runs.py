@@ -110,8 +110,9 @@ def write_file(runs: Sequence[Run], file: str) -> None:
 def _describe(store: RunStore, name: str, described: dict[str, Any]) -> Answer:
     run = store.open(name)
     found = run.annotate(**described)
-    print(f"{run.id}: " + "; ".join(f"{what}: {text}" for what, text in found.items() if text))
-    return Answer(_summary(store, run.id))
+    texts = found | {"tags": ", ".join(found["tags"])}
+    print(f"{run.id}: " + "; ".join(f"{what}: {text}" for what, text in texts.items() if text))
+    return Answer([_summary(store, run.id)])
 
 
 def _restore(names: list[str], store: RunStore) -> Answer:

@@ -225,7 +225,7 @@ def test_runs_are_deleted_pruned_and_trained_again(tmp_path, capsys, said, refus
 
 
 @needs_sample
-def test_a_run_is_trained_again_from_its_record(trained, tmp_path, said):
+def test_a_run_is_trained_again_from_its_record(trained, tmp_path, said, refused):
     runs, _ = trained
     shutil.copytree(runs, tmp_path / "runs")
     store = RunStore(tmp_path / "runs")
@@ -233,6 +233,32 @@ def test_a_run_is_trained_again_from_its_record(trained, tmp_path, said):
     (again,) = json.loads(said("runs", "rerun", before.id, "--json", "--runs", str(store.root)))
     assert len(store.list()) == 3 and store.open(again["id"]).config == store.open(before.id).config
     assert again["results"]["accuracy"] == before.results["accuracy"]
+    words = ["seed=1", "epochs=1", "trainable=dense"]
+    (other,) = json.loads(said("runs", "rerun", before.id, *words, "--json", "--runs", str(store.root)))
+    run = store.open(other["id"])
+    assert (run.config["seed"], run.config["epochs"], run.config["trainable"]) == (1, 1, ["dense"])
+    changed = {name: now for name, _, now in run.record["again"]["changed"]}
+    assert run.record["again"]["of"] == before.id and changed.keys() <= {"seed", "epochs", "trainable"}
+    refused("no such setting", "runs", "rerun", before.id, "rate=1", "--runs", store.root)
+    refused("one value", "runs", "rerun", before.id, "epochs=1,2", "--runs", store.root)
+    refused("is finished", "runs", "resume", before.id, "--runs", store.root)
+
+
+def test_runs_are_described_and_restored(tmp_path, said, refused):
+    store = RunStore(tmp_path)
+    with store.create("flowers", {"epochs": 1}) as run:
+        run.finish({"accuracy": 0.5})
+    here = ["--runs", str(tmp_path)]
+    (found,) = json.loads(said("runs", run.id, "--name", "base", "--tags", "a", "b", "--note", "n", "--json", *here))
+    assert (found["name"], found["tags"], found["note"]) == ("base", ["a", "b"], "n")
+    (found,) = json.loads(said("runs", run.id, "--tags", "--json", *here))
+    assert (found["name"], found["tags"]) == ("base", [])
+    assert main(["runs", "--name", "x", *here]) == 2
+    store.discard(run.id)
+    assert "is restored" in said("runs", "restore", run.id[:-1], *here) and store.list().ids == [run.id]
+    for suffix, start in ((".html", "<!doctype"), (".csv", "run,"), (".tex", "\\begin"), (".json", "[")):
+        said("compare", run.id, run.id, "--export", str(tmp_path / f"out{suffix}"), *here)
+        assert (tmp_path / f"out{suffix}").read_text().startswith(start)
 
 
 @needs_sample
