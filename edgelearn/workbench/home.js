@@ -67,7 +67,7 @@ function homeView(root, host) {
     const active = found.jobs.filter((each) => ["waiting", "running"].includes(each.state)), last = found.jobs.filter((each) => each.state === "failed").slice(0, 1);
     const runs = found.running.map((run) => element("div", { className: "el-card" }, element("h3", {}, link(host, { run: run.id }, title(run))),
       run.progress ? bar(run.progress, title(run)) : element("span", { textContent: "training" }),
-      element("div", { className: "el-quiet", textContent: `${run.epochs} epochs, ${run.result}` })));
+      run.epochs > 0 && element("div", { className: "el-quiet", textContent: `epoch ${run.epochs}: ${run.result}` })));
     const nothing = !runs.length && !active.length;
     now.replaceChildren(element("h2", { textContent: "Training now" }),
       ...(nothing ? [element("p", { className: "el-quiet", textContent: "Nothing trains. Open an experiment's notebook, or train its sample here." })] : []), ...runs,

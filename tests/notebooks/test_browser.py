@@ -91,6 +91,12 @@ display(RocView(np.linspace(0.4, 1, 50), {"others": np.linspace(-1, 0.6, 100)}))
 table([("float32", "1,200 ms", "passed"), ("4 bits", "7 ms", "failed")], ("format", "time", "claim"))
 """,
     "stopped": "view.summary()",
+    "runs": """
+with el.runs().create("flowers", {"epochs": 1}) as run:
+    run.append_epoch({"epoch": 1, "loss": 0.5})
+    run.finish({"accuracy": 0.9})
+el.runs()
+""",
     "model": "el.Model(mobilenet_v2_cifar(alpha=0.25)).plan(8)",
     "after": """
 import asyncio
@@ -366,6 +372,17 @@ def test_a_form_says_what_an_experiment_takes_and_what_is_wrong(page):
 def test_what_is_missing_is_said_in_a_line(page):
     text = output(page, "stopped").inner_text()
     assert "Traceback" not in text and "no results yet" in text
+
+
+def test_a_store_is_a_table_that_works(page):
+    table = output(page, "runs")
+    table.get_by_role("button", name="Edit name").first.click()
+    page.get_by_label("Name", exact=True).fill("base")
+    page.get_by_role("button", name="Save").click()
+    table.get_by_role("button", name="base", exact=True).click()
+    table.get_by_role("heading", name="base").wait_for()
+    table.get_by_role("button", name="← Back").click()
+    table.get_by_role("status").filter(has_text="1 of 1 runs").wait_for()
 
 
 def test_a_plan_is_shown_as_its_table(page):

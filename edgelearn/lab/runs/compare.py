@@ -114,7 +114,11 @@ class Comparison(Displayed):
         return "\n".join(table.to_latex() for table in self.tables() if table.rows)
 
     def _repr_html_(self) -> str:
-        return "".join(table.to_html() for table in self.tables() if table.rows)
+        *differences, results = (table.to_html() if table.rows else "" for table in self.tables())
+        return "".join(differences) + self._curves() + results
+
+    def _curves(self) -> str:
+        return figures.to_img(self.plot()) if any(self.histories) else ""
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """The learning curves over each other; raises RunError if no run has an epoch yet."""

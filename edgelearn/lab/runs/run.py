@@ -39,6 +39,7 @@ from edgelearn.display import Displayed
 from edgelearn.errors import FormatError, RunError
 from edgelearn.tables import Table
 
+from . import figures
 from .notes import ProgressEntry, read_notes, write_notes, write_progress
 from .results import ABSENT, INTERVAL, Results, Row, flat_settings, headline, named_result, outcome, setting_text
 
@@ -371,7 +372,10 @@ class Run(Displayed):
         results = [named_result(name, value) for name, value in found.items() if value is not None and name != INTERVAL]
         settings = [(key, setting_text(value)) for key, value in flat_settings(self.config)]
         title = " · ".join(filter(None, (notes["name"], self.id, ", ".join(notes["tags"]), notes["note"])))
-        return Table(("", ""), results, title).to_html() + Table(("setting", "value"), settings).to_html()
+        parts = [Table(("", ""), results, title).to_html(), Table(("setting", "value"), settings).to_html()]
+        if rows:
+            parts.insert(1, figures.to_img(figures.plot_learning_curves(rows)))
+        return "".join(parts)
 
     @property
     def notes(self) -> dict[str, Any]:

@@ -105,6 +105,8 @@ def test_a_comparison_shows_differences_first(runs):
     )  # fmt: skip
     assert ("accuracy (95 % interval)", "90.0 %", "90.0 %") in results.rows
     assert found.labels == ["lr 0.1", "lr 0.01"]
+    html = found._repr_html_()
+    assert html.index("What differs in the config") < html.index("<img alt=") < html.index("Results")
     assert found.to_csv().splitlines()[0].startswith("run,lr,status,accuracy")
     runs[0].annotate(name="base")
     assert compare(runs).labels == ["base", "lr 0.01"]
