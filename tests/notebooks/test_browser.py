@@ -378,7 +378,7 @@ def test_a_store_is_a_table_that_works(page):
     table = output(page, "runs")
     table.get_by_role("button", name="Edit name").first.click()
     page.get_by_label("Name", exact=True).fill("base")
-    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Save", exact=True).click()
     table.get_by_role("button", name="base", exact=True).click()
     table.get_by_role("heading", name="base").wait_for()
     table.get_by_role("button", name="← Back").click()
