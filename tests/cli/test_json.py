@@ -27,6 +27,7 @@ def tiny():
 CASES = {
     "devices": "devices",
     "doctor": "doctor",
+    "characters": "characters --layers 1 --channels 8 --context 8 --batch-size 2 --steps 10 --tests 2 --sample 2",
     "inspect": "inspect tiny.safetensors",
     "convert": "convert tiny.safetensors tiny.onnx",
     "precision time": "precision time json_nets:tiny --rounds 1 --steps 1 --variants fp32 in-hindsight",
