@@ -122,7 +122,7 @@ static inline void set_flag(float *flags, int place, int is_finite) { flags[plac
 /* Random words from a counter and a key, by Philox4x32: Salmon, Moraes, Dror and Shaw 2011. In integers.c */
 void el_philox(uint32_t counter[4], uint32_t k0, uint32_t k1, int rounds);
 
-/* -- batch normalization, in kernels.c -- */
+/* -- batch normalization, in floats.c -- */
 
 void el_batch_statistics(const float *y, const float *range, const el_value *v, int block, int m, float epsilon,
                          float pace);

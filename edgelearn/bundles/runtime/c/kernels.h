@@ -1,5 +1,5 @@
 /* The kernels of target c: one function for each meaning of a kernel of edgelearn's, with plain loops, in float32
-   (kernels.c, layers.c) or of tensors of 8-bit integers (integers.c).
+   (floats.c, layers.c) or of tensors of 8-bit integers (integers.c).
 
    A function gets its arguments as an array. Their order stands beside each function; edgelearn/bundles/functions.py has the
    same. Tensors are [channels / 16][rows][16], so that inner loops run over 16 neighbouring floats, which compilers turn
