@@ -6,7 +6,7 @@ import csv
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -17,6 +17,7 @@ from edgelearn.display import Displayed, escaped
 from edgelearn.errors import PlanError, ReconstructionError, RunError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops.base import number, whole
+from edgelearn.tables import Table
 
 from .state import Logs, TrainedModel, check_suffix
 
@@ -569,9 +570,13 @@ class ProgressBar(Callback):
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         if (epoch + 1) % self.every and epoch + 1 != self.model.epochs:
             return
-        row = f"epoch {epoch + 1:>4}/{self.model.epochs}"
-        for name, value in logs.items():
-            row += f"  {name} {value:.4g}" if name != "seconds" else f"  {value:.1f} s"
+        done, total = f"{epoch + 1}", f"{self.model.epochs}"
+        texts = {name: f"{value:.4g}" if name != "seconds" else f"{value:.1f} s" for name, value in logs.items()}
+        if isinstance(self._display, Notebook):
+            self._display.row({"epoch": f"{done} of {total}", **texts})
+            return
+        named = [f"{name} {text}" if name != "seconds" else text for name, text in texts.items()]
+        row = "  ".join([f"epoch {done:>4}/{total}", *named])
         if self._display is not None:
             self._display.row(row)
         else:
@@ -617,12 +622,12 @@ class Terminal:
 
 
 class Notebook:
-    """One output of a cell: the last rows, and a bar below them while it runs."""
+    """One output of a cell: a table of the last rows, and a bar below it while it runs."""
 
     def __init__(self) -> None:
         from IPython.display import display
 
-        self._rows: list[str] = []
+        self._rows: list[Mapping[str, str]] = []
         self._bar, self._shown, self._progress = "", 0.0, Progress("")
         self._handle: Any = display(self._html(), display_id=True)
 
@@ -633,13 +638,14 @@ class Notebook:
         self._progress = self._progress.next(phase, done, total)
         left = self._progress.seconds_left
         text = f"{phase}{detail}, {done} of {total}" + (f", {left:.0f} s left" if left else "")
-        self._bar = f'<progress value="{done}" max="{max(total, 1)}"></progress> {text}'
+        self._bar = f'<progress aria-label="{phase}" value="{done}" max="{max(total, 1)}"></progress> {text}'
         if now - self._shown >= REFRESH_SECONDS or done == total:
             self._shown = now
             self._handle.update(self._html())
 
-    def row(self, text: str) -> None:
-        self._rows = [*self._rows[1 - ROWS :], text]
+    def row(self, cells: Mapping[str, str]) -> None:
+        """Show a row with these cells, by the names of their columns."""
+        self._rows = [*self._rows[1 - ROWS :], cells]
         self._handle.update(self._html())
 
     def close(self) -> None:
@@ -647,11 +653,11 @@ class Notebook:
         self._handle.update(self._html())
 
     def _html(self) -> Any:
-        from html import escape
-
         from IPython.display import HTML
 
-        return HTML(f"<pre>{escape(chr(10).join(self._rows))}</pre>{self._bar}")
+        names = list(dict.fromkeys(name for row in self._rows for name in row))
+        rows = [[row.get(name, "") for name in names] for row in self._rows]
+        return HTML((Table(names, rows, right=True).to_html() if rows else "") + self._bar)
 
 
 def in_notebook() -> bool:

@@ -29,6 +29,7 @@ from edgelearn.train import (
     TensorBoard,
     TimeLimit,
     WatchReconstruction,
+    callbacks,
 )
 from edgelearn.train.callbacks import Notebook
 from tests.train.toys import Log, StopAfter, examples, frozen_stem, same, toy_network
@@ -143,6 +144,20 @@ def test_the_first_step_says_nothing_of_the_time_left_in_a_notebook(shown):
     time.sleep(0.3)  # it shows no more often
     bar.show("training", "", 2, 10_000)
     assert 2900 < int(re.search(r"(\d+) s left", shown[-1])[1]) < 5000, "of a step after the first"
+
+
+def test_epochs_are_rows_of_one_table_in_a_notebook(shown, monkeypatch):
+    """Their columns were ragged."""
+    monkeypatch.setattr(callbacks, "in_notebook", lambda: True)
+    model = Model(toy_network(), seed=3).compile(SGD(0.1), batchnorm="moving")
+    model.fit(*examples(10), 4, 2, verbose=1)
+    rows = re.findall("<tr>(.*?)</tr>", shown[-1])
+    cells = [re.findall(">([^<]*)</t", row) for row in rows]
+    assert cells[0] == ["epoch", "loss", "accuracy", "seconds"] and [row[0] for row in cells[1:]] == [
+        "1 of 2",
+        "2 of 2",
+    ]
+    assert all(cell.endswith(" s") for *_, cell in cells[1:]) and "<pre>" not in shown[-1]
 
 
 def test_the_last_step_of_a_phase_is_shown_at_once_in_a_notebook(shown):
