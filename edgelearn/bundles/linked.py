@@ -33,7 +33,7 @@ _REGION = re.compile(r"^(FLASH|SRAM)\s+0x[0-9a-f]+\s+0x([0-9a-f]+)", re.MULTILIN
 _STACK = re.compile(r"^\.stack\s+0x[0-9a-f]+\s+0x([0-9a-f]+)", re.MULTILINE)
 _LOSS = re.compile(r"\b[0-9a-f]{16}\b")
 _SECONDS = 120
-ARENA = ".bss.arena"
+ARENA, SMALL = ".bss.arena", 1024  # bytes below which a part is drawn among others
 
 
 def missing(tools: Sequence[str] = tuple(TOOLS)) -> str:
@@ -80,13 +80,15 @@ class MemoryMap(Tabular):
         panels = figure.subplots(2, 1)
         for axes, (memory, parts), size in zip(panels, self._memories, self.sizes, strict=True):
             left, used = 0.0, sum(parts.values())
-            for number, (part, nbytes) in enumerate(parts.items()):
+            shown = {part: nbytes for part, nbytes in parts.items() if nbytes >= SMALL}
+            shown |= {"others": used - sum(shown.values())} if len(shown) < len(parts) else {}
+            for number, (part, nbytes) in enumerate(shown.items()):
                 color = figures.PALETTE[number % len(figures.PALETTE)]
                 axes.barh(0, nbytes / 1024, left=left, color=color, height=0.5, label=f"{part}, {nbytes / 1024:.1f}")
                 left += nbytes / 1024
             axes.set_xlim(0, size / 1024)
             axes.set_yticks([])
-            title = f"{memory}: {used / 1024:,.1f} of {size / 1024:,.0f} KiB"
+            title = f"{memory[0].upper()}{memory[1:]}: {used / 1024:,.1f} of {size / 1024:,.0f} KiB"
             figures.style(axes, title, "KiB", bars=True)
             axes.legend(loc="upper left", bbox_to_anchor=(1, 1.2), fontsize=9, frameon=False)
         return figure

@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[2]
 PICTURES = {  # at least
     "00_start_here": 6, "01_flowers": 6, "02_speed": 3, "03_models": 2, "05_precision": 4, "06_memory": 4,
-    "07_keywords": 3, "08_federated": 3,
+    "07_keywords": 3, "08_federated": 3, "09_device": 3,
 }  # fmt: skip
 NOTEBOOKS = [ROOT / "notebooks" / f"{name}.ipynb" for name in PICTURES]
 SMALLER = {  # what a notebook's own text is replaced with, so that its test is quick; every cell still runs
@@ -147,7 +147,7 @@ def test_committed_outputs(path):
     assert any("text/html" in output.get("data", {}) for output in outputs(notebook))
 
 
-PAGES = [ROOT / "notebooks" / f"{name}.ipynb" for name in ("05_precision",)]
+PAGES = [ROOT / "notebooks" / f"{name}.ipynb" for name in ("05_precision", "09_device")]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

@@ -11,7 +11,7 @@ FUNCTIONS = {
     "precision": ("thicket", "traffic", "counters", "precision", "trace", "published", "accuracies", "bits"),
     "memory": ("memory_claims", "reconstruction", "plan", "budget", "budgets", "memory", "time_against_memory"),
     "keywords": ("keywords",),
-    "device": ("spoken_words", "keyword_model", "beside_python", "linker_map", "step_energy"),
+    "device": ("keywords_for_user", "beside_python", "linker_map", "step_energy"),
     "federated": ("federated", "partitions", "voices", "overheard", "deployment"),
 }  # fmt: skip
 MODULES = {name: f"{__name__}.{module}" for module, names in FUNCTIONS.items() for name in names}
