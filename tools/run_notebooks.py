@@ -38,11 +38,15 @@ def main(paths: list[str]) -> None:
 
 
 def strip(output):
-    """The output without widgets, which are dead in a saved notebook, and without what is empty; None if all is."""
+    """The output without widgets, which are dead in a saved notebook (of a view its snapshot stays), and without what
+    is empty; None if all is."""
     data = output.get("data")
     if data is None:
         return output
-    if any("widget" in kind for kind in data):
+    widgets = [kind for kind in data if "widget" in kind]
+    for kind in widgets:
+        del data[kind]
+    if widgets and "text/html" not in data:
         return None
     if not "".join(data.get("text/html", "x")).strip():
         return None  # the place where a cell said that it works

@@ -100,7 +100,9 @@ class CallbackList:
 
 
 class History(Displayed, Callback):
-    """Collects the logs of every epoch: `history["loss"]` is a list, and so on."""
+    """Collects the logs of every epoch: `history["loss"]` is a list, and so on. A notebook shows its curves."""
+
+    drawn_by = "edgelearn.widgets.pages.shown:history_html"
 
     def __init__(self) -> None:
         self.epoch: list[int] = []

@@ -6,12 +6,12 @@ import base64
 import io
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import cycle
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import ipywidgets
 import numpy as np
@@ -88,14 +88,28 @@ class View(ipywidgets.VBox):
         super().__init__([ipywidgets.HTML(STYLE, layout={"display": "none"}), *children], **more)
         self.add_class("el-view")
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
     @property
     def snapshot(self) -> str:
-        """The view's state as HTML without controls."""
-        return f"<p>{escape(repr(self))}</p>"
+        """The view's state as HTML without controls: its texts and charts."""
+        return "".join(f"<div>{text}</div>" for text in _texts(self)) or f"<p>{escape(repr(self))}</p>"
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
         bundle = super()._repr_mimebundle_(**kwargs) or {}
         return bundle | {"text/plain": f"{self!r} {GONE}", "text/html": f"{self.snapshot}<p>{GONE}</p>"}
+
+
+def _texts(box: ipywidgets.Box) -> Iterator[str]:
+    """What the HTML in a box says, from top to bottom, without what is hidden."""
+    for child in box.children:
+        if child.layout.display == "none":
+            continue
+        if isinstance(child, ipywidgets.HTML) and child.value:
+            yield child.value
+        elif isinstance(child, ipywidgets.Box):
+            yield from _texts(child)
 
 
 def error_line(error: BaseException | str) -> str:
@@ -161,7 +175,7 @@ class Waiting:
     def __init__(self, text: str) -> None:
         self._text, self._ended = text, threading.Event()
 
-    def __enter__(self) -> Waiting:
+    def __enter__(self) -> Self:
         self._start = time.monotonic()
         self._shown = display(HTML(self._html()), display_id=True)
         self._thread = threading.Thread(target=self._tick, name="edgelearn-waiting", daemon=True)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from edgelearn.widgets import RocView
+from tests.notebooks.test_notebooks import NOTEBOOKS
 
 ROOT = Path(__file__).parents[2]
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
@@ -147,6 +148,12 @@ def lab(tmp_path_factory):
     saved = nbformat.v4.new_output("display_data", data=bundle)
     cell = nbformat.v4.new_code_cell("view", outputs=[saved])
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), folder / "saved.ipynb")
+    (folder / "notebooks").mkdir()
+    for path in NOTEBOOKS:
+        shipped = nbformat.read(path, as_version=4)
+        for cell in shipped.cells:
+            cell.source = cell.source.replace("el.lab.flowers(PRESET)", "el.lab.flowers(PRESET, epochs=2000)")
+        nbformat.write(shipped, folder / "notebooks" / path.name)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -433,3 +440,93 @@ def test_a_cell_run_again_shows_the_training_it_started(page, views):
     assert view.get_by_text("Another training is running").is_hidden()
     view.get_by_role("button", name=re.compile("Stop$")).click()
     view.get_by_text("Stopped after epoch").wait_for()
+
+
+# -- the shipped notebooks ---------------------------------------------------------------------------------------------
+
+SCREENSHOTS = os.environ.get("EDGELEARN_SCREENSHOTS")  # a folder that keeps them; without it there are none
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+NARROW, TALL = 1000, 9000  # pixels; so tall, Lab renders every cell
+RUN_ALL = "() => { jupyterapp.commands.execute('notebook:run-all-cells'); }"
+SETTLED = (
+    "() => jupyterapp.shell.currentWidget.content.widgets.filter((cell) => cell.model.type === 'code')"
+    ".every((cell) => cell.model.executionCount !== null && cell.model.executionState !== 'running')"
+)
+ERRORS = (
+    "() => jupyterapp.shell.currentWidget.content.widgets.flatMap((cell) => cell.model.toJSON().outputs ?? [])"
+    ".filter((output) => output.output_type === 'error').map((output) => output.evalue)"
+)
+
+
+@pytest.fixture
+def shipped(page, lab):
+    """Opens a shipped notebook in a tab of its own."""
+    tabs = []
+
+    def shipped(name, width=1280, height=800):
+        tab = page.context.browser.new_page(viewport={"width": width, "height": height})
+        tab.set_default_timeout(1000 * SECONDS)
+        tab.goto(f"{lab}/lab/workspaces/{name}{len(tabs)}/tree/notebooks/{name}.ipynb?reset")
+        tab.wait_for_selector(".jp-Notebook .jp-Cell")
+        tab.wait_for_function(READY)
+        tabs.append(tab)
+        return tab
+
+    yield shipped
+    for tab in tabs:
+        tab.close()
+
+
+def keep(tab, name):
+    if SCREENSHOTS:
+        tab.screenshot(path=Path(SCREENSHOTS) / f"{name}.png")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_shipped_notebook_is_accessible_in_a_narrow_window_and_in_both_themes(shipped, path):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    tab = shipped(path.stem, NARROW, TALL)
+    tab.wait_for_function("() => document.querySelectorAll('.jp-OutputArea-output').length > 2")
+    for theme, name in THEMES.items():
+        tab.evaluate("(theme) => jupyterapp.commands.execute('apputils:change-theme', {theme})", name)
+        tab.wait_for_function(f"() => document.body.dataset.jpThemeLight === '{str(theme == 'light').lower()}'")
+        keep(tab, f"{path.stem}-{theme}")
+        found = axe.Axe().run(tab, context={"include": [[".jp-OutputArea"]]}).response["violations"]
+        serious = [
+            (each["id"], each["nodes"][0]["html"][:200]) for each in found if each["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], theme
+    assert tab.locator(".jp-OutputArea img:not([alt])").count() == 0
+
+
+def test_the_tour_runs_in_lab_from_top_to_bottom_and_after_a_restart(shipped):
+    tab = shipped("00_start_here", height=TALL)
+    tab.evaluate(RUN_ALL)
+    tab.wait_for_function(f"({SETTLED})() && !({RUNNING})()")
+    assert tab.evaluate(ERRORS) == []
+    assert tab.locator(".jp-OutputArea img[alt^=Chart]").count() >= 5
+    tab.evaluate("async () => await jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    tab.wait_for_function(READY)
+    tab.evaluate(RUN, 1)
+    tab.wait_for_function(f"() => !({RUNNING})()")
+    assert tab.evaluate(ERRORS) == []
+
+
+def test_flowers_are_stopped_resumed_and_found_again_in_a_reopened_tab(shipped):
+    tab = shipped("01_flowers")
+    tab.evaluate(RUN, 1)
+    view = tab.locator(".jp-CodeCell").first
+    click(view, "Start")
+    view.get_by_text("of 32,000 steps").wait_for()
+    assert view.get_by_role("button", name="Stop").is_visible(), "within the first screen"
+    keep(tab, "training")
+    click(view, "Stop")
+    view.get_by_text("Stopped after epoch").wait_for()
+    click(view, "Resume")
+    view.get_by_text("of 32,000 steps").wait_for()
+    click(view, "Stop")
+    view.get_by_text("Stopped after epoch").wait_for()
+    tab.evaluate("async () => await jupyterapp.commands.execute('docmanager:save')")
+    tab.close()
+    again = shipped("01_flowers")
+    again.locator(".jp-CodeCell").first.get_by_text(re.compile("Stopped after epoch")).first.wait_for()

@@ -64,8 +64,10 @@ class Point:
             accuracy = spread.mean, spread.mean - spread.margin, spread.mean + spread.margin
         else:
             results = found[0].record["results"]
-            ends = wilson_interval(results["correct"], results["total"]) if "correct" in results else (shares[0],) * 2
-            accuracy = shares[0], *ends
+            low = high = shares[0]
+            if "correct" in results:
+                low, high = wilson_interval(results["correct"], results["total"])
+            accuracy = shares[0], low, high
         return cls(name, found, accuracy, max(sizes), median(times) if times else 0.0)
 
 
@@ -88,7 +90,7 @@ class Tradeoff(Tabular):
 
         Raises RunError if no run has finished.
         """
-        named = runs if isinstance(runs, Mapping) else _grouped(runs)
+        named: dict[Any, Iterable[Run]] = dict(runs) if isinstance(runs, Mapping) else {**_grouped(runs)}
         points = []
         for name, members in named.items():
             if finished := [run for run in members if run.status == "finished"]:

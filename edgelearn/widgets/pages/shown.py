@@ -17,9 +17,9 @@ from edgelearn.experiments.sweep import Job, find, is_done, train
 from edgelearn.lab.runs import Run, RunStore, figures
 from edgelearn.lab.runs.tradeoff import Tradeoff
 from edgelearn.tables import Table, Tabular, render
-from edgelearn.train import Callback
+from edgelearn.train import Callback, History
 from edgelearn.train.state import Logs
-from edgelearn.widgets.pictures import Waiting, duration, show
+from edgelearn.widgets.pictures import Waiting, duration, plot_history, show
 
 Part = Any  # a Table, a Figure, an object with _repr_html_, or a line of text
 
@@ -52,6 +52,8 @@ class Shown(Displayed):
 
 def figures_text(part: Part) -> str:
     """The text of a part that isn't one: a figure is described."""
+    if isinstance(part, Text):
+        return part.text
     return figures.describe(part) if hasattr(part, "get_suptitle") else repr(part)
 
 
@@ -170,3 +172,31 @@ def or_reason(make: Callable[[], Part]) -> Part:
         return make()
     except EdgelearnError as error:
         return str(error).splitlines()[0]
+
+
+class Text(Displayed):
+    """Text of fixed width, folded below a title if it has one.
+
+    Arguments:
+    - `text`: the lines.
+    - `title`: of what is folded (default: nothing is).
+    """
+
+    def __init__(self, text: str, title: str = "") -> None:
+        self.text, self.title = text, title
+
+    @property
+    def headline(self) -> str:
+        return self.title or f"of {len(self.text.splitlines())} lines"
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        lines = f"<pre style='overflow-x: auto; max-width: 100%'>{escape(self.text)}</pre>"
+        return f"<details><summary>{escape(self.title)}</summary>{lines}</details>" if self.title else lines
+
+
+def history_html(history: History) -> str:
+    """The curves of a `fit`; its text if it has no epoch."""
+    return figures.to_img(plot_history(history)) if history.epoch else f"<pre>{escape(repr(history))}</pre>"

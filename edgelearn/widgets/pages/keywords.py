@@ -1,0 +1,128 @@
+"""Words of one's own: enrolling, the threshold, noise, a long recording."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from IPython.display import Audio
+
+from edgelearn.data.audio import load_clips
+from edgelearn.data.draws import AddNoise, synthetic_noises
+from edgelearn.data.speech_commands import load_named
+from edgelearn.data.synthetic_words import embedded_words
+from edgelearn.experiments.keywords import Episodes
+from edgelearn.experiments.keywords.embedding import ARABIC, IN_DATA, find_embedder
+from edgelearn.experiments.keywords.episodes import evaluate
+from edgelearn.experiments.keywords.streaming import LongRecording, sweep
+from edgelearn.keywords import Scores, ScoreStream, Trigger
+from edgelearn.keywords.learners import NearestMean
+from edgelearn.tables import Table
+from edgelearn.widgets.keywords import Enrolment, KeywordsView, plot_det, plot_embeddings, plot_stream
+from edgelearn.widgets.pictures import Waiting
+
+from .shown import Shown
+
+RATE = 16_000  # samples a second
+_SHOWN = 30  # seconds of a long recording
+_NOISES = {"as recorded": None, "noise at 5 dB": 5, "noise at −5 dB": -5}
+
+
+class Keywords(Shown):
+    """Words that a user enrols: one of the speakers says `words`; other words, and the same by other people, must be
+    ignored.
+
+    Arguments:
+    - `count`: number of words (default 4).
+    - `clips`: of each word to enrol (default 3).
+    """
+
+    def __init__(self, count: int = 4, clips: int = 3) -> None:
+        root = Path(os.environ.get("EDGELEARN_DATA", ""))
+        real = all((root / part).exists() for part in (ARABIC, IN_DATA))
+        self.dataset = dataset = load_named(ARABIC) if real else embedded_words(speakers=4, takes=8)
+        self.embedder, where = find_embedder(None if real else "sample")
+        user = sorted(set(dataset.speakers.tolist()))[0]
+        self.words, self.enrolled = dataset.class_names[:count], clips
+        self.mine = dataset.take(dataset.speakers == user)
+        others = dataset.take(dataset.speakers != user).only(dataset.class_names[count:])
+        others = others.take(np.arange(0, len(others) // 2, max(1, len(others) // 500)))
+        with Waiting("Extracting features"):
+            self.enrolment = Enrolment(self.embedder, others)
+            for word in self.words:
+                of_word = self.mine.only([word])
+                self.enrolment.enrol(word, [of_word.recording(i) for i in range(clips)])
+        rows = [("clips", dataset.description), ("network", where.removeprefix("Network: ")), ("user", str(user)),
+                ("enrolled", ", ".join(f"{word} ({clips} clips)" for word in self.words))]  # fmt: skip
+        super().__init__(f"{len(self.words)} words of {user}", Table((), rows), Audio(self.mine.clip(0), rate=RATE))
+
+    def map(self) -> Shown:
+        """The plane in which the words' clips differ most; grey points are other words by other people."""
+        return Shown("Map of the words", plot_embeddings(*self.enrolment.map()))
+
+    def threshold(self) -> Shown:
+        """The threshold: false accepts and false rejects."""
+        enrolment = self.enrolment
+        accepted, rejected = enrolment.rates()
+        table = Table((), [
+            ("threshold", f"{enrolment.threshold:.3f}"),
+            ("false accepts", f"{accepted:.1%} of {len(enrolment.unknown)} clips of other words"),
+            ("false rejects", f"{rejected:.1%} of {len(enrolment.known)} enrolled clips, each scored without itself"),
+        ])  # fmt: skip
+        figure = plot_det(enrolment.known, enrolment.unknown, enrolment.threshold)
+        return Shown(f"threshold {enrolment.threshold:.3f}", figure, table)
+
+    def episodes(self, count: int = 100, shots: tuple[int, ...] = (1, 3)) -> Table:
+        """How many clips a word needs, and how much noise harms: episodes of five words to recognise and five to
+        reject."""
+        speakers = sorted(set(self.dataset.speakers.tolist()))[:4]
+        some = self.dataset.take(np.isin(self.dataset.speakers, speakers))
+        clips, rows = load_clips(some), []
+        with Waiting("Scoring episodes") as say:
+            for name, decibels in _NOISES.items():
+                say(f"Scoring episodes, {name}")
+                noise = AddNoise(0, synthetic_noises(), 1.0, decibels or 0, decibels or 0)
+                heard = clips if decibels is None else noise(clips, np.arange(len(clips)), 0)
+                features = self.embedder.features(heard)
+                for each in shots:
+                    drawn = Episodes(some, num_classes=5, shots=each, queries=4, speakers="same", count=count)
+                    found = evaluate(NearestMean(), self.embedder, features, drawn).measures
+                    rows.append((name, each, found["accuracy"], found["auroc"], found["false_rejects"]))
+        return Table(("", "clips a word", "accuracy", "AUROC", "rejected at 5 % false accepts"), rows)
+
+    def recording(self) -> Shown:
+        """Detections in a long recording of the user's other clips, with pauses and noise, and what other thresholds
+        would give."""
+        mine, words, threshold = self.mine, self.words, self.enrolment.threshold
+        rest = [
+            np.flatnonzero(mine.words == word)[self.enrolled : None if word in words else self.enrolled + 2]
+            for word in mine.class_names
+        ]
+        with Waiting("Listening"):
+            heard = LongRecording(mine.take(np.concatenate(rest)), words, seed=0)
+            stream = ScoreStream(self.enrolment.require().spotter, batch=16)
+            scores = Scores.join([*(stream.push(piece) for piece in heard), stream.finish()])
+            found = Trigger(words, threshold).push(scores)
+            levels = sorted([threshold, *np.quantile(scores.known, (0.8, 0.9, 0.95, 0.98))])
+            reports = sweep(scores, words, heard.timeline, heard.seconds, levels)
+        early = scores.times < _SHOWN
+        figure = plot_stream(
+            Scores(scores.times[early], scores.words[early], scores.known[early]), threshold,
+            [each for each in found if each.time < _SHOWN], [said for said in heard.timeline if said.end < _SHOWN],
+        )  # fmt: skip
+        rows = [
+            (f"{level:.3f}", f"{each.hit_rate:.0%}", f"{each.false_alarms_per_hour:.0f}", f"{each.delay:.2f} s")
+            for level, each in zip(levels, reports, strict=True)
+        ]
+        header = ("threshold", "detected", "false alarms an hour", "after the word's end")
+        return Shown(f"{len(found)} detections in {heard.seconds:.0f} s", figure, Table(header, rows))
+
+    def view(self) -> KeywordsView:
+        """A view to enrol one's own words with a microphone or files."""
+        return KeywordsView(self.enrolment)
+
+
+def keywords(words: int = 4, clips: int = 3) -> Keywords:
+    """Enrol `words` words of one speaker, from `clips` clips each. Without data the clips are synthesised."""
+    return Keywords(words, clips)
