@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -27,6 +27,7 @@ from edgelearn.train.state import Logs
 from edgelearn.tuned import find
 
 from . import EXPERIMENTS
+from .claims import Claim, NotMeasured, check_claims
 from .config import Config
 
 Log = Callable[[str], None]
@@ -34,6 +35,17 @@ Finish = Callable[[Any, Run, float], tuple[dict[str, Any], str]]
 C = TypeVar("C", bound=Config)
 _REPORT_SECONDS = 0.5
 APART = ("data", "download", "device")  # settings that don't change a training's result
+
+
+def _as_planned(results: Mapping[str, Any]) -> tuple[bool, str]:
+    memory = results.get("memory") or {}
+    planned, allocated = memory.get("planned"), memory.get("allocated")
+    if planned is None or allocated is None:
+        raise NotMeasured("Nothing was planned or allocated on a device.")
+    return allocated <= planned, f"{allocated:,} bytes allocated at most, {planned:,} planned"
+
+
+MEMORY = Claim("A training takes no more of the device's memory than its plan says, to the byte", _as_planned)
 
 
 def silent(line: str) -> None:
@@ -141,6 +153,7 @@ class Training(Generic[C]):
     - `record`: further entries of the run's record.
     - `callbacks`: function of the run: further callbacks of its training.
     - `task`: the task that is trained, of an experiment with several.
+    - `claims`: held against the results; the run's record keeps the verdicts (default: that memory is as planned).
     """
 
     config: C
@@ -160,6 +173,7 @@ class Training(Generic[C]):
     record: Mapping[str, Any] = field(default_factory=dict)
     callbacks: Callable[[Run], Sequence[Callback]] = lambda run: ()
     task: Any = None
+    claims: Sequence[Claim] = (MEMORY,)
     experiment: Experiment = field(init=False, repr=False)
 
     # Entries of a run's record, and their keys, that must not have changed when the run is resumed.
@@ -283,6 +297,8 @@ class Training(Generic[C]):
             with recorder.rescuing():
                 results, text = self.finish(self, run, seconds)
                 results |= recorder.energy()
+                verdicts = check_claims(self.claims, lambda: results).verdicts
+                run.update(claims=[asdict(each) for each in verdicts])
                 run.finish(results)
         except KeyboardInterrupt:
             log(f"Trained and saved, but the test is not complete. {advice}")

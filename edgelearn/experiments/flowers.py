@@ -28,12 +28,19 @@ from edgelearn.models import mobilenet_v1
 from edgelearn.ops import Adam, SoftmaxCrossEntropy
 from edgelearn.train import CosineDecay, Model, PictureSource, Subset
 
+from .claims import Claim
 from .config import DATA, DOWNLOAD, ConfigError, TrainingConfig, epochs_setting, setting
 from .experiment import Experiment, Training
 from .finetune import TransferConfig, data_entry, digest, fine_tuning, finish_fine_tuning, split
 from .tasks import Pictures, Task
 
 ACCURACY = {"before": 147 / 736, "after": 670 / 736}  # published by Qualcomm
+CLAIM: Claim[dict[str, Any]] = Claim(
+    "Fine-tuning on the device names {target:.1%} of the photographs or more (Qualcomm)",
+    lambda results: (results["accuracy"], f"{results['correct']} of {results['total']}: {results['accuracy']:.1%}"),
+    "≥",
+    ACCURACY["after"],
+)
 PUBLISHED = {"epochs": 100, "batch_size": 163, "micro_batch": 15, "learning_rate": 0.003}
 SAMPLE_SETTINGS = {"epochs": 20, "batch_size": 50, "micro_batch": 50, "learning_rate": 0.01}
 
@@ -193,12 +200,15 @@ def flowers_training(config: FlowersConfig, dataset: ImageDataset, pretrained: P
     skipped = skipped_lines(dataset.skipped)
     if skipped:
         skipped.append(f"  {len(skipped)} files skipped")
-    return FlowersTraining(
+    training = FlowersTraining(
         dataset=dataset, pretrained=pretrained, model=model, train=train, test=test, finish=_finish,
         data=data_entry(dataset, (train, test)), weights=pretrained.record, preprocessing=Pictures(pretrained.size),
         sources=[dataset.description, *skipped, f"Network: {pretrained.description}"],
         **fine_tuning(config, config.cache),
     )  # fmt: skip
+    if training.published:
+        training.claims = (*training.claims, CLAIM)
+    return training
 
 
 def _finish(training: FlowersTraining, run: Run, seconds: float) -> tuple[dict[str, Any], str]:

@@ -64,6 +64,10 @@ CARDS = (
         "microphone.", "about a minute", "keywords", "guides/keywords.md", ("keywords", "train"),
     ),
     Card(
+        "On the device", "A training as C sources: built, run beside Python, and its size on a microcontroller.",
+        "about a minute", "device", "guides/bundle.md",
+    ),
+    Card(
         "Federated learning", "Many clients, one network: accuracy against bytes, what the server sees, and a real "
         "deployment.", "about two minutes", "federated", "guides/federated.md", ("federated", "run"),
     ),

@@ -65,6 +65,8 @@ def test_its_files_are_there(run, name):
 def test_memory_is_as_planned(run):
     memory = run.record["results"]["memory"]
     assert 0 < memory["planned"] <= memory["allocated"] < memory["process"]
+    ((word, claim, _),) = run.claims.rows
+    assert word == "passed" and "to the byte" in claim
 
 
 def test_predict_on_a_drawn_picture(run, store, tmp_path):

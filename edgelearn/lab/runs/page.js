@@ -228,6 +228,10 @@ export function runsView(root, host) {
       draw();
     }, "Add");
   });
+  const go = host.jobs && button("Resume", attempt(root, async () => {
+    for (const id of ids()) await host.ask({ do: "resume", id });
+    host.go({ home: true });
+  }));
   const out = exporter(root, host, ids);
   const grid = element("table", { className: "el-table el-runs" }, element("thead", {}, element("tr", {}, element("th", {}, every), ...head,
     element("th", { scope: "col", textContent: "Describe" }))), body);
@@ -235,7 +239,7 @@ export function runsView(root, host) {
   const scroll = element("div", { className: "el-scroll", tabIndex: 0, role: "region" }, grid);
   scroll.setAttribute("aria-label", "Table of runs");
   root.replaceChildren(element("h1", { textContent: "Runs" }), element("div", { className: "el-tools" }, search, status, kind, tag, found),
-    element("div", { className: "el-tools" }, compare, label, remove, out, deleted), scroll, more);
+    element("div", { className: "el-tools" }, ...[compare, label, go, remove, out, deleted].filter(Boolean)), scroll, more);
 
   function row(run) {
     const box = element("input", { type: "checkbox", onchange: () => { box.checked ? ticked.add(run.id) : ticked.delete(run.id); tools(); } });
@@ -268,6 +272,7 @@ export function runsView(root, host) {
     compare.disabled = number < 2 || trash;
     label.disabled = out.disabled = number < 1 || trash;
     remove.disabled = number < 1;
+    if (go) go.disabled = number < 1 || trash || !shown.every((run) => !ticked.has(run.id) || ["interrupted", "failed"].includes(run.status));
     remove.textContent = trash ? "Restore" : "Delete";
     every.checked = number > 0 && number >= Math.min(count, shown.length);
     found.textContent = `${shown.length.toLocaleString("en")} of ${runs.length.toLocaleString("en")} ${trash ? "deleted runs" : "runs"}`

@@ -382,6 +382,14 @@ class Run(Displayed):
         """Its name, tags and note, as `annotate` wrote them. Raises FormatError if their file is damaged."""
         return read_notes(self.folder)
 
+    @property
+    def claims(self) -> Table:
+        """The claims that were held against its results, passed, failed or not measured; none before its end."""
+        words = {True: "passed", False: "failed", None: "not measured"}
+        found = self.record.get("claims") or []
+        rows = [(words[each["passed"]], each["claim"], each["measured"]) for each in found]
+        return Table(("", "claim", "measured"), rows)
+
     def annotate(
         self, name: str | None = None, tags: Iterable[str] | None = None, note: str | None = None
     ) -> dict[str, Any]:

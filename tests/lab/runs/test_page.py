@@ -126,7 +126,11 @@ def test_a_run_and_a_comparison_are_exported(runs, kind):
         exported(runs, compare(runs), "exe")
 
 
-def test_a_page_has_what_was_recorded(runs):
+def test_a_page_has_what_was_recorded(store, runs):
+    held = [{"claim": "a < b", "measured": "1 < 2", "passed": True}, {"claim": "c", "measured": "no", "passed": None}]
+    with store.create("flowers", {}) as run:
+        run.update(claims=held)
+        assert [row[0] for row in run.claims.rows] == ["passed", "not measured"] and run_page(run)["claims"] == held
     (runs[0].folder / "changes.diff").write_text("+ a line")
     (runs[0].folder / "output.log").write_text("said")
     (runs[0].folder / "curves.png").write_bytes(b"png")
