@@ -203,7 +203,6 @@ class Conv1DTranspose(SlidingOverSteps):
     groups: int = 1
 
     twin = Conv2DTranspose
-    has_values = True
 
     def _padding(self, padding: Any) -> Any:
         if padding == "causal":

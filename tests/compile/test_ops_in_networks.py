@@ -10,7 +10,7 @@ from edgelearn import ops
 from edgelearn.compile import Compress, Offload, Precision, Recompute, Request
 from edgelearn.compile.memory import steps_of
 from edgelearn.graph import Network, add_bidirectional, add_split
-from edgelearn.ops import Conv2D, Dense, ReLU
+from edgelearn.ops import Compute, Conv2D, Dense, ReLU
 from tests.networks import add
 
 from .pointwise_networks import POINTWISE
@@ -165,6 +165,15 @@ def test_stored_formats_agree_with_simulated_ones(start, name, precision):
     assert loss == pytest.approx(other_loss, rel=3e-3)
     for parameter, g in gradients.items():
         assert np.linalg.norm(g - others[parameter]) <= 0.05 * np.linalg.norm(others[parameter]) + 1e-4, parameter
+
+
+@pytest.mark.parametrize("make", (over_steps, recurrent, decoder))
+def test_sequences_in_halves_agree_with_floats(start, make):
+    network = make()
+    data = drawn(network)
+    expected, found = (step(start, network, data, compute=Compute(kind, plain=True))[1] for kind in ("fp32", "bf16"))
+    for parameter, g in expected.items():
+        assert np.linalg.norm(found[parameter] - g) <= 0.15 * np.linalg.norm(g) + 1e-4, parameter
 
 
 @pytest.mark.parametrize("precision", [Precision(), INTEGERS], ids=("floats", "integers"))
