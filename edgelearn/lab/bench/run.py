@@ -79,7 +79,8 @@ def run(
     - `progress`: called with a line about each stage.
     - `registry`, `subject`: the known contenders, and the one that the others are compared with.
     - `compute`: types that each workload is computed in; see `Workload`. All take turns.
-    - `layers`: after that, time each layer of the serial C and of the device (default False).
+    - `layers`: after that, time each layer of the serial C and of the device (default False); `progress` hears why it
+      can't be done.
 
     Failures of a variant are in the report and stop no other one. Raises EdgelearnError for an unknown contender, type
     or device, patterns that no variant matches, or more cores than there are.
@@ -128,8 +129,12 @@ def run(
     by_layer = {}
     for workload in workloads if layers else ():
         progress(f"{workload.name}: layers")
-        with Worker(LAYER_TIMER, (chosen.id,), usable, {}, config.patience) as worker:
-            found = worker.call("times", asdict(workload), config.rounds)
+        try:
+            with Worker(LAYER_TIMER, (chosen.id,), usable, {}, config.patience) as worker:
+                found = worker.call("times", asdict(workload), config.rounds)
+        except WorkerError as error:  # what was measured before is kept
+            progress(f"{workload.name}: no layers: {error.reason or error}")
+            continue
         by_layer[workload.name] = [LayerTime(**each) for each in found]
     return BenchReport(
         started=started,
