@@ -112,7 +112,7 @@ def result_rows(run: Run) -> list[tuple[str, str]]:
 
 _POLL_SECONDS = 0.05
 _TEXT_SECONDS = 0.85
-_DRAWING_SECONDS = 0.85
+_DRAWING_SECONDS = 0.9
 _DRAWING_SHARE = 0.04  # of a core at most
 _FULL = {"width": "auto"}  # 100 % and margins are more than the view has: a scrollbar
 

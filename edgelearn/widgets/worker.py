@@ -21,7 +21,7 @@ from edgelearn.train.trainer import Features
 
 from .remaining import CHECKPOINT, EXAMPLE, KERNEL, STEP, TEST, VALIDATION, Remaining
 
-_HEARTBEAT_SECONDS = 0.15
+_HEARTBEAT_SECONDS = 0.1
 
 
 class WorkerState(StrEnum):
@@ -304,7 +304,7 @@ def _recipe(source: Any) -> Any:
 class Curve:
     """Values over steps, in at most `most` points: neighbours are averaged where there are more."""
 
-    def __init__(self, most: int = 500) -> None:
+    def __init__(self, most: int = 400) -> None:
         self.points: list[tuple[float, float]] = []
         self._most, self._width, self._open = most, 1, list[float]()
 
