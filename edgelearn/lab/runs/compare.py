@@ -15,7 +15,18 @@ from edgelearn.errors import RunError
 from edgelearn.tables import WIDTH, Table, render
 
 from . import figures
-from .results import ABSENT, COMMON, INTERVAL, flat_settings, keys_of, named_result, outcome, percent, setting_text
+from .results import (
+    ABSENT,
+    COMMON,
+    INTERVAL,
+    flat_settings,
+    keys_of,
+    mapping,
+    named_result,
+    outcome,
+    percent,
+    setting_text,
+)
 from .run import Run
 
 if TYPE_CHECKING:
@@ -145,7 +156,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
         differences=_differences(configs),
         results={name: [each.get(name) for each in outcomes] for name in keys_of(outcomes)},
         histories=histories,
-        plans=[dict(flat_settings(run.record.get("plan") or {})) for run in runs],
+        plans=[dict(flat_settings(mapping(run.record.get("plan")))) for run in runs],
         facts=[_facts(run.record) for run in runs],
         names=[run.notes["name"] for run in runs],
     )
@@ -168,7 +179,7 @@ def write_export(run: Run, path: str | Path) -> None:
 
 def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
     """Versions, device, data and weights of a run."""
-    device, data, weights = (record.get(name) or {} for name in ("device", "data", "weights"))
+    device, data, weights = (mapping(record.get(name)) for name in ("device", "data", "weights"))
     own = {name: device[name] for name in ("platform", "driver", "kind", "compute_units") if name in device}
     described = {name: each["description"] for name, each in (("data", data), ("weights", weights))
                  if "description" in each}  # fmt: skip

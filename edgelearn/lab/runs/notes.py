@@ -42,7 +42,8 @@ def read_notes(folder: Path) -> dict[str, Any]:
     path = folder / NOTES
     empty = {"name": "", "tags": [], "note": ""}
     try:
-        return empty | dict(records.read(path, Notes))
+        found: Any = records.read(path, Notes)
+        return {name: found.get(name, value) for name, value in empty.items()}
     except FileNotFoundError:
         return empty
     except (OSError, records.RecordError) as error:

@@ -21,7 +21,7 @@ from edgelearn.tables import Table
 from . import figures
 from .compare import Comparison, export, finite
 from .notes import read_progress
-from .results import INTERVAL, flat_settings, headline, named_result, outcome, setting_text
+from .results import INTERVAL, flat_settings, headline, mapping, named_result, outcome, setting_text
 from .run import CHANGES, CHECKPOINT, HISTORY, LOCK, PREVIOUS, RECORD, Run
 from .summary import RunSummary
 
@@ -65,7 +65,8 @@ def run_page(run: Run) -> dict[str, Any]:
         "result": headline(record.get("results") or {}, rows[-1] if rows else {}),
         "config": record["config"], "settings": _texts(record["config"]),
         "results": [named_result(*each) for each in found.items() if each[1] is not None and each[0] != INTERVAL],
-        "plan": _texts(record.get("plan") or {}), "claims": _claims(record), "again": record.get("again"),
+        "plan": _texts(mapping(record.get("plan"))), "claims": _claims(record),
+        "again": mapping(record.get("again")) or None,
         "curves": curves(rows), "pictures": _pictures(run), "logs": _logs(run), "files": _files(run),
         "changes": changes.read_text("utf-8", "replace") if changes.exists() else "",
         "error": record.get("error"), "progress": read_progress(run.folder) if status == "running" else None,
@@ -76,7 +77,7 @@ def run_page(run: Run) -> dict[str, Any]:
 def _facts(run: Run) -> list[tuple[str, str]]:
     record = run.record
     device, environment, results, data, weights = (
-        record.get(name) or {} for name in ("device", "environment", "results", "data", "weights")
+        mapping(record.get(name)) for name in ("device", "environment", "results", "data", "weights")
     )
     writer = run.writer
     facts = {

@@ -163,6 +163,11 @@ def flat_settings(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
             yield f"{prefix}{key}", value
 
 
+def mapping(value: Any) -> Mapping[str, Any]:
+    """An entry of a record that should be an object; empty for anything else, since a record may hold anything."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def keys_of(mappings: Sequence[Mapping[str, Any]]) -> dict[str, None]:
     """The keys of all mappings, each once, in order."""
     return dict.fromkeys(key for mapping in mappings for key in mapping)

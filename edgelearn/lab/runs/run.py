@@ -387,7 +387,7 @@ class Run(Displayed):
         """The claims that were held against its results, passed, failed or not measured; none before its end."""
         words = {True: "passed", False: "failed", None: "not measured"}
         found = self.record.get("claims") or []
-        rows = [(words[each["passed"]], each["claim"], each["measured"]) for each in found]
+        rows = [(words.get(each.get("passed"), ""), each.get("claim"), each.get("measured")) for each in found]
         return Table(("", "claim", "measured"), rows)
 
     def annotate(

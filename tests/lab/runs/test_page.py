@@ -1,6 +1,7 @@
 """Names, tags and notes of runs; runs that are deleted and restored; pages, and exports in every form."""
 
 import json
+import math
 import os
 import re
 import time
@@ -139,6 +140,21 @@ def test_a_page_has_what_was_recorded(store, runs):
     assert found["logs"] == [{"name": "output.log", "text": "said"}]
     assert found["pictures"][0]["alt"] == "Learning curves" and found["config"]["lr"] == 0.1
     assert ["lr", "0.1"] in map(list, found["settings"]) and ["train.peak_bytes", "1e+07"] in map(list, found["plan"])
+
+
+def test_a_record_that_somebody_changed_has_a_page(store):
+    odd = {"data": "x", "weights": 3, "plan": [1], "claims": "no", "again": "y"}
+    run = store.create("flowers", {"lr": None}, **odd)
+    run.append_epoch({"epoch": 1, "loss": math.nan, "words": ["a"]})
+    run.finish({"memory": None, "other": math.inf})
+    (run.folder / "notes.json").write_text('{"id": "other", "status": "x", "name": "n"}')
+    assert store.list()[0].id == run.id and store.list()[0].name == "n"
+    found = store.answer({"do": "run", "id": run.id})["run"]
+    assert (found["id"], found["status"], found["plan"], found["claims"], found["curves"]) == (
+        run.id, "finished", [], [], {}
+    )  # fmt: skip
+    assert store.answer({"do": "compare", "ids": [run.id]})["compare"]["ids"] == [run.id]
+    json.dumps(store.answer({"do": "list"}), allow_nan=False)
 
 
 def test_a_long_curve_keeps_its_extremes():
