@@ -122,8 +122,8 @@ def read_map(text: str, bundle: Bundle) -> MemoryMap:
             flash[part] = flash.get(part, 0) + int(size, 16)
     if found := _STACK.search(placed):
         sram["stack"] = int(found[1], 16)
-    by_size = [dict(sorted(parts.items(), key=lambda item: -item[1])) for parts in (flash, sram)]
-    return MemoryMap(bundle.plan.request.network.name, *by_size, (sizes["FLASH"], sizes["SRAM"]))
+    flash, sram = (dict(sorted(parts.items(), key=lambda item: -item[1])) for parts in (flash, sram))
+    return MemoryMap(bundle.plan.request.network.name, flash, sram, (sizes["FLASH"], sizes["SRAM"]))
 
 
 def _part_of_flash(section: str, file: str) -> str:
