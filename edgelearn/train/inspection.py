@@ -211,7 +211,7 @@ class Inspection(Recorded):
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         return (
             f"<p><b>{escape(self._title())}</b><br>{escape(self._totals())}</p>"
-            f"<div style='max-height:30em;overflow:auto' tabindex='0'>{draw(self.layers, tuple(self.inputs))}</div>"
+            f"<div>{draw(self.layers, tuple(self.inputs))}</div>"
             f"<details><summary>{len(self.layers)} layers</summary><table><tr>{cells}</tr>{rows}</table></details>"
             f"{notes}{f'<p>Missing:</p><ul>{problems}</ul>' if problems else ''}"
         )
