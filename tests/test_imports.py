@@ -47,3 +47,18 @@ def test_no_room_needs_posix():
         "print(edgelearn.list_devices()[0].kind)"
     )
     assert in_fresh_process(code).split()
+
+
+def test_commands_need_no_package_of_an_extra():
+    """Whoever installs the package alone has all commands; each says what it lacks when it comes to that."""
+    code = (
+        "import sys, pkgutil, importlib\n"
+        "for name in ('anywidget', 'ipywidgets', 'jupyter_server', 'plotly', 'tensorflow', 'soundfile', 'onnx'):\n"
+        "    sys.modules[name] = None\n"
+        "import edgelearn.cli\n"
+        "for module in pkgutil.iter_modules(edgelearn.cli.__path__, 'edgelearn.cli.'):\n"
+        "    if module.name != 'edgelearn.cli.__main__':\n"
+        "        importlib.import_module(module.name)\n"
+        "print('loaded')"
+    )
+    assert in_fresh_process(code).split() == ["loaded"]
