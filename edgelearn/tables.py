@@ -61,7 +61,8 @@ class Table:
         return render([self], width)
 
     def to_html(self) -> str:
-        """A table of HTML, and its notes. Numbers stand at the right edge of their columns; a failure is marked."""
+        """A table of HTML, and its notes. Numbers stand at the right edge of their columns; a failure is marked. What
+        is wider than the page scrolls within its own box, which the keyboard reaches."""
         numeric = {n for n in range(1, len(self.header or max(self.rows, key=len, default=()))) if self._is_numeric(n)}
 
         def line(cells: Sequence[object], tag: str) -> str:
@@ -71,7 +72,14 @@ class Table:
         head = f"<thead>{line(self.header, 'th')}</thead>" if any(self.header) else ""
         body = "".join(line(row, "td") for row in self.rows if row)
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return f"{title}<table class='el-table'>{head}<tbody>{body}</tbody></table>{notes}"
+        table = f"<table class='el-table'>{head}<tbody>{body}</tbody></table>"
+        return f"{title}{_scrolling(table, self._name)}{notes}"
+
+    @property
+    def _name(self) -> str:
+        """What a screen reader calls it: the title, else its columns, else its first row."""
+        names = self.header if any(self.header) else next(iter(self.rows), ())
+        return self.title or ", ".join(filter(None, map(str, names)))
 
     def _is_numeric(self, column: int) -> bool:
         """True if a column holds numbers, with or without units."""
@@ -125,6 +133,14 @@ class Tabular(Displayed):
 
     def _repr_html_(self) -> str:
         return self.table().to_html()
+
+
+def _scrolling(content: str, name: str) -> str:
+    """HTML in a box that scrolls sideways where it has no room, by the keyboard too. `name`: what a screen reader calls
+    the box. Its style stands in it, since a saved notebook has no style sheet."""
+    style = "max-width: 100%; overflow-x: auto"
+    label = escape(" ".join(f"Table: {name}".split()))
+    return f"<div class='el-scroll' style='{style}' tabindex='0' role='region' aria-label='{label}'>{content}</div>"
 
 
 def _cell(text: str, tag: str, numeric: bool) -> str:

@@ -34,6 +34,8 @@ def test_lines_between_rows_and_notes_below_them():
     assert lines[0] == "Title" and lines[-5:] == [" a      1", "", " all    <2>", "", "A note."]
     assert found.to_csv() == "name,n\na,1\nall,<2>\n"
     assert found.to_markdown() == "| name | n |\n| --- | --- |\n| a | 1 |\n| all | <2> |\n"
+    box = f"tabindex='0' role='region' aria-label='Table: {found.title or ', '.join(found.header)}'><table "
+    assert box in found.to_html(), "the keyboard scrolls it"
     assert found.to_html().count("<tr>") == 3 and "&lt;2&gt;" in found.to_html() and "A note." in found.to_html()
 
 

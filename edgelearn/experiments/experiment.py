@@ -9,16 +9,19 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
+from edgelearn.display import megabytes
 from edgelearn.errors import RunError
 from edgelearn.extensions import import_object
 from edgelearn.lab.energy import Meter, find_meter
 from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore, wilson_interval
+from edgelearn.lab.runs.results import flat_settings, setting_text
 from edgelearn.lab.runs.store import rescue
+from edgelearn.tables import Table, Tabular
 from edgelearn.train import Callback, Model, TrainedModel
 from edgelearn.train.callbacks import Progress
 from edgelearn.train.control import on_interrupt
@@ -28,7 +31,7 @@ from edgelearn.tuned import find
 
 from . import EXPERIMENTS
 from .claims import Claim, NotMeasured, check_claims
-from .config import Config
+from .config import Config, settings
 
 Log = Callable[[str], None]
 Finish = Callable[[Any, Run, float], tuple[dict[str, Any], str]]
@@ -132,8 +135,8 @@ class Recorder(Callback):
             ) from error
 
 
-@dataclass(kw_only=True)
-class Training(Generic[C]):
+@dataclass(kw_only=True, repr=False)
+class Training(Tabular, Generic[C]):
     """A training that is loaded: model and examples, how it is fitted and tested, and what its run keeps of these.
     `run` does everything; a notebook can call single steps.
 
@@ -185,6 +188,21 @@ class Training(Generic[C]):
         count = len(self.train[1])
         size = min(self.batch_size or count, count)
         return size, min(self.micro_batch or size, size)
+
+    @property
+    def headline(self) -> str:
+        examples = f"{len(self.train[1]):,} examples, {self.epochs} epochs"
+        return f"of {type(self.config).__name__}: {examples}, on {self.model.device.id}"
+
+    def table(self) -> Table:
+        """Where data and weights come from, the device, the planned memory, and the settings of the configuration."""
+        phases = [(f"planned, {name}", megabytes(plan.peak_bytes)) for name, plan in self.phases.items()]
+        chosen = [
+            (name, setting_text(value)) for name, value in flat_settings(self.config.to_dict()) if value is not None
+        ]
+        sources = [("", line.strip()) for line in self.sources]
+        rows = [*sources, ("device", self.model.device.id), *phases, *chosen]
+        return Table(("setting", "value"), rows, self.headline)
 
     @cached_property
     def phases(self) -> Phases:
@@ -325,8 +343,8 @@ class Training(Generic[C]):
 T = TypeVar("T", bound=Training)
 
 
-@dataclass(frozen=True)
-class Experiment(Generic[C, T]):
+@dataclass(frozen=True, repr=False)
+class Experiment(Tabular, Generic[C, T]):
     """A kind of run.
 
     Arguments:
@@ -354,6 +372,19 @@ class Experiment(Generic[C, T]):
         if self.kind in EXPERIMENTS:
             return import_object, (EXPERIMENTS[self.kind],)
         return super().__reduce__()
+
+    @property
+    def headline(self) -> str:
+        presets = ", ".join(self.presets())
+        return f"'{self.kind}', {self.config_type.__name__}" + (f", presets {presets}" if presets else "")
+
+    def table(self) -> Table:
+        """The settings of its configurations: name, default and meaning."""
+        rows = [
+            (name, "" if each.default in (None, MISSING) else setting_text(each.default), each.help)
+            for name, each in settings(self.config_type).items()
+        ]
+        return Table(("setting", "default", ""), rows, f"{self.headline}; command: {self.command}")
 
     def load(self, config: C) -> T:
         """Load the data and the model of a configuration."""

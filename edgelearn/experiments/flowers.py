@@ -153,7 +153,7 @@ def _with_head(network: Network, body: dict[str, np.ndarray], seed: int) -> dict
     return {name: body.get(name, array) for name, array in fresh.items()}
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class FlowersTraining(Training[FlowersConfig]):
     """The fine-tuning of `pretrained`, a network and its weights, on the pictures of `dataset`."""
 

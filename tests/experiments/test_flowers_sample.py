@@ -91,3 +91,14 @@ def test_the_file_of_weights_is_the_body_and_small():
     found = safetensors.read_weights(SAMPLE_WEIGHTS)
     assert set(found) == {name for name in network.parameters if not name.startswith("dense/")}
     assert all(found[name].shape == network.parameters[name].weight.shape for name in found)
+
+
+def test_an_experiment_and_its_loaded_training_show_themselves():
+    training = FlowersExperiment.load(FlowersConfig(sample=True, epochs=3))
+    assert repr(training).startswith("<FlowersTraining of FlowersConfig: 800 examples, 3 epochs, on ")
+    text, page = str(training), training._repr_html_()
+    for part in ("The embedded sample", "planned, train", "label_smoothing", "conv_pw_13"):
+        assert part in text and part in page
+    assert "object at 0x" not in text and "None" not in text
+    assert repr(FlowersExperiment) == "<Experiment 'flowers', FlowersConfig, presets sample, thicket, photographs>"
+    assert "examples per update" in FlowersExperiment._repr_html_()

@@ -482,7 +482,7 @@ _CRASHED = "Simulation Runtime crashed"  # what Flower says when Ray fails
 _RESTARTS = 2  # of Ray: its raylet dies if its agents take 15 seconds to start, as they do on a busy machine
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class Federation(Training[FederatedConfig]):
     """A federation on a task: its clients, and its server while it runs."""
 
@@ -606,7 +606,7 @@ def finish_federation(training: Federation, run: Run, seconds: float) -> tuple[d
     return results, "\n".join(filter(None, [text, *summary(run.id, results, happened)]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FederatedKind(Experiment[FederatedConfig, Federation]):
     """A kind of federations.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgelearn import atomic
-from edgelearn.display import MB
+from edgelearn.display import MB, megabytes
 from edgelearn.errors import RunError
 from edgelearn.statistics import interval, median, wilson_interval
 from edgelearn.tables import Table, Tabular
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 APART = ("seed", "device", "data", "download")  # settings in which runs of one point may differ
 PAGE = "/edgelearn/runs/"  # of a run, in the workbench
+COMPARE = "/edgelearn/compare?"  # of several runs
+_AROUND = "display: inline-block; line-height: 0; max-width: 100%; position: relative"  # just as large as the image
+_ON_MARK = "height: 1.6em; position: absolute; transform: translate(-50%, -50%); width: 1.6em"
 _LETTERS = 28  # of a name, before it is cut in the figure
 
 
@@ -44,6 +47,12 @@ class Point:
     accuracy: tuple[float, float, float]
     bytes: int
     seconds: float
+
+    @property
+    def page(self) -> str:
+        """The workbench's page of the run, or of the comparison of its seeds."""
+        ids = [run.id for run in self.runs]
+        return f"{PAGE}{ids[0]}" if len(ids) == 1 else COMPARE + "&".join(f"id={each}" for each in ids)
 
     @classmethod
     def of(cls, name: str, runs: Iterable[Run]) -> Point:
@@ -140,8 +149,27 @@ class Tradeoff(Tabular):
             atomic.write_bytes(path, figures.to_png(figure))
         return figure
 
+    def _marks(self, figure: Figure) -> str:
+        """Links that lie on the marks of the drawn figure, at shares of its width and height."""
+        figure.draw_without_rendering()  # places the axes
+        links = []
+        for axes, of in zip(figure.axes, (lambda p: p.bytes / MB, lambda p: p.seconds), strict=True):
+            for point in self.points:
+                pixel = axes.transData.transform((of(point), 100 * point.accuracy[0]))
+                x, y = 100 * figure.transFigure.inverted().transform(pixel)
+                text = escape(
+                    f"{point.name}: {point.accuracy[0]:.1%}, {megabytes(point.bytes)}, {point.seconds:,.2f} s"
+                )
+                links.append(
+                    f"<a href='{escape(point.page)}' title='{text}' aria-label='{text}' "
+                    f"style='{_ON_MARK}; left: {x:.2f}%; top: {100 - y:.2f}%'></a>"
+                )
+        return "".join(links)
+
     def _repr_html_(self) -> str:
-        """The figure, the table, and a link to each run."""
+        """The figure, whose marks lead to their runs, the table, and a link to each run."""
+        figure = self.plot()
+        picture = f"<div style='{_AROUND}'>{figures.to_img(figure)}{self._marks(figure)}</div>"
         links = "".join(
             f"<li>{escape(point.name)}: "
             + ", ".join(f'<a href="{PAGE}{escape(run.id)}">{escape(run.id)}</a>' for run in point.runs)
@@ -149,7 +177,7 @@ class Tradeoff(Tabular):
             for point in self.points
         )
         runs = f"<details><summary>Runs</summary><ul>{links}</ul></details>"
-        return figures.to_img(self.plot()) + self.table().to_html() + runs
+        return picture + self.table().to_html() + runs
 
 
 def tradeoff(runs: Iterable[Run] | Mapping[str, Iterable[Run]]) -> Tradeoff:

@@ -32,6 +32,8 @@ def test_seeds_are_one_mark_and_settings_name_the_others(tmp_path):
     assert four.accuracy == pytest.approx((0.5, 0.4038, 0.5962), abs=1e-3)
     page = tradeoff(runs)._repr_html_()
     assert "<img alt='Chart. " in page and all(f'href="/edgelearn/runs/{run.id}"' in page for run in runs)
+    assert f"<a href='{four.page}' title='weights 4: 50.0%, 3 MB, 1.50 s'" in page.replace("3.00 MB", "3 MB")
+    assert eight.page == "/edgelearn/compare?" + "&".join(f"id={run.id}" for run in runs[:2])
     assert "weights 4" in str(tradeoff(runs)) and "2 configurations" in repr(tradeoff(runs))
 
 
