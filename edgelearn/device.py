@@ -209,6 +209,9 @@ class Traits:
     - `vector_width`: floats of a CPU's vector registers.
     - `tuned`: the configurations measured to be fastest on this kind of device, by name of the decision.
     - `find_units`: names the device's units for small numbers (default: it has none).
+    - `bare`: a processor without an operating system, whose constants lie where programs don't write, such as flash.
+      What derives from frozen kernels alone is a constant too, which the host computes; inputs share memory with
+      activations; one core takes all statistics of a tensor.
     """
 
     gpu: bool = False
@@ -216,6 +219,7 @@ class Traits:
     vector_width: int = 16
     tuned: Mapping[str, KernelConfig] = field(default_factory=dict, compare=False)
     find_units: Callable[[], tuple[str, ...]] = field(default=tuple, compare=False)
+    bare: bool = False
 
     @property
     def group(self) -> int:

@@ -66,11 +66,12 @@ class CortexMTarget(PlainTarget):
         (shape,) = request.network.inputs.values()
         targets = self.tables.targets
         words_of_example = targets.rows * max(1, targets.channels)
+        padded = self.tables.input.channels != self.tables.input.block
         return "\n".join([
-            "/* Initial weights, and the sizes of a mini-batch. */", "#ifndef EDGELEARN_WEIGHTS_H",
+            "/* Initial weights, and the sizes of a micro-batch. */", "#ifndef EDGELEARN_WEIGHTS_H",
             "#define EDGELEARN_WEIGHTS_H", "", "#include <stdint.h>", "",
-            f"#define EL_INPUT_FLOATS {request.batch_size * prod(shape)}",
-            f"#define EL_TARGET_WORDS {request.batch_size * words_of_example}",
+            f"#define EL_INPUT_FLOATS {request.micro_batch * prod(shape)}", f"#define EL_INPUT_IS_PADDED {int(padded)}",
+            f"#define EL_TARGET_WORDS {request.micro_batch * words_of_example}",
             "extern const uint32_t el_weights[];", "extern const uint32_t el_weights_bytes;", "", "#endif", "",
         ])  # fmt: skip
 

@@ -21,7 +21,7 @@ PLAIN = Device(
     largest_buffer=1 << 40, local_memory=1 << 15, compute_units=1, clock_mhz=1, alignment=UNIT, vector_width=4,
     extensions=(),
 )  # fmt: skip
-PLAIN_TRAITS = Traits(compute_units=1, vector_width=4)
+PLAIN_TRAITS = Traits(compute_units=1, vector_width=4, bare=True)
 
 
 class PlainTarget:

@@ -184,10 +184,29 @@ class Tables:
             found[f"ranges/{name}"] = Matrix(self.place(quantizer.record.buffer), 1, len(FIELDS)), (len(FIELDS),)
         return found
 
-    def fills(self, weights: Weights) -> list[Fill]:
-        """Contents of the memories before the first step, as the session loads them."""
-        fill = self.plan.storage.fill
-        return [(self.place(buffer), np.ascontiguousarray(made(weights)).tobytes()) for buffer, made in fill.items()]
+    def fills(self, weights: Weights, records: Weights) -> list[Fill]:
+        """Contents of the memories before the first step, as the session loads them.
+
+        Arguments:
+        - `weights`: of the network.
+        - `records`: ranges of quantized tensors by "layer/kind", of a plan that knows them; else none.
+
+        Raises PlanError if one is missing.
+        """
+        storage = self.plan.storage
+        known = self._records(records) if self.plan.request.known_ranges else {}
+        return [
+            (self.place(buffer), np.ascontiguousarray(known.get(buffer, made(weights))).tobytes())
+            for buffer, made in storage.fill.items()
+        ]
+
+    def _records(self, records: Weights) -> dict[Buffer, np.ndarray]:
+        quantizers = self.plan.storage.quantizers
+        if missing := sorted(set(quantizers) - set(records)):
+            raise PlanError(
+                f"The model has ranges, but none for '{missing[0]}': train a step of what the bundle is to train first."
+            )
+        return {q.record.buffer: np.asarray(records[name], np.float32) for name, q in quantizers.items()}
 
     # -- accounts ------------------------------------------------------------------------------------------------
 

@@ -107,7 +107,8 @@ def bundle(
     bundle computes the bits of `model.fit`.
 
     Arguments:
-    - `model`: a compiled Model, with its weights; the plan is for its device.
+    - `model`: a compiled Model, with its weights, and its ranges if it was trained in int8: the bundle goes on from
+      these, else its first step measures them, which takes tensors of floats. The plan is for the model's device.
     - `out`: the folder, which is made; files of an older bundle there are replaced.
     - `batch_size`: examples of a mini-batch.
     - `micro_batch`, `budget`: as in Model.plan.
@@ -121,14 +122,14 @@ def bundle(
     """
     request = replace(
         model.settings, batch_size=batch_size, micro_batch=batch_size if micro_batch is None else micro_batch,
-        last_batches=tuple(last_batches),
+        last_batches=tuple(last_batches), known_ranges=bool(records := model.range_records()),
     )  # fmt: skip
-    return write_bundle(request, model.weights, out, target, model.device, budget)
+    return write_bundle(request, model.weights, out, target, model.device, budget, records)
 
 
 def write_bundle(
     request: Request, weights: Weights, out: str | Path, target: str, device: Device | None = None,
-    budget: BudgetLike | None = None,
+    budget: BudgetLike | None = None, records: Weights | None = None,
 ) -> Bundle:  # fmt: skip
     """Write a bundle of any request that trains; see `bundle`.
 
@@ -137,6 +138,7 @@ def write_bundle(
     - `weights`: all weights of its network.
     - `out`, `target`, `budget`: as in `bundle`.
     - `device`: that the plan is for, if the target doesn't say (default: the best one here).
+    - `records`: ranges of quantized tensors, if the request knows them (default none).
 
     Raises as `bundle`.
     """
@@ -149,7 +151,7 @@ def write_bundle(
     times = launch_times(chosen, request.allow) if budget is not None and request.allow else None
     plan = make_plan(request, chosen, budget, traits=kind.traits, launch_times=times)
     tables = Tables(plan)
-    fills = tables.fills(weights)
+    fills = tables.fills(weights, records or {})
     made = kind(tables, fills)
     folder, content = Path(out), weights_file(made.fills)
     written = Bundle(

@@ -8,7 +8,7 @@ nothing is stored, computed or allocated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from math import inf
@@ -40,7 +40,7 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.emit import Answers, Control, GradientSum, Pieces, emit_channel_sums
 from edgelearn.ops.finish import emit_finite_check, emit_unscaled
-from edgelearn.ops.formats import KernelView, QuantizedTensor, Stored, emit_prepared, is_integers, tensor_of
+from edgelearn.ops.formats import KernelView, QuantizedTensor, Stored, is_integers, tensor_of
 from edgelearn.ops.loss import emit_count, rows_of
 from edgelearn.ops.optimizers import AVERAGE, REFERENCE, Clipping, emit_average, emit_commit, emit_proximal
 from edgelearn.ops.quantize import WEIGHT_ROWS, Residual
@@ -412,7 +412,7 @@ class Lowering:
         frozen = stage.name not in self.trained and self.held.format("weights", stage.name) is None
         if frozen and stage.norm is not None and not self.request.compute.stores_halves:
             kernel, bias = self._folded(stage)
-            kernel = emit_prepared(self.prepare, linear(stage).forward_view(self.prepare, x, kernel))
+            kernel = self.held.prepared(linear(stage).forward_view(self.prepare, x, kernel))
             linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias, stage.activation))
             return
         with self._forward_kernel(stage, x) as (kernel,):
@@ -972,8 +972,11 @@ class Layout:
         request.check()
         request = request.with_memory(request.strategies)
         _check_units(request, device, traits)
-        self.device, self.traits, self._storage = device, traits, Storage(request, device.alignment)
+        self.device, self.traits, self._storage = device, traits, Storage(request, device.alignment, traits.bare)
         self._lowered = {key: Lowering(request, self._storage, traits, key) for key in program_keys(request)}
+        if traits.bare:
+            launches = (launch for lowering in self._lowered.values() for launch in lowering.program.all_launches)
+            self._storage.drop_constants({buffer for launch in launches for buffer in launch.reads})
         self.plan = self._placed(request, {key: lowering.program for key, lowering in self._lowered.items()})
 
     def with_memory(self, activation_memory: ActivationMemory) -> Plan:
@@ -989,7 +992,8 @@ class Layout:
 
     def _placed(self, request: Request, programs: Mapping[ProgramKey, Program]) -> Plan:
         alignment, storage, offsets = self.device.alignment, self._storage, dict[Buffer, int]()
-        sizes = [_place(program, alignment, offsets) for program in programs.values()]
+        inputs = [x.buffer for x in storage.inputs.values() if x.buffer.role is Role.TEMPORARY]
+        sizes = [_place(program, alignment, offsets, inputs) for program in programs.values()]
         arena_bytes, paged_bytes = map(max, zip(*sizes, strict=True))
         offsets |= storage.offsets
         return Plan(request, self.traits, alignment, storage, programs, offsets, arena_bytes, paged_bytes)
@@ -1016,11 +1020,11 @@ def program_keys(request: Request) -> list[ProgramKey]:
     forward = [request.micro_batch, *request.remainders]
     keys: list[ProgramKey] = []
     if request.optimizer:
-        for ranges in request.precision.modes(training=True):
+        for ranges in request.range_modes(training=True):
             keys += [ProgramKey(Kind.TRAIN, n, ranges, first=i == 0) for sizes in batches for i, n in enumerate(sizes)]
     else:
         forward += [n for sizes in batches for n in sizes]
-    for ranges in request.precision.modes(training=False):
+    for ranges in request.range_modes(training=False):
         for n in dict.fromkeys(forward):
             if request.losses.by_output and (n == request.micro_batch or request.losses.fits(n)):
                 keys.append(ProgramKey(Kind.EVALUATE, n, ranges))
@@ -1028,15 +1032,16 @@ def program_keys(request: Request) -> list[ProgramKey]:
     return list(dict.fromkeys(keys))
 
 
-def _place(program: Program, alignment: int, offsets: dict[Buffer, int]) -> tuple[int, int]:
-    """Add the offsets of a program's temporaries and pages to `offsets`; return the bytes of arena and pages."""
+def _place(program: Program, alignment: int, offsets: dict[Buffer, int], inputs: Sequence[Buffer]) -> tuple[int, int]:
+    """Add the offsets of a program's temporaries and pages to `offsets`; return the bytes of arena and pages. `inputs`
+    are those among the temporaries: they come first in the arena, and are there before the first launch."""
     size = 0
     for part, keep in (
         (program.prepare, []),
         (program.micro, [y.buffer for y in (*program.outputs.values(), *program.input_gradients.values())]),
         (program.finish, []),
     ):
-        placed, nbytes = place(lifetimes(part, keep), alignment)
+        placed, nbytes = place(lifetimes(part, keep), alignment, inputs)
         offsets |= placed
         size = max(size, nbytes)
     pages, paged = place(lifetimes(program.micro, role=Role.PAGED), alignment)

@@ -200,7 +200,7 @@ class Plan(Displayed):
 
     def ranges(self, kind: Kind, known: bool = True, step: int = 0) -> RangeMode:
         """How the program that does `kind` in `step` of a training gets ranges, whether or not they are `known`."""
-        return self.request.precision.mode(kind is Kind.TRAIN, known, step)
+        return self.request.precision.mode(kind is Kind.TRAIN, known or self.request.known_ranges, step)
 
     @cached_property
     def observed_on_host(self) -> list[Quantizer]:
@@ -369,7 +369,7 @@ def account(plan: Plan) -> Accounting:
     return Accounting(
         stored=sum(buffer.nbytes for buffer in stored(plan.program(Kind.TRAIN))),
         paged=plan.paged_bytes,
-        peak=plan.arena_bytes + sum(x.buffer.nbytes for x in plan.storage.inputs.values()),
+        peak=plan.arena_bytes + plan.storage.input_bytes,
         framework=_nbytes(network, convolved | normalized, n),
         framework_not_in_place=_nbytes(network, convolved | normalized | activated, n),
         conv_inputs=_nbytes(network, convolved, n),

@@ -18,6 +18,7 @@ from edgelearn.ops import (
 from edgelearn.ops.constants import RangeRule
 from edgelearn.ops.emit import Control
 from edgelearn.ops.formats import (
+    Format,
     KernelView,
     NumberFormat,
     QuantizedTensor,
@@ -41,6 +42,7 @@ from edgelearn.ops.quantize import (
     emit_to_integers,
     emit_transposed_integers,
     new_statistics,
+    quantized_kernel,
     record_parts,
     rule_of,
     weight_parts,
@@ -240,13 +242,26 @@ class Representation:
                 name = f"{layer}/prepared weights" if view.changes else name
                 return QuantizedTensor(self._encoded(fmt, name, layer, view, fmt.storage), None, fmt, name)
             view = replace(view, kernel=self._encoded(fmt, name, layer, KernelView(view.kernel), "float32"))
+        return self.prepared(view)
+
+    def prepared(self, view: KernelView) -> Tensor:
+        """The floats that `view` describes: prepared once a mini-batch, or constants if they can be."""
+        if view.taps and self._is_constant(view):
+            name = f"{view.kernel.buffer.name} transposed"
+            return self.storage.derived(name, view.shape, view.kernel.buffer, view.of)
         return emit_prepared(self.prepare, view)
+
+    def _is_constant(self, view: KernelView) -> bool:
+        """True if what a view describes never changes, and the device keeps such tensors outside its own memory."""
+        return self.micro.traits.bare and view.kernel.buffer.role is Role.CONSTANT and view.scale is None
 
     def _integer_kernel(self, layer: str, view: KernelView) -> QuantizedTensor:
         """The integers of a kernel or, where `view` scales it or sums over channels that have steps of their own,
         others with a range of their own."""
         fmt, name = self.format("weights", layer), f"{layer}/prepared weights"
         assert has_range(fmt)
+        if self._is_constant(view) and fmt.rounding == "nearest":
+            return self._constant_integers(fmt, view)
         if view.scale is None and not (view.taps and fmt.per_channel):
             q, kernel = self._kernel_quantizer(layer, view.kernel), self._quantized(layer, view.kernel, "int8")
             integers = QuantizedTensor(kernel, q.channels or q.record, fmt, q.name)
@@ -258,6 +273,17 @@ class Representation:
         y = self.storage.tensor(f"{name}, integers", view.shape, Role.PREPARED, layer=layer, dtype="int8")
         emit_quantized_weights(self.prepare, q, view, y, None, self._control)
         return QuantizedTensor(y, channels or record, fmt, name)
+
+    def _constant_integers(self, fmt: Format, view: KernelView) -> QuantizedTensor:
+        """The integers of a frozen kernel, and their range, as the host computes them."""
+        source, channels = view.kernel.buffer, view.shape[-1] if fmt.per_channel else 0
+        name = f"{source.name}{' transposed' if view.taps else ''}, {fmt}"
+        fields = (16, channels) if channels else (1, 16)
+        record = self.storage.derived(f"{name}, range", fields, source, lambda w: quantized_kernel(fmt, view.of(w))[1])
+        integers = self.storage.derived(
+            name, view.shape, source, lambda w: quantized_kernel(fmt, view.of(w))[0], dtype="int8"
+        )
+        return QuantizedTensor(integers, record, fmt, name)
 
     def _kernel_quantizer(self, layer: str, kernel: Tensor) -> Quantizer:
         fmt = self.format("weights", layer)

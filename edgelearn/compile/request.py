@@ -15,7 +15,7 @@ from edgelearn.graph.network import Network
 from edgelearn.ops import Compute, Loss, Losses, Optimizer, SoftmaxCrossEntropy
 
 from .memory import ActivationMemory, Encoding, check_activation_memory
-from .precision import Precision
+from .precision import Precision, RangeMode
 
 Policy = Callable[[Network], ActivationMemory]
 # `predict` makes a request each time: types are named once
@@ -46,6 +46,8 @@ class Request(Displayed):
       that gives them; default: store everything.
     - `input_gradients`: the backward pass goes down to the network's inputs, whose gradients a session reads; nothing
       is updated, and layers that act in training alone are left out (default False).
+    - `known_ranges`: ranges of quantized tensors are given before the first step, so that no program measures them,
+      which takes tensors of floats (default False).
     - `allow`: strategies that the planner may use within a budget, besides exact ones on the device (default none).
     - `last_batches`: sizes of shorter mini-batches, such as the last one of an epoch; `len(x)` stands for the remainder
       of its division by `batch_size` (default none).
@@ -70,6 +72,7 @@ class Request(Displayed):
     compute: Compute = Compute()  # noqa: RUF009
     allow: tuple[Encoding, ...] = ()
     input_gradients: bool = False
+    known_ranges: bool = False
     trainable: frozenset[str] = field(init=False, repr=False)
     outputs: tuple[str, ...] = field(init=False, repr=False)
     layers: int = field(init=False, repr=False)
@@ -176,6 +179,11 @@ class Request(Displayed):
             raise PlanError(
                 "Nothing to train: every parameter is frozen. Unfreeze some, e.g. network.unfreeze('dense')."
             )
+
+    def range_modes(self, training: bool) -> list[RangeMode]:
+        """How programs that train, or others, get the ranges of quantized tensors."""
+        modes = self.precision.modes(training)
+        return [mode for mode in modes if not (self.known_ranges and mode is RangeMode.MEASURED)]
 
     def micro_batches(self, examples: int) -> list[int]:
         """Sizes of the micro-batches that `examples` examples make: full ones, and a last, shorter one for the rest."""

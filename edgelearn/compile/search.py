@@ -588,7 +588,7 @@ class Search:
         and inputs shrink at most with the examples, partial sums may go altogether, and the rest stays."""
         size = self.first.request.micro_batch
         partial = self.first.bytes_by_role.get(Role.PARTIAL, 0)
-        inputs = sum(x.buffer.nbytes for x in self.first.storage.inputs.values())
+        inputs = self.first.storage.input_bytes
         stays = self.first.peak_bytes - self.first.arena_bytes - partial - inputs
         bounds = []
         for budget in self.budgets:

@@ -8,7 +8,7 @@ lifetime.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -55,11 +55,20 @@ def alive(lives: Iterable[Lifetime], at: int) -> list[Buffer]:
     return [life.buffer for life in lives if life.first <= at <= life.last]
 
 
-def place(lives: Sequence[Lifetime], alignment: int) -> tuple[dict[Buffer, int], int]:
-    """Return (offset of each buffer, size of the arena), multiples of `alignment`."""
+def place(
+    lives: Sequence[Lifetime], alignment: int, first_ones: Sequence[Buffer] = ()
+) -> tuple[dict[Buffer, int], int]:
+    """Return (offset of each buffer, size of the arena), multiples of `alignment`. `first_ones` are at its start, in
+    their order, and live from the first launch on."""
     placed: list[tuple[int, int, int, int, int]] = []  # (start, number, stop, first, last); numbers keep the order
     offsets: dict[Buffer, int] = {}
-    for number, life in enumerate(sorted(lives, key=lambda life: (-life.buffer.nbytes, life.first))):
+    at_start = {buffer: number for number, buffer in enumerate(first_ones)}
+    lives = [replace(life, first=0) if life.buffer in at_start else life for life in lives]
+
+    def order(life: Lifetime) -> tuple[int, int, int]:
+        return at_start.get(life.buffer, len(at_start)), -life.buffer.nbytes, life.first
+
+    for number, life in enumerate(sorted(lives, key=order)):
         size = -(-life.buffer.nbytes // alignment) * alignment
         start, first, last = 0, life.first, life.last
         for other_start, _, other_stop, other_first, other_last in placed:
@@ -131,9 +140,10 @@ class Storage:
     Arguments:
     - `request`: what is planned.
     - `alignment`: bytes to which each tensor is aligned.
+    - `shares_inputs`: inputs are in the arena of temporaries (default False).
     """
 
-    def __init__(self, request: Request, alignment: int) -> None:
+    def __init__(self, request: Request, alignment: int, shares_inputs: bool = False) -> None:
         network = self.network = request.network
         self.alignment = alignment
         self._tensors: dict[tuple[str, Role], Tensor] = {}
@@ -163,12 +173,18 @@ class Storage:
             for name, parameter in self.parameters.items()
         }
         self.inputs = {
-            name: self.tensor(name, (request.micro_batch, *network.inputs[name]), Role.INPUT, block)
+            name: self._input(name, (request.micro_batch, *network.inputs[name]), block, shares_inputs)
             for name, block in (
                 dict.fromkeys(network.inputs, BLOCK) if request.input_gradients else input_blocks(network)
             ).items()
         }
         self.controls = self._controls(request.losses, request.weighted, request.micro_batch)
+
+    def _input(self, name: str, shape: Shape, block: int, is_temporary: bool) -> Tensor:
+        """An input of the network, which the host writes."""
+        if not is_temporary:
+            return self.tensor(name, shape, Role.INPUT, block)
+        return Tensor(Buffer(name, blocked_bytes(prod(shape[:-1]), shape[-1], block), Role.TEMPORARY), shape, block)
 
     def scalars_of(self, group: ParameterGroup) -> Tensor:
         """The numbers that the host sends for the updates of a group, which differ in the learning rate."""
@@ -220,6 +236,11 @@ class Storage:
         return controls
 
     @property
+    def input_bytes(self) -> int:
+        """Bytes of the inputs, unless they are in the arena."""
+        return sum(x.buffer.nbytes for x in self.inputs.values() if x.buffer.role is Role.INPUT)
+
+    @property
     def input(self) -> Tensor:
         """The only input."""
         (tensor,) = self.inputs.values()
@@ -230,11 +251,32 @@ class Storage:
         """Buffers of all tensors; they don't overlap."""
         return [tensor.buffer for tensor in self._tensors.values()]
 
-    def constant(self, name: str, shape: Shape, fill: Callable[[Weights], np.ndarray]) -> Tensor:
+    def constant(
+        self, name: str, shape: Shape, fill: Callable[[Weights], np.ndarray], dtype: str = "float32"
+    ) -> Tensor:
         """A frozen tensor. `fill` computes its packed values from the network's weights when the plan is loaded."""
-        constant = self.tensor(name, shape, Role.CONSTANT)
+        constant = self.tensor(name, shape, Role.CONSTANT, dtype=dtype)
         self.fill[constant.buffer] = fill
         return constant
+
+    def derived(
+        self, name: str, shape: Shape, source: Buffer, make: Callable[[np.ndarray], np.ndarray], dtype: str = "float32"
+    ) -> Tensor:
+        """A constant that `make` computes from the packed values of another one."""
+        fill = self.fill[source]
+        return self.constant(name, shape, lambda weights: make(fill(weights)), dtype)
+
+    def drop_constants(self, read: Container[Buffer]) -> None:
+        """Leave out the constants that no launch has `read`, and close the gaps between the others."""
+        constants = [buffer for buffer in self.offsets if buffer.role is Role.CONSTANT]
+        self.sizes.pop(Role.CONSTANT, None)
+        for buffer in constants:
+            del self.offsets[buffer]
+            if buffer in read:
+                self._reserve(buffer)
+            else:
+                self.fill.pop(buffer, None)
+        self._tensors = {key: t for key, t in self._tensors.items() if t.buffer in self.offsets}
 
     def parameter(self, name: str) -> Tensor:
         """The tensor of a parameter, trained or frozen."""

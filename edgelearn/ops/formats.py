@@ -17,7 +17,7 @@ from edgelearn.launch import In, Role
 
 from .constants import StoredType as StoredType
 from .emit import Emitter
-from .tensor import Shape, Tensor, ceil_div
+from .tensor import BLOCK, Shape, Tensor, ceil_div, pack
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,14 @@ class KernelView:
     @property
     def read(self) -> tuple[In, ...]:
         return (self.kernel.read,) if self.scale is None else (self.kernel.read, self.scale.read)
+
+    def of(self, packed: np.ndarray) -> np.ndarray:
+        """The view of a packed kernel's values, without a scale, in NumPy: float32 (blocks, rows, 16)."""
+        if not self.taps:
+            return packed.reshape(self.kernel.blocks, -1, BLOCK)
+        inputs, outputs = self.sizes
+        by_tap = packed.reshape(-1, self.taps, inputs, BLOCK).transpose(1, 2, 0, 3).reshape(self.taps, inputs, -1)
+        return pack(np.ascontiguousarray(by_tap[..., :outputs].transpose(0, 2, 1)))
 
     @property
     def macros(self) -> dict[str, Any]:

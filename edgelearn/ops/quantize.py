@@ -43,7 +43,7 @@ def split_memory(e: Emitter, x: Tensor, groups: int = 0) -> tuple[int, int, int]
     floats, vector = x.rows * x.blocks * x.block, e.traits.vector
     if not groups:
         most = GROUPS_GPU if e.traits.gpu else GROUPS_CPU
-        groups = max(1, min(most * e.traits.compute_units, ceil_div(floats, LEAST)))
+        groups = 1 if e.traits.bare else max(1, min(most * e.traits.compute_units, ceil_div(floats, LEAST)))
     return ceil_div(floats, vector), floats % vector, groups
 
 
@@ -221,6 +221,23 @@ def emit_learn_range(e: Emitter, q: Quantizer, parts: Tensor, control: Control, 
 def rule_of(observer: Observer) -> int:
     """The rule for the next range of an activation or a gradient."""
     return RangeRule.RULE_BLEND if isinstance(observer, Blending) else RangeRule.RULE_KEEP
+
+
+def quantized_kernel(fmt: Format, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A packed kernel's integers (blocks, rows, 16), and the record of their range, as kernels compute them.
+
+    Arguments:
+    - `values`: float32 (blocks, rows, 16).
+    """
+    axes = 1 if fmt.per_channel else None
+    low, high = np.minimum(values.min(axes), np.float32(0)), np.maximum(values.max(axes), np.float32(0))
+    scale, zero = fmt.parameters(low, high)
+    fields = np.stack([scale, 1 / scale, np.float32(zero), low, high])
+    shown = [each[:, None] for each in (scale, zero)] if fmt.per_channel else (scale, zero)
+    record = np.zeros((len(FIELDS), *fields.shape[1:]), np.float32)
+    record[: len(fields)] = fields
+    by_block = np.moveaxis(record, 0, 1) if fmt.per_channel else record
+    return fmt.encode(values, *shown).astype(np.int8), np.ascontiguousarray(by_block)
 
 
 def weight_parts(w: Tensor) -> int:

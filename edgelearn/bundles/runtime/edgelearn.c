@@ -13,6 +13,8 @@ static struct {
   int is_open, ranges_known;
   uint32_t updates;
   const el_program *prepared; /* whose weights are prepared, since none have changed */
+  const el_program *begun;    /* of the step that is under way: its first micro-batch's */
+  uint32_t examples, left;    /* of that step's mini-batch, and those that are to come */
   char detail[512];
 } now;
 
@@ -70,6 +72,7 @@ static int put_rows(const el_tensor *t, const void *values, uint32_t rows) {
   float *page = el_device_page(t->memory, t->place, bytes);
   uint32_t block, row;
   if (page == NULL) return EDGELEARN_MEMORY;
+  if (values == page) return EDGELEARN_OK; /* they are there: see edgelearn_input */
   for (block = 0; block < blocks_of(t); block++) {
     const uint32_t first = block * t->block;
     const uint32_t count = t->channels - first < t->block ? t->channels - first : t->block;
@@ -151,43 +154,63 @@ static int put_targets(const void *targets, uint32_t examples) {
   return put_rows(&t, targets, t.rows);
 }
 
-int edgelearn_train_step(const float *inputs, const void *targets, int examples, float learning_rate,
-                         edgelearn_result *result) {
-  const uint32_t step = now.updates + 1, whole = el_plan.micro_batch;
-  const int ranges = ranges_of(step);
-  uint32_t left = (uint32_t)examples, size, i, known = left == el_plan.batch_size;
-  const el_program *begun = NULL;
+static int check_examples(const void *targets, uint32_t examples) {
+  uint32_t i;
+  for (i = 0; el_plan.classes > 0 && i < examples * el_plan.targets.rows; i++) /* kernels read what they name */
+    if ((uint32_t)((const int32_t *)targets)[i] >= el_plan.classes)
+      return el_fail(EDGELEARN_ARGUMENT, "a class number that the network doesn't have", "");
+  return EDGELEARN_OK;
+}
+
+/* Examples of the next micro-batch of the step that is under way */
+static uint32_t next_size(void) { return now.left < el_plan.micro_batch ? now.left : el_plan.micro_batch; }
+
+int edgelearn_begin_step(int examples, float learning_rate) {
+  uint32_t i, known = examples > 0 && (uint32_t)examples == el_plan.batch_size;
+  int code;
+  if (!now.is_open) return el_fail(EDGELEARN_STATE, "edgelearn_open comes first", "");
+  for (i = 0; i < 4; i++) known |= examples > 0 && (uint32_t)examples == el_plan.shortest[i];
+  if (!known) return el_fail(EDGELEARN_BATCH, "name other sizes of mini-batches when the bundle is made", "");
+  now.prepared = NULL;
+  now.examples = now.left = (uint32_t)examples;
+  now.begun = find(1, next_size(), ranges_of(now.updates + 1), 1);
+  if (now.begun == NULL) return el_fail(EDGELEARN_BATCH, "no program", "");
+  if ((code = begin((uint32_t)examples, learning_rate, now.updates + 1)) != 0) return code;
+  return el_device_run(now.begun->prepare);
+}
+
+int edgelearn_add_examples(const float *inputs, const void *targets, int examples) {
+  const uint32_t size = (uint32_t)examples;
+  const el_program *program;
+  const el_tensor x = of_examples(&el_plan.input, size);
+  int code;
+  if (inputs == NULL || targets == NULL || examples < 1) return el_fail(EDGELEARN_ARGUMENT, "no examples", "");
+  if (now.begun == NULL) return el_fail(EDGELEARN_STATE, "edgelearn_begin_step comes first", "");
+  if (size != next_size())
+    return el_fail(EDGELEARN_BATCH, "a micro-batch of the plan, or the rest of the mini-batch, comes next", "");
+  if ((code = check_examples(targets, size)) != 0) return code;
+  program = find(1, size, ranges_of(now.updates + 1), now.left == now.examples);
+  if (program == NULL) return el_fail(EDGELEARN_BATCH, "no program", "");
+  if ((code = put_rows(&x, inputs, x.rows)) != 0 || (code = put_targets(targets, size)) != 0) return code;
+  if ((code = el_device_run(program->micro)) != 0) return code;
+  now.left -= size;
+  return EDGELEARN_OK;
+}
+
+int edgelearn_end_step(edgelearn_result *result) {
+  const uint32_t step = now.updates + 1;
+  const el_program *begun = now.begun;
   const void *found;
   float counters[COUNTERS];
   int code;
-  if (!now.is_open) return el_fail(EDGELEARN_STATE, "edgelearn_open comes first", "");
-  if (inputs == NULL || targets == NULL || examples < 1) return el_fail(EDGELEARN_ARGUMENT, "no examples", "");
-  for (i = 0; i < 4; i++) known |= left == el_plan.shortest[i];
-  if (!known) return el_fail(EDGELEARN_BATCH, "name other sizes of mini-batches when the bundle is made", "");
-  for (i = 0; el_plan.classes > 0 && i < left * el_plan.targets.rows; i++) /* kernels read what they name */
-    if ((uint32_t)((const int32_t *)targets)[i] >= el_plan.classes)
-      return el_fail(EDGELEARN_ARGUMENT, "a class number that the network doesn't have", "");
-  now.prepared = NULL;
-  if ((code = begin(left, learning_rate, step)) != 0) return code;
-  for (; left > 0; left -= size) {
-    const el_program *program = find(1, size = left < whole ? left : whole, ranges, begun == NULL);
-    const el_tensor x = of_examples(&el_plan.input, size), t = el_plan.targets;
-    if (program == NULL) return el_fail(EDGELEARN_BATCH, "no program", "");
-    if (begun == NULL) {
-      if ((code = el_device_run(program->prepare)) != 0) return code;
-      begun = program;
-    }
-    if ((code = put_rows(&x, inputs, x.rows)) != 0 || (code = put_targets(targets, size)) != 0) return code;
-    if ((code = el_device_run(program->micro)) != 0) return code;
-    inputs += size_of(&x);
-    targets = (const char *)targets + 4 * (size_t)t.rows * size * (t.channels ? t.channels : 1);
-  }
+  if (begun == NULL || now.left > 0) return el_fail(EDGELEARN_STATE, "a mini-batch comes first", "");
+  now.begun = NULL;
   if ((code = el_device_run(begun->finish)) != 0) return code;
   if ((code = el_device_get(el_plan.counters.memory, el_plan.counters.place, sizeof counters, &found)) != 0)
     return code;
   memcpy(counters, found, sizeof counters);
   if (result != NULL) {
-    result->loss = (double)counters[LOSS] / examples;
+    result->loss = (double)counters[LOSS] / now.examples;
     result->correct = counters[CORRECT];
   }
   if (counters[NONFINITE] != 0.0f || !(counters[LOSS] - counters[LOSS] == 0.0f))
@@ -195,6 +218,28 @@ int edgelearn_train_step(const float *inputs, const void *targets, int examples,
   now.updates = step;
   now.ranges_known = el_plan.quantizes;
   return EDGELEARN_OK;
+}
+
+int edgelearn_train_step(const float *inputs, const void *targets, int examples, float learning_rate,
+                         edgelearn_result *result) {
+  const size_t row = 4 * (size_t)el_plan.targets.rows * (el_plan.targets.channels ? el_plan.targets.channels : 1);
+  int code;
+  if (inputs == NULL || targets == NULL || examples < 1) return el_fail(EDGELEARN_ARGUMENT, "no examples", "");
+  if ((code = edgelearn_begin_step(examples, learning_rate)) != 0) return code;
+  if ((code = check_examples(targets, (uint32_t)examples)) != 0) return code;
+  while (now.left > 0) {
+    const uint32_t size = next_size();
+    if ((code = edgelearn_add_examples(inputs, targets, (int)size)) != 0) return code;
+    inputs += (size_t)size * size_of(&el_plan.input);
+    targets = (const char *)targets + row * size;
+  }
+  return edgelearn_end_step(result);
+}
+
+float *edgelearn_input(void) {
+  const el_tensor *t = &el_plan.input;
+  if (!now.is_open || !el_device_is_memory || t->channels != t->block) return NULL;
+  return el_device_page(t->memory, t->place, 0);
 }
 
 int edgelearn_predict(const float *inputs, int examples, float *outputs) {
@@ -209,9 +254,9 @@ int edgelearn_predict(const float *inputs, int examples, float *outputs) {
   if ((code = begin(1, 0.0f, 0)) != 0) return code;
   while (examples > 0) { /* a last, smaller group is filled up with zeros */
     const uint32_t count = (uint32_t)examples < el_plan.micro_batch ? (uint32_t)examples : el_plan.micro_batch;
-    if ((code = put_rows(&x, inputs, count * el_plan.input.rows)) != 0) return code;
     if (now.prepared != program && (code = el_device_run(program->prepare)) != 0) return code;
     now.prepared = program;
+    if ((code = put_rows(&x, inputs, count * el_plan.input.rows)) != 0) return code;
     if ((code = el_device_run(program->micro)) != 0) return code;
     if ((code = el_device_get(y.memory, y.place, 4 * floats_of(&y), &words)) != 0) return code;
     take_rows(&y, words, outputs, count * el_plan.output.rows);
@@ -227,6 +272,7 @@ int edgelearn_predict(const float *inputs, int examples, float *outputs) {
 size_t edgelearn_input_size(void) { return size_of(&el_plan.input); }
 size_t edgelearn_output_size(void) { return size_of(&el_plan.output); }
 int edgelearn_batch_size(void) { return (int)el_plan.batch_size; }
+int edgelearn_micro_batch_size(void) { return (int)el_plan.micro_batch; }
 uint32_t edgelearn_updates(void) { return now.updates; }
 
 /* -- weights -- */

@@ -56,13 +56,23 @@ int edgelearn_open(const edgelearn_options *options);
 int edgelearn_train_step(const float *inputs, const void *targets, int examples, float learning_rate,
                          edgelearn_result *result);
 
+/* The same update in parts, for devices without room for a mini-batch: begin; then as many examples as a micro-batch has
+   (the last one of a mini-batch may be shorter), until all are there; then end. Nothing else may be called in between.
+   edgelearn_input: memory where the next examples may be written before edgelearn_add_examples gets this very pointer,
+   which spares their copy; null if there is none (target opencl, and inputs that the plan pads). */
+int edgelearn_begin_step(int examples, float learning_rate);
+int edgelearn_add_examples(const float *inputs, const void *targets, int examples);
+int edgelearn_end_step(edgelearn_result *result);
+float *edgelearn_input(void);
+
 /* The network's outputs for any number of examples. */
 int edgelearn_predict(const float *inputs, int examples, float *outputs);
 
-/* Sizes: numbers of an example and of its output, examples of a mini-batch. */
+/* Sizes: numbers of an example and of its output, examples of a mini-batch and of a micro-batch. */
 size_t edgelearn_input_size(void);
 size_t edgelearn_output_size(void);
 int edgelearn_batch_size(void);
+int edgelearn_micro_batch_size(void);
 
 /* Updates so far. */
 uint32_t edgelearn_updates(void);

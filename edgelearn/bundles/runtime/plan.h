@@ -76,6 +76,8 @@ void el_device_close(void);
 /* Host memory for `bytes` (of at most a tensor), which el_device_put then copies to the place. */
 void *el_device_page(uint32_t memory, uint32_t place, size_t bytes);
 int el_device_put(uint32_t memory, uint32_t place, size_t bytes);
+/* Whether el_device_page returns the place itself, so that programs may write there before. */
+extern const int el_device_is_memory;
 /* The bytes of a place, until the next call. */
 int el_device_get(uint32_t memory, uint32_t place, size_t bytes, const void **found);
 int el_device_zero(uint32_t memory, uint32_t place, size_t bytes);

@@ -6,6 +6,7 @@
 #include "edgelearn.h"
 #include "weights.h"
 
+enum { AT_END = -1 };
 enum { SYS_OPEN = 0x01, SYS_WRITE0 = 0x04, SYS_READ = 0x06, SYS_EXIT = 0x18, STOPPED = 0x20026 };
 
 static int semihosting(int operation, const void *block) {
@@ -27,12 +28,30 @@ static void print_bits(double value) {
 
 static void print(const char *text) { semihosting(SYS_WRITE0, text); }
 
+#if EL_INPUT_IS_PADDED
 static float inputs[EL_INPUT_FLOATS];
+#define INPUTS inputs
+#else
+#define INPUTS edgelearn_input() /* micro-batches are read to where the plan wants them */
+#endif
 static int32_t targets[EL_TARGET_WORDS];
 
 static int read_bytes(uint32_t file, void *to, uint32_t size) {
   const uint32_t block[3] = {file, (uint32_t)(uintptr_t)to, size};
   return semihosting(SYS_READ, block) == 0; /* the number of bytes that are missing */
+}
+
+/* One update: examples come micro-batch by micro-batch, inputs before targets. */
+static int train_step(uint32_t file, edgelearn_result *result) {
+  int left = edgelearn_batch_size(), code = edgelearn_begin_step(left, EL_LEARNING_RATE);
+  while (code == EDGELEARN_OK && left > 0) {
+    const int size = left < edgelearn_micro_batch_size() ? left : edgelearn_micro_batch_size();
+    if (!read_bytes(file, INPUTS, 4 * (uint32_t)size * edgelearn_input_size())) return AT_END;
+    if (!read_bytes(file, targets, 4 * (uint32_t)size * EL_TARGET_WORDS / edgelearn_micro_batch_size())) return AT_END;
+    code = edgelearn_add_examples(INPUTS, targets, size);
+    left -= size;
+  }
+  return code == EDGELEARN_OK ? edgelearn_end_step(result) : code;
 }
 
 int main(void) {
@@ -46,10 +65,8 @@ int main(void) {
   options.weights_bytes = el_weights_bytes;
   code = edgelearn_open(&options);
   file = (uint32_t)semihosting(SYS_OPEN, opening);
-  while (code == EDGELEARN_OK && read_bytes(file, inputs, sizeof inputs) && read_bytes(file, targets, sizeof targets)) {
-    code = edgelearn_train_step(inputs, targets, edgelearn_batch_size(), EL_LEARNING_RATE, &result);
-    if (code == EDGELEARN_OK) print_bits(result.loss);
-  }
+  while (code == EDGELEARN_OK && (code = train_step(file, &result)) == EDGELEARN_OK) print_bits(result.loss);
+  if (code == AT_END) code = EDGELEARN_OK;
   if (code != EDGELEARN_OK) print(edgelearn_error(code));
   semihosting(SYS_EXIT, (const void *)STOPPED);
   return code;

@@ -257,6 +257,8 @@ static int open_all(const edgelearn_options *options) {
   return EDGELEARN_OK;
 }
 
+const int el_device_is_memory = 0;
+
 int el_device_open(const void *options) {
   memset(&cl, 0, sizeof cl);
   return open_all(options);
