@@ -171,10 +171,11 @@ def _encoded(network: Network, encoding: Encoding) -> dict[str, MemoryStrategy]:
     """Outputs of BatchNorms, and of ops that search their inputs for them, follow at once from another tensor: they are
     recomputed."""
     normalized = {node.name for stage in fuse(network) if stage.norm for node in stage.nodes if node is not stage.op}
-    return {
+    layers: dict[str, MemoryStrategy] = {
         name: Recompute() if name in normalized or node.op.compares else encoding
         for name, node in network.nodes.items()
-    } | dict.fromkeys(steps_of(network), encoding)
+    }
+    return layers | dict.fromkeys(steps_of(network), encoding)
 
 
 def find_policy(name: str) -> Callable[[Network], dict[str, MemoryStrategy]]:

@@ -619,12 +619,12 @@ class FederatedKind(Experiment[FederatedConfig, Federation]):
     def __reduce__(self) -> Any:
         return import_object, (self.reference,)
 
-    def start(self, config, store, callbacks, log=print):
+    def start(self, config, store, callbacks, log=print, **entries):
         if private := config.make_privacy():
             private.epsilon(1)  # what it needs must be there before anything is trained
         if config.engine not in ("local", GATEWAY):
             require_flower(config.engine)
-        return super().start(config, store, callbacks, log)
+        return super().start(config, store, callbacks, log, **entries)
 
     def resume(self, name, store, callbacks, log=print):
         end_left_over(store.open(name).folder / FOLDER)  # by a process that was killed
