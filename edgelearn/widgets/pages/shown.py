@@ -193,7 +193,7 @@ class Text(Displayed):
         return self.text
 
     def _repr_html_(self) -> str:
-        lines = f"<pre style='overflow-x: auto; max-width: 100%'>{escape(self.text)}</pre>"
+        lines = f"<pre style='overflow-x: auto; max-width: 100%' tabindex='0'>{escape(self.text)}</pre>"
         return f"<details><summary>{escape(self.title)}</summary>{lines}</details>" if self.title else lines
 
 
