@@ -2,6 +2,7 @@
 updates, low-rank adapters, all layers from pretrained weights, and all from scratch.
 
     edgelearn depth            # drawings, and the package's small network
+    edgelearn depth thicket    # drawings that are harder to tell
     edgelearn depth flowers    # the photographs, MobileNet V1 of ImageNet
     edgelearn depth cifar10    # five classes of CIFAR-10, a network pretrained on the other five
     edgelearn depth digits     # TransferCL's job: 128 digits, the last layer
@@ -28,6 +29,7 @@ from edgelearn.data.digits import load_digits, standardized_digits
 from edgelearn.data.draws import stratified_split
 from edgelearn.data.flowers import load_flowers
 from edgelearn.data.pictures import ImageDataset, load_folder, load_images, normalize
+from edgelearn.data.thicket import drawn_thicket, split_thicket
 from edgelearn.display import MB
 from edgelearn.errors import PlanError, UsageError
 from edgelearn.extensions import check_name
@@ -42,7 +44,7 @@ from edgelearn.train import Callback, Model
 from .combinations import CombinationResult, compare
 from .config import DATA, DOWNLOAD, Config, device_setting, setting
 from .experiment import Log, silent
-from .flowers import load_pretrained
+from .flowers import SAMPLE_SIZE, load_pretrained
 from .sparse_update import Scheme, find_scheme, update_bytes
 from .tasks import decoded_cifar10
 
@@ -66,7 +68,7 @@ class DepthConfig(Config):
     Raises ConfigError for an invalid value.
     """
 
-    task: str = setting("sample", "what is learned: sample, flowers, cifar10 or digits", positional=True)
+    task: str = setting("sample", "what is learned: sample, thicket, flowers, cifar10 or digits", positional=True)
     network: str | None = setting(
         None,
         "of cifar10 and digits, which are pretrained here (default: mobilenet_v2_cifar, lenet_transfercl)",
@@ -252,21 +254,25 @@ def _cells(row: DepthResult) -> tuple[str, ...]:
 # -- tasks ------------------------------------------------------------------------------------------------------------
 
 
-def _pictures(dataset: ImageDataset, size: int, preprocess: Callable, seed: int, description: str) -> dict[str, Any]:
-    images = preprocess(load_images(dataset, range(len(dataset)), size))
-    train, test = ((images[part], dataset.labels[part]) for part in stratified_split(dataset.labels, 0.8, seed))
-    return {"train": train, "test": test, "description": f"{dataset.description} {description}"}
-
-
-def _flowers(config: DepthConfig, sample: bool) -> Start:
-    dataset = load_flowers(config.images, None if config.images or sample else config.data, config.download, sample)
-    found = load_pretrained(len(dataset.class_names), 0, data=config.data, sample=sample, download=config.download)
-    size = config.size or found.size
-    network = models.mobilenet_v1((size, size, 3), 0.25 if sample else 1.0, len(dataset.class_names))
-    pictures = _pictures(dataset, size, normalize, 0, found.description)
-    rates = {"epochs": 3, "batch_size": 40, "learning_rate": 0.01} if sample else {
-        "epochs": 10, "batch_size": 32, "learning_rate": 0.003}  # fmt: skip
-    return Start(network, found.weights, **pictures, **rates)
+def _flowers(config: DepthConfig) -> Start:
+    """Photographs of flowers, or drawings, for MobileNet V1, or the package's small one."""
+    drawn = config.task in ("sample", "thicket")
+    if config.task == "thicket":
+        dataset, images = drawn_thicket(SAMPLE_SIZE)
+        parts = split_thicket(dataset, 0)
+    else:
+        data = None if config.images or drawn else config.data
+        dataset = load_flowers(config.images, data, config.download, embedded=drawn)
+        parts = stratified_split(dataset.labels, 0.8, 0)
+        images = None
+    found = load_pretrained(len(dataset.class_names), 0, data=config.data, sample=drawn, download=config.download)
+    size = (None if drawn else config.size) or found.size
+    if images is None:
+        images = load_images(dataset, range(len(dataset)), size)
+    train, test = ((normalize(images[part]), dataset.labels[part]) for part in parts)
+    network = models.mobilenet_v1((size, size, 3), 0.25 if drawn else 1.0, len(dataset.class_names))
+    values = (4, 40, 0.01) if drawn else (10, 32, 0.01)
+    return Start(network, found.weights, train, test, *values, f"{dataset.description} {found.description}")
 
 
 def _cifar10(config: DepthConfig) -> Start:
@@ -310,8 +316,7 @@ def _digits(config: DepthConfig) -> Start:
 
 
 TASKS: Mapping[str, Callable[[DepthConfig], Start]] = {
-    "sample": lambda config: _flowers(config, sample=True), "flowers": lambda config: _flowers(config, sample=False),
-    "cifar10": _cifar10, "digits": _digits,
+    "sample": _flowers, "thicket": _flowers, "flowers": _flowers, "cifar10": _cifar10, "digits": _digits,
 }  # fmt: skip
 
 
@@ -386,14 +391,18 @@ def depth_network(network: Network, depth: str, config: DepthConfig) -> tuple[Ne
     return copy.unfreeze(*patterns), None
 
 
+def _optimizer(rate: float) -> SGD:
+    """Gradients are clipped: all layers with BatchNorms that keep their statistics diverge otherwise."""
+    return SGD(rate, momentum=0.9, global_clipnorm=1.0)
+
+
 class _Depths:
     """The depths of one task: makes a model for each."""
 
     def __init__(self, start: Start, config: DepthConfig) -> None:
         self.start, self.config = start, config
         self.batch_size = min(config.batch_size or start.batch_size, len(start.train[1]))
-        self.rate = config.learning_rate or start.learning_rate
-        self.optimizer = SGD(self.rate, momentum=0.9)
+        self.optimizer = _optimizer(config.learning_rate or start.learning_rate)
         self.first = Model(start.network.copy(), start.weights, config.device, 0).compile(self.optimizer)
         self.scheme: Scheme | None = None
 
@@ -406,7 +415,7 @@ class _Depths:
         else:
             network, branches = depth_network(start.network, depth, self.config)
         weights = branches.weights(start.network, start.weights) if branches else start.weights
-        optimizer = SGD(self.config.scratch_rate, momentum=0.9) if depth == "scratch" else self.optimizer
+        optimizer = _optimizer(self.config.scratch_rate) if depth == "scratch" else self.optimizer
         model = Model(network, None if depth == "scratch" else weights, share_with=self.first, seed=0)
         return model.compile(optimizer, activation_memory=keep_all if depth == "scratch" else masks)
 
@@ -454,7 +463,7 @@ def compare_depths(
     rows = []
     wanted = [*(depth for depth in DEPTHS if depth in config.depths), *(["layers"] if config.layers else [])]
     for depth in wanted:
-        log(f"{config.task}, {depth}")
+        log(depth)
         rows.append(_row(depths, depth, store, callbacks))
     device = depths.first.device
     return DepthResults(

@@ -11,11 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 from math import prod
 
 import numpy as np
 
-from edgelearn.compile import Plan, account
+from edgelearn.compile import Kind, Plan, account
+from edgelearn.compile.plan import stored
 from edgelearn.compile.policies import masks
 from edgelearn.display import megabytes
 from edgelearn.errors import PlanError
@@ -23,11 +25,11 @@ from edgelearn.graph import Network
 from edgelearn.graph.branches import Branches, takes_branch
 from edgelearn.launch import Role
 from edgelearn.ops import SGD, Optimizer
-from edgelearn.ops.tensor import BLOCK
+from edgelearn.ops.tensor import BLOCK, ceil_div
 from edgelearn.train import Model
 
 SHARES = (0.125, 0.25, 0.5, 1.0)  # of a layer's input channels, as in the paper
-TRIES = 6
+TRIES = 12  # plans of a search
 
 
 @dataclass(frozen=True)
@@ -101,30 +103,53 @@ class _Search:
         self.network.unfreeze(*self.biases, *(f"{name}/kernel" for name in (*self.layers, self.head)))
         whole = Model(self.network, model.weights, share_with=model)
         whole.compile(SGD(0.0), model.loss, batchnorm="moving")
-        self.squares = {name: np.square(g, dtype=np.float64) for name, g in whole.gradients(x, y, batch_size).items()}
+        self.squares = {
+            name: np.square(g, dtype=np.float64) for name, g in whole.gradients(x, y, min(batch_size, len(y))).items()
+        }
 
     def run(self, budget: int) -> Scheme:
-        best, gain = self._scheme(self.head, ()), 0.0
+        """The best scheme by estimated bytes of which the plan fits."""
+        best = self._scheme(self.head, ())
         if best.nbytes > budget:
             raise PlanError(
                 f"To train '{self.head}' alone takes {megabytes(best.nbytes)}, more than the budget of "
                 f"{megabytes(budget)}: give it more, or a smaller batch."
             )
-        for first in self.layers[::-1]:
-            base = self._scheme(first, ())
-            if base.nbytes > budget:
+        rooms = {first: budget - nbytes for first, nbytes in self._bases().items()}
+        waiting = [self._candidate(first, room) for first, room in rooms.items() if room >= 0]
+        heapify(waiting)
+        for _ in range(min(TRIES, len(waiting))):
+            _, first, room, chosen = heappop(waiting)
+            scheme = self._scheme(first, tuple(chosen.items()))
+            if scheme.nbytes <= budget:
+                best = scheme
                 break
-            above = self.layers[self.layers.index(first) :]
-            for room in _rooms(budget - base.nbytes):
-                chosen, found = self._choose(above, room)
-                total = found + self._gain_of_biases(first)
-                if total <= gain:
-                    break
-                scheme = self._scheme(first, tuple(chosen.items()))
-                if scheme.nbytes <= budget:
-                    best, gain = scheme, total
-                    break
+            heappush(waiting, self._candidate(first, room - 2 * (scheme.nbytes - budget)))
         return replace(best, seconds=time.perf_counter() - self.began)
+
+    def _candidate(self, first: str, room: int) -> tuple[float, str, int, dict[str, int]]:
+        """What to train from a layer on in `room` bytes besides biases, before it the contribution, negative."""
+        chosen, gain = self._choose(self.layers[self.layers.index(first) :], room)
+        return -gain - self._gain_of_biases(first), first, room, chosen
+
+    def _bases(self) -> dict[str, int]:
+        """By layer, the bytes of training the biases from it on, and the last layer, from the plan for all of them."""
+        plan, slots = self._plan(Scheme(self.layers[0], (self.head,), {}, 0, 0.0)), self._slots
+        places = {name: place for place, name in enumerate(self.network.nodes)}
+        sizes = [(buffer.name.partition("/")[0], buffer.nbytes) for buffer in stored(plan.program(Kind.TRAIN))]
+        sizes += [
+            (parameter.layer, 4 * slots * BLOCK * ceil_div(parameter.weight.size, BLOCK))
+            for name, parameter in self.network.parameters.items() if name in plan.request.trainable
+        ]  # fmt: skip
+        return {
+            first: sum(nbytes for name, nbytes in sizes if places.get(name, len(places)) >= places[first])
+            for first in self.layers
+        }
+
+    @property
+    def _slots(self) -> int:
+        """Numbers for each trained weight: its gradient, and the optimizer's state."""
+        return 1 + len((self.model.optimizer or SGD(0.01)).slots)
 
     def _scheme(self, first: str, chosen: tuple[tuple[str, int], ...]) -> Scheme:
         """The scheme with these channels by layer, and the bytes of its plan."""
@@ -166,23 +191,20 @@ class _Search:
         rows = self.batch_size * prod(self.network.input_shapes(node.inputs)[0][:-1])
         squares = self.squares[f"{name}/kernel"]
         by_channel = np.cumsum(squares.sum(axis=(*range(squares.ndim - 2), -1)))
-        slots = 1 + len((self.model.optimizer or SGD(0.01)).slots)
         found = {}
         for share in SHARES:
             kept = count if share == 1 else BLOCK * round(share * count / BLOCK)
             if 0 < kept <= count:
                 weights = squares.size * kept // count
-                found[kept] = 4 * (rows * -(-kept // BLOCK) * BLOCK + slots * weights), float(by_channel[kept - 1])
+                found[kept] = (
+                    4 * (rows * BLOCK * ceil_div(kept, BLOCK) + self._slots * weights),
+                    float(by_channel[kept - 1]),
+                )
         return found
 
     def _gain_of_biases(self, first: str) -> float:
         above = _from(self.network, first)
         return sum(float(self.squares[n].sum()) for n in self.biases if self.network.parameters[n].layer in above)
-
-
-def _rooms(room: int) -> list[int]:
-    """Smaller and smaller amounts, since what plans take is estimated."""
-    return [round(room * 0.9**n) for n in range(TRIES)]
 
 
 def _biases(network: Network) -> list[str]:

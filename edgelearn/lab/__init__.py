@@ -12,6 +12,7 @@ FUNCTIONS = {
     "flowers": ("flowers", "train", "mistakes", "name_picture", "compare_runs"),
     "speed": ("speed", "formats", "roofline", "phones"),
     "models": ("model_file", "finetune", "drawings", "take_back"),
+    "depth": ("depth",),
     "precision": ("thicket", "traffic", "counters", "precision", "trace", "published", "accuracies", "bits"),
     "memory": ("memory_claims", "reconstruction", "plan", "budget", "budgets", "memory", "time_against_memory"),
     "keywords": ("keywords",),

@@ -13,8 +13,8 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
 PICTURES = {  # at least
-    "00_start_here": 6, "01_flowers": 6, "02_speed": 3, "03_models": 2, "05_precision": 4, "06_memory": 4,
-    "07_keywords": 3, "08_federated": 3, "09_device": 3,
+    "00_start_here": 6, "01_flowers": 6, "02_speed": 3, "03_models": 2, "04_depth_of_training": 3, "05_precision": 4,
+    "06_memory": 4, "07_keywords": 3, "08_federated": 3, "09_device": 3,
 }  # fmt: skip
 NOTEBOOKS = [ROOT / "notebooks" / f"{name}.ipynb" for name in PICTURES]
 SMALLER = {  # what a notebook's own text is replaced with, so that its test is quick; every cell still runs
@@ -22,6 +22,11 @@ SMALLER = {  # what a notebook's own text is replaced with, so that its test is 
         ("roofline()", 'roofline("ds_cnn", rounds=2)'), ('["train:1"], rounds=5', '["ds_cnn/train:1"], rounds=2'),
         ("rounds=5", "rounds=2"), ("formats(rounds=3)", 'formats("ds_cnn", rounds=2)'),
         ("phones()", 'phones("ds_cnn")'),
+    ],
+    "04_depth_of_training": [
+        ("depth(scratch_epochs=4, ", 'depth("sample", epochs=1, scratch_epochs=1, '),
+        ('depth(depths=("last", "sparse"), ', 'depth("sample", epochs=1, depths=("sparse",), '),
+        ('depths=("inference", "last", "all"))', 'depths=("inference", "last"), epochs=5)'),
     ],
     "05_precision": [
         ('bits=("fp32", 8, 5, 4)', 'bits=("fp32", 4), task="sample", epochs=1'),
