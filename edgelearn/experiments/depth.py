@@ -415,7 +415,7 @@ class _Depths:
         else:
             network, branches = depth_network(start.network, depth, self.config)
         weights = branches.weights(start.network, start.weights) if branches else start.weights
-        optimizer = _optimizer(self.config.scratch_rate) if depth == "scratch" else self.optimizer
+        optimizer = SGD(self.config.scratch_rate, momentum=0.9) if depth == "scratch" else self.optimizer
         model = Model(network, None if depth == "scratch" else weights, share_with=self.first, seed=0)
         return model.compile(optimizer, activation_memory=keep_all if depth == "scratch" else masks)
 

@@ -52,6 +52,10 @@ CARDS = (
         "LiteRT.", "about a minute", "models", "guides/bring-a-model.md",
     ),
     Card(
+        "Depth of training", "The last layers, biases, sparse updates, adapters, all layers or from scratch: accuracy "
+        "beside memory.", "about two minutes", "depth_of_training", "guides/depth.md",
+    ),
+    Card(
         "Precision", "Train with weights, activations and gradients of few bits: accuracy, data movement, and the "
         "published claims.", "about two minutes", "precision", "guides/precision.md", ("precision", "train"),
     ),
