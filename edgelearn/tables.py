@@ -77,7 +77,7 @@ class Table:
 
     @property
     def _name(self) -> str:
-        """What a screen reader calls it: the title, else its columns, else its first row."""
+        """The name that a screen reader gives it: the title, else its columns, else its first row."""
         names = self.header if any(self.header) else next(iter(self.rows), ())
         return self.title or ", ".join(filter(None, map(str, names)))
 

@@ -82,7 +82,7 @@ def replays(
     written: dict[Buffer, list[Launch]] = {}
     once = set(stored)
     for launch in forward:
-        # What else a launch writes, such as moving statistics, must not change twice.
+        # Other results of a launch, such as moving statistics, must not change twice.
         repeated = launch.replay or (launch,)  # once more, if that writes temporaries and nothing else
         repeatable = all(b.role is Role.TEMPORARY for b in _written(repeated))
         for buffer in launch.writes:
@@ -260,7 +260,7 @@ class Rematerialiser:
         )
         self._check_values(backward, originals, strategies)
         read = {buffer for launch in backward for buffer in launch.reads}
-        # What the backward pass doesn't read need not be encoded.
+        # A tensor that the backward pass doesn't read need not be encoded.
         encoding = {x: launches for x, (_, launches, _) in encoded.items() if not read.isdisjoint(_written(launches))}
         loss = self.forward[self.loss_at]
         forward = await_writes(_after_last_uses(self.forward, encoding), loss)

@@ -128,7 +128,8 @@ class _Search:
         return replace(best, seconds=time.perf_counter() - self.began)
 
     def _candidate(self, first: str, room: int) -> tuple[float, str, int, dict[str, int]]:
-        """What to train from a layer on in `room` bytes besides biases, before it the contribution, negative."""
+        """Choose what to train from `first` on in `room` bytes besides biases: (negative contribution, `first`, `room`,
+        channels by layer)."""
         chosen, gain = self._choose(self.layers[self.layers.index(first) :], room)
         return -gain - self._gain_of_biases(first), first, room, chosen
 

@@ -128,7 +128,7 @@ def test_progress_bar_ends_with_an_error():
 
 @pytest.fixture
 def shown(monkeypatch):
-    """What a notebook shows, one after the other in one place."""
+    """The outputs of a notebook, one after the other in one place."""
     shown = []
     handle = SimpleNamespace(update=lambda html: shown.append(html.data))
     monkeypatch.setattr("IPython.display.display", lambda html, display_id: shown.append(html.data) or handle)

@@ -252,7 +252,7 @@ _KINDS: dict[str, type] = {"str": str, "int": int, "list[str]": list, "dict[str,
 
 
 def _read_index(root: Path) -> dict[str, tuple[Key, RunSummary]]:
-    """What the store's index has. One that is damaged, or of another edgelearn, counts for nothing: it is made anew."""
+    """Read the store's index. One that is damaged, or of another edgelearn, counts for nothing: it is made anew."""
     try:
         index = json.loads((root / INDEX).read_bytes())
         if index["format"] != INDEX_FORMAT:

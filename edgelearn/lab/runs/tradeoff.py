@@ -82,7 +82,7 @@ class Point:
 
 @dataclass(frozen=True, repr=False)
 class Tradeoff(Tabular):
-    """What accuracy costs: trainings by test accuracy, planned memory and time of an epoch.
+    """The price of accuracy: trainings by test accuracy, planned memory and time of an epoch.
 
     Arguments:
     - `points`: in the order of the table.

@@ -21,7 +21,7 @@ Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 def bundle(
     answer: Answer, view: Mapping[str, Any], html: str, text: str, *, scripts: tuple[Path, ...] = (), jobs: bool = False
 ) -> dict[str, Any]:
-    """What a notebook shows of an object: a page that works, and for saved notebooks its state.
+    """Return the MIME bundle of an object in a notebook: a page that works, and for saved notebooks its state.
 
     Arguments:
     - `answer`: answers requests of the page.

@@ -26,7 +26,7 @@ class Depths(Shown):
         return Shown(self.headline, self.results.plot_curves())
 
     def scheme(self) -> Shown:
-        """What the sparse update trains, and how long the planner searched."""
+        """The layers and channels of the sparse update, and how long the planner searched."""
         found = [str(row.scheme) for row in self.results.rows if row.scheme]
         return Shown(self.headline, *found or ["No sparse update was trained."])
 
