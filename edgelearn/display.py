@@ -35,10 +35,12 @@ class Displayed:
         return repr(self)
 
     def _repr_html_(self) -> str:
-        if self.drawn_by:
-            module, _, function = self.drawn_by.partition(":")
-            return getattr(import_module(module), function)(self)
-        return f"<pre>{escape(str(self))}</pre>"
+        module, _, function = self.drawn_by.partition(":")
+        try:
+            draw = getattr(import_module(module), function) if module else None
+        except ModuleNotFoundError:  # of a package for notebooks, which is optional
+            draw = None
+        return draw(self) if draw else f"<pre>{escape(str(self))}</pre>"
 
 
 def plain(value: Any) -> Any:

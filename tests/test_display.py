@@ -55,3 +55,11 @@ def test_what_the_laboratory_measures():
     assert repr([measured]) == "[<Measured 'keep_all' of tiny: 2.0 ms a step>]"
     for kind in BenchReport, Projection, Roofline:
         assert issubclass(kind, Displayed) and kind.__repr__ is Displayed.__repr__
+
+
+def test_a_drawing_whose_package_is_missing_leaves_the_text():
+    class Drawn(Displayed):
+        drawn_by = "edgelearn_package_that_is_missing:draw"
+        headline = "of <two>"
+
+    assert Drawn()._repr_html_() == "<pre>&lt;Drawn of &lt;two&gt;&gt;</pre>"

@@ -325,12 +325,9 @@ class Session:
 
     def outputs(self, n: int) -> dict[str, np.ndarray]:
         """Return the outputs of the micro-batch of `n` examples that was evaluated last, as `predict` gives them."""
-        network, found = (
-            self.plan.request.network,
-            self._read_outputs(self._program(self._forward_key(Kind.EVALUATE, n))),
-        )
-        for name, loss in self.plan.request.losses.by_output.items():
-            for node in head_of(network, name, loss):
+        found, request = self._read_outputs(self._program(self._forward_key(Kind.EVALUATE, n))), self.plan.request
+        for name, loss in request.losses.by_output.items():
+            for node in head_of(request.network, name, loss):
                 found[name] = node.op.reference_forward([found[name]], {})
         return found
 
