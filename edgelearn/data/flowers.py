@@ -5,6 +5,7 @@ form and share their colours.
 """
 
 import os
+from collections.abc import Callable
 from colorsys import hsv_to_rgb
 from dataclasses import replace
 from functools import partial
@@ -270,15 +271,28 @@ def embedded_flowers(n_per_class: int = 200, seed: int = 0) -> ImageDataset:
 
     A picture depends only on (seed, kind, index) and its size. Raises DataError if `n_per_class` is below 1.
     """
+    return drawn_flowers("embedded_flowers", "The embedded sample", "", draw_flower, n_per_class, seed)
+
+
+def drawn_flowers(
+    name: str, title: str, detail: str, draw: Callable[[str, int, int, int], np.ndarray], n_per_class: int, seed: int
+) -> ImageDataset:
+    """Return the pictures that `draw(kind, seed, index, size)` draws, `n_per_class` of each kind.
+
+    Arguments:
+    - `name`: of the data set; `title`, `detail`: begin and end of its description.
+
+    Raises DataError if `n_per_class` is below 1.
+    """
     if n_per_class < 1:
         raise DataError(f"Each kind needs at least one picture, got n_per_class={n_per_class}.")
     return ImageDataset(
-        name="embedded_flowers",
+        name=name,
         origin="embedded sample",
-        description=f"The embedded sample: {n_per_class * len(KINDS):,} drawn flowers of {len(KINDS)} kinds.",
+        description=f"{title}: {n_per_class * len(KINDS):,} drawn flowers of {len(KINDS)} kinds{detail}.",
         class_names=tuple(KINDS),
         labels=np.repeat(np.arange(len(KINDS), dtype=np.int32), n_per_class),
-        items=[partial(draw_flower, kind, seed, index) for kind in KINDS for index in range(n_per_class)],
+        items=[partial(draw, kind, seed, index) for kind in KINDS for index in range(n_per_class)],
     )
 
 

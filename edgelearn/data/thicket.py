@@ -7,15 +7,13 @@ differ in their accuracies.
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import pi
 
 import numpy as np
 
-from edgelearn.errors import DataError
-
 from .draws import stratified_split
-from .flowers import KINDS, bright_color, clutter, leaf_color, petal_outline, place, scene, shade
+from .flowers import KINDS, bright_color, clutter, drawn_flowers, leaf_color, petal_outline, place, scene, shade
 from .pictures import ImageDataset, load_images
 
 SHARE = 0.6  # of the pictures to train with; many to test with, so that a point of accuracy is ten pictures
@@ -27,17 +25,8 @@ def thicket_flowers(n_per_class: int = 500, seed: int = 0) -> ImageDataset:
 
     A picture depends only on (seed, kind, index) and its size. Raises DataError if `n_per_class` is below 1.
     """
-    if n_per_class < 1:
-        raise DataError(f"Each kind needs at least one picture, got n_per_class={n_per_class}.")
-    return ImageDataset(
-        name="thicket",
-        origin="embedded sample",
-        description=f"The thicket: {n_per_class * len(KINDS):,} drawn flowers of {len(KINDS)} kinds, half hidden by "
-        "leaves, in haze and grain.",
-        class_names=tuple(KINDS),
-        labels=np.repeat(np.arange(len(KINDS), dtype=np.int32), n_per_class),
-        items=[partial(draw_hidden, kind, seed, index) for kind in KINDS for index in range(n_per_class)],
-    )
+    detail = ", half hidden by leaves, in haze and grain"
+    return drawn_flowers("thicket", "The thicket", detail, draw_hidden, n_per_class, seed)
 
 
 def draw_hidden(kind: str, seed: int, index: int, size: int) -> np.ndarray:
