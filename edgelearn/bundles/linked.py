@@ -152,13 +152,21 @@ def emulate(bundle: Bundle, x: np.ndarray, y: np.ndarray, rate: float) -> list[f
 
     Raises DeviceError without the tools, or with what they say.
     """
-    size = bundle.plan.request.batch_size
-    steps = [slice(at, at + size) for at in range(0, len(x), size)]
+    request, count = bundle.plan.request, len(x)
     x, y = np.ascontiguousarray(x, np.float32), np.ascontiguousarray(y, np.int32)
-    (bundle.folder / "examples.bin").write_bytes(b"".join(x[part].tobytes() + y[part].tobytes() for part in steps))
+    parts = [  # as the board reads them
+        slice(at, min(at + request.micro_batch, end))
+        for begin in range(0, count, request.batch_size)
+        for end in (min(begin + request.batch_size, count),)
+        for at in range(begin, end, request.micro_batch)
+    ]
+    (bundle.folder / "examples.bin").write_bytes(b"".join(x[part].tobytes() + y[part].tobytes() for part in parts))
     (bundle.folder / "model.elf").unlink(missing_ok=True)  # it has the learning rate
     said = _make(bundle.folder, "run", f"RATE={float(rate)!r}f", tools=tuple(TOOLS))
-    return [struct.unpack(">d", bytes.fromhex(word))[0] for word in _LOSS.findall(said)]
+    losses = [struct.unpack(">d", bytes.fromhex(word))[0] for word in _LOSS.findall(said)]
+    if len(losses) != (steps := -(-count // request.batch_size)):
+        raise DeviceError(f"The emulated board made {len(losses)} of {steps} steps, and said:\n{said}")
+    return losses
 
 
 def _make(folder: Path, *words: str, tools: Sequence[str]) -> str:

@@ -176,7 +176,10 @@ def test_the_energy_of_a_step_stands_beside_its_time(monkeypatch, tmp_path):
     assert steady.energy.joules >= 0.04  # of 4 ms and more
     assert all(variant.energy is None for variant in found.variants if variant.error)
     assert found.energy["idle_watts"] == pytest.approx(10, rel=0.01)
-    assert "J a step" in as_text(found, 140) and "Energy: a fake. Without work it takes 10" in as_text(found, 140)
+    idle = f"{found.energy['idle_watts']:.3g}"
+    assert "J a step" in as_text(found, 140) and f"Energy: a fake. Without work it takes {idle} W" in as_text(
+        found, 140
+    )
     assert " J |" in as_markdown(found)
     found.write(tmp_path / "energy.json")
     assert BenchReport.read(tmp_path / "energy.json").variants == found.variants
