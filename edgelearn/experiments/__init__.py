@@ -6,6 +6,7 @@ EXPERIMENTS = {
     "finetune": "edgelearn.experiments.finetune:FinetuneExperiment",
     "precision": "edgelearn.experiments.precision:PrecisionExperiment",
     "memory": "edgelearn.experiments.memory:MemoryExperiment",
+    "activity": "edgelearn.experiments.activity:ActivityExperiment",
     "keywords": "edgelearn.experiments.keywords.embedding:KeywordsExperiment",
     "federated": "edgelearn.experiments.federated:FederatedExperiment",
 }

@@ -18,6 +18,7 @@ from edgelearn import atomic
 from edgelearn.data.audio import ClipDataset
 from edgelearn.data.cifar10 import SIZE, standardized
 from edgelearn.data.features import DS_CNN_MLPERF, load_features
+from edgelearn.data.motion import load_motion
 from edgelearn.data.speech_commands import COMMANDS, load_named
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, PlanError, RunError
@@ -67,6 +68,7 @@ from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore
 from edgelearn.models import ds_cnn
 from edgelearn.models.keywords import Size
+from edgelearn.models.motion import motion_cnn
 from edgelearn.ops import (
     SGD,
     BatchNormalization,
@@ -446,6 +448,17 @@ def _thicket(config: FederatedConfig) -> FederatedTask:
     )  # fmt: skip
 
 
+def _motion(config: FederatedConfig) -> FederatedTask:
+    """Recognise activities by the study's convolutions over a phone's axes; every fourth recording tests."""
+    dataset = load_motion("phone", config.data)
+    tested = dataset.runs % 4 == 0
+    train, test = ((dataset.windows[part], dataset.labels[part]) for part in (~tested, tested))
+    network = motion_cnn(dataset.windows.shape[1:], classes=len(dataset.class_names))
+    data = {"origin": dataset.origin, "description": dataset.description, "classes": list(dataset.class_names)}
+    people, test_people = (dataset.people[part] for part in (~tested, tested))
+    return make_task(config, network, train, test, data, 0.1, people, test_people, momentum=0.9)
+
+
 _SMALL = Size(32, 2, (2, 2), (2, 1))  # a DS-CNN that learns in seconds
 TASKS: dict[str, FederatedTaskKind] = {
     "sample": FederatedTaskKind(
@@ -467,6 +480,10 @@ TASKS: dict[str, FederatedTaskKind] = {
     "cifar10": FederatedTaskKind(
         "CIFAR-10, LeNet, with the settings of Flower's niid_bench", 10, 64,
         lambda config: cifar10_task(config, lenet(), 0.01, weight_decay=1e-5, momentum=0.9), 50, 10, 64, "dirichlet",
+    ),
+    "motion": FederatedTaskKind(
+        "Activities from a phone's motion, or drawn ones; a client is a person or more", 1, 16, _motion, 30, 12, 16,
+        "group",
     ),
     OWN: FederatedTaskKind("Your examples (--data) and your network (--model)", 1, 32, own_task, 10, 10, 32),
 }  # fmt: skip
