@@ -284,3 +284,19 @@ KERNEL attend_backward_keys(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask),
     store_head(START(dv), row, key_head, key_heads, key_m, key_start + key + j);
   }
 }
+
+// Write a step's key and value to row `position` of keys and values, each of s rows of `blocks` blocks, and the mask of
+// the rows up to it. Items below `blocks` copy a block each, the others write 16 numbers of the mask.
+KERNEL remember(INPUT(key), INPUT(value), INPUT(position), OUTPUT(keys), OUTPUT(values), OUTPUT(mask), const int s,
+                const int blocks) {
+  const int place = (int)(START(position)[0] + 0.5f), item = ITEM - blocks;
+  if (ITEM < blocks && place < s) {
+    store(START(keys) + row_at(ITEM, s, place), load(START(key) + ITEM * BLOCK));
+    store(START(values) + row_at(ITEM, s, place), load(START(value) + ITEM * BLOCK));
+  }
+  if (item >= 0 && item * BLOCK < s) {
+    V sees = (V)0;
+    for (int i = 0; i < BLOCK; i++) ELEMENT(sees, i) = item * BLOCK + i <= place && item * BLOCK + i < s;
+    store(START(mask) + item * BLOCK, sees);
+  }
+}

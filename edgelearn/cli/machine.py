@@ -61,6 +61,7 @@ OPTIONAL = {  # packages by pip's name of the extra
     "edgelearn[tensorflow]": ("tensorflow", "tensorflow-datasets", "importlib-resources"),
     "edgelearn[audio]": ("soundfile", "soxr"),
     "edgelearn[tensorboard]": ("tensorboardx",),
+    "edgelearn[language]": ("tokenizers",),
     "edgelearn[completion]": ("shtab",),
     "edgelearn[federated]": ("flwr",),
     "edgelearn[privacy]": ("cryptography", "dp-accounting"),

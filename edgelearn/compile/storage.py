@@ -282,9 +282,13 @@ class Storage:
         """The tensor of a parameter, trained or frozen."""
         if name in self.parameters:
             return self.parameters[name]
-        if name not in self.frozen:
-            shape = self.network.parameters[name].weight.packed_shape
-            self.frozen[name] = self.constant(name, shape, _packer(self.network, name))
+        weight = self.network.parameters[name].weight
+        if name not in self.frozen and weight.format:  # rows of bytes, as they are
+            shape = weight.array_shape
+            self.frozen[name] = self.tensor(name, shape, Role.CONSTANT, shape[-1], dtype=weight.dtype)
+            self.fill[self.frozen[name].buffer] = lambda weights: weights[name]
+        elif name not in self.frozen:
+            self.frozen[name] = self.constant(name, weight.packed_shape, _packer(self.network, name))
         return self.frozen[name]
 
     def moving(self, name: str) -> Tensor:

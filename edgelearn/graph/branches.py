@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgelearn.errors import PlanError
-from edgelearn.ops import Add, BatchNormalization, Conv2D, Dense, SliceChannels
+from edgelearn.ops import Add, BatchNormalization, Conv2D, Dense, FrozenDense, SliceChannels
+from edgelearn.ops.block_formats import decode, encode
 
 from .network import Network, Node
 
@@ -33,8 +34,8 @@ class Branches:
     - `channels`: by layer, the number of its first input channels whose weights are trained; below the layer's number.
     - `ranks`: by layer, the rank of an adapter.
 
-    Layers are Dense or Conv2D without groups, in one kind of branch, and share no weights. `network` raises PlanError
-    for others.
+    Layers are Dense or Conv2D without groups, in one kind of branch, and share no weights; a FrozenDense takes an
+    adapter. `network` raises PlanError for others.
     """
 
     channels: Mapping[str, int]
@@ -55,7 +56,7 @@ class Branches:
                 layer = network.nodes[ends[node.name]]
                 inputs = [renamed.get(name, name) for name in layer.inputs]
                 renamed[node.name] = self._add(result, layer, node, inputs)
-        kernels = {f"{name}/kernel" for name in (*self.channels, *self.ranks)}
+        kernels = {f"{name}/{role}" for name in (*self.channels, *self.ranks) for role in ("kernel", "rows")}
         branches = {name for name in result.parameters if name not in network.parameters}
         norms = {name for name in branches if f"{name.partition('/')[0]}".endswith(NORM)}
         result.trainable = (network.trainable - kernels) | (branches - norms)
@@ -65,6 +66,8 @@ class Branches:
     def _add(self, result: Network, layer: Node, end: Node, inputs: list[str]) -> str:
         """Add the branch of `layer`, which ends in `end`, its BatchNorm if it has one. Returns the sum's name."""
         op, name = layer.op, layer.name
+        if isinstance(op, FrozenDense):
+            op = Dense(op.units, use_bias=False)
         assert isinstance(op, Conv2D | Dense)
         if name in self.channels:
             x = result.add(f"{name}{UPDATE}_input", SliceChannels(0, self.channels[name]), *inputs)
@@ -88,7 +91,8 @@ class Branches:
         shared = {node.shares for node in network.nodes.values()}
         for name in (*self.channels, *self.ranks):
             node = network.nodes.get(name)
-            if not (node and takes_branch(node)) or node.shares or name in shared:
+            takes = node and (takes_branch(node) or (name in self.ranks and isinstance(node.op, FrozenDense)))
+            if not (node and takes) or node.shares or name in shared:
                 known = ", ".join(n.name for n in network.nodes.values() if takes_branch(n))
                 raise PlanError(f"'{name}' of '{network.name}' takes no branch. Layers that do: {known or 'none'}.")
             count = network.input_shapes(node.inputs)[0][-1]
@@ -103,7 +107,9 @@ class Branches:
     def weights(self, network: Network, weights: Arrays, seed: int = 0) -> dict[str, np.ndarray]:
         """Weights of `self.network(network)` from those of `network`, with which it computes the same. Adapters are
         drawn from `seed`."""
-        found = self.network(network).initialize(seed) | {name: np.asarray(w) for name, w in weights.items()}
+        result = self.network(network)
+        drawn = result.initialize(seed, [name for name in result.parameters if name not in weights])
+        found = drawn | {name: np.asarray(w) for name, w in weights.items()}
         for name, count in self.channels.items():
             kernel = found[f"{name}/kernel"]
             found[f"{name}{UPDATE}/kernel"] = np.ascontiguousarray(kernel[..., :count, :])
@@ -117,15 +123,19 @@ class Branches:
         return found
 
     def merged(self, network: Network, weights: Arrays) -> dict[str, np.ndarray]:
-        """Weights of `network` from those of `self.network(network)`, branches and kernels as one."""
+        """Weights of `network` from those of `self.network(network)`, branches and kernels as one. Sums with weights
+        in blocks of few bits are rounded to these again."""
         found = {name: np.asarray(weights[name]) for name in network.parameters}
         for name in self.channels:
             parts = weights[f"{name}{UPDATE}/kernel"], weights[f"{name}/kernel"]
             found[f"{name}/kernel"] = np.concatenate(parts, -2)
         for name in self.ranks:
-            kernel, down, up = (weights[f"{name}{end}/kernel"] for end in ("", DOWN, UP))
-            change = down.astype(np.float64) @ up.reshape(up.shape[-2:]).astype(np.float64)
-            found[f"{name}/kernel"] = (kernel + change).astype(np.float32)
+            down, up = (weights[f"{name}{end}/kernel"] for end in (DOWN, UP))
+            change, op = down.astype(np.float64) @ up.reshape(up.shape[-2:]).astype(np.float64), network.nodes[name].op
+            if isinstance(op, FrozenDense):
+                found[f"{name}/rows"] = encode(decode(found[f"{name}/rows"], op.format) + change.T, op.format)
+            else:
+                found[f"{name}/kernel"] = (found[f"{name}/kernel"] + change).astype(np.float32)
         return found
 
 

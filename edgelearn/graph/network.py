@@ -16,6 +16,7 @@ from edgelearn import records
 from edgelearn.display import Displayed, megabytes
 from edgelearn.errors import FormatError, PlanError, ShapeError
 from edgelearn.ops import Op, Weight
+from edgelearn.ops.block_formats import encode
 from edgelearn.ops.initializers import INITIALIZERS
 from edgelearn.ops.tensor import Shape
 
@@ -317,21 +318,23 @@ class Network(Displayed):
         self.trainable |= {name for name in names if self.parameters[name].weight.trainable}
         return self
 
-    def initialize(self, seed: int = 0) -> dict[str, np.ndarray]:
-        """Draw float32 weights from their initializers, by name; each depends on the seed and its name only.
+    def initialize(self, seed: int = 0, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
+        """Draw weights from their initializers, by name; each depends on the seed and its name only. `names`: of those
+        to draw (default: all).
 
         Raises PlanError before anything is drawn if the machine hasn't the memory for them.
         """
-        self._require_memory()
-        return {
-            name: INITIALIZERS[p.weight.initializer](
-                p.weight.shape, p.weight.fan_in, np.random.default_rng([seed, *name.encode()])
-            )
-            for name, p in self.parameters.items()
-        }
+        drawn_ones = {name: self.parameters[name] for name in (self.parameters if names is None else names)}
+        self._require_memory(drawn_ones)
+        found = {}
+        for name, p in drawn_ones.items():
+            draw, rng = INITIALIZERS[p.weight.initializer], np.random.default_rng([seed, *name.encode()])
+            drawn = draw(p.weight.shape, p.weight.fan_in, rng)
+            found[name] = encode(drawn, p.weight.format) if p.weight.format else drawn
+        return found
 
-    def _require_memory(self) -> None:
-        needed, free = 4 * self.count(), virtual_memory().available
+    def _require_memory(self, drawn: Mapping[str, Parameter]) -> None:
+        needed, free = sum(parameter.weight.nbytes for parameter in drawn.values()), virtual_memory().available
         if needed > free:
             largest = max(self.parameters.values(), key=lambda parameter: parameter.weight.size)
             raise PlanError(
@@ -344,6 +347,11 @@ class Network(Displayed):
         """Number of values in the named parameters (default: all)."""
         names = self.parameters if names is None else names
         return sum(self.parameters[name].weight.size for name in names)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights."""
+        return sum(parameter.weight.nbytes for parameter in self.parameters.values())
 
     @property
     def flops(self) -> int:

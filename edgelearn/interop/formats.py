@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 # Modules with the package's own formats, imported when the table is first read: they take as long as the engine.
-BUILT_IN = ("state_dict", "read_saved_model", "read_keras", "read_tflite", "keras_h5", "read_onnx")
+BUILT_IN = ("state_dict", "read_saved_model", "read_keras", "read_tflite", "keras_h5", "read_onnx", "llama")
 
 
 Entry = TypeVar("Entry")

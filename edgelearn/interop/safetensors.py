@@ -194,11 +194,12 @@ def _check_tensor(path: str | Path, network: Network, name: str, shape: tuple[in
             raise FormatError(f"{path}: '{name}' has type {dtype}, which NumPy doesn't have. Save it as F32.")
         return
     parameter = network.parameters.get(rest.partition("/")[2] if group == "optimizer" else rest)
-    expected = RANGE_SHAPE if group == "ranges" else parameter.weight.shape if parameter else None
+    expected = RANGE_SHAPE if group == "ranges" else parameter.weight.array_shape if parameter else None
+    kind = "U8" if parameter and parameter.weight.format else "F32"
     if group not in GROUPS or expected is None:
         raise FormatError(f"{path}: '{network.name}' has no place for '{name:.200}'. The file is damaged: restore it.")
-    if shape != expected or dtype != "F32":
+    if shape != expected or dtype != kind:
         raise FormatError(
-            f"{path}: '{name}' is {dtype} of shape {shape}, but '{network.name}' needs F32 of shape {expected}. The "
+            f"{path}: '{name}' is {dtype} of shape {shape}, but '{network.name}' needs {kind} of shape {expected}. The "
             f"file is damaged: restore it from a backup."
         )

@@ -57,12 +57,14 @@ class ReadOnlyWeights(Weights):
 
 
 def copied(weights: Mapping[str, np.ndarray]) -> Weights:
-    """Return copies, which later changes of the originals don't reach."""
-    return {name: array.copy() for name, array in weights.items()}
+    """Return copies, which later changes of the originals don't reach. Bytes that can't change, as of a file that is
+    mapped into memory, are returned as they are."""
+    shared = {name for name, array in weights.items() if array.dtype == np.uint8 and not array.flags.writeable}
+    return {name: array if name in shared else array.copy() for name, array in weights.items()}
 
 
 def check_weights(network: Network, weights: Mapping[str, np.ndarray]) -> Weights:
-    """Return the network's weights as float32, by name; ignore arrays of other names.
+    """Return the network's weights as float32 (or bytes, see `Weight.format`), by name; ignore arrays of other names.
 
     Raises FormatError when an array is missing, has another shape, holds no real numbers, or a NaN or an infinity.
     """
@@ -80,13 +82,16 @@ def check_weights(network: Network, weights: Mapping[str, np.ndarray]) -> Weight
         given = np.asarray(weights[name])
         if given.dtype.kind in "cOSUmM":
             raise FormatError(f"'{name}' is an array of {given.dtype}; weights are real numbers.")
-        array = np.asarray(given, np.float32)
-        if array.shape != parameter.weight.shape:
+        weight = parameter.weight
+        if weight.format and given.dtype != weight.dtype:
+            raise FormatError(f"'{name}' is an array of {given.dtype}; blocks of {weight.format} are uint8.")
+        array = np.asarray(given, weight.dtype)
+        if array.shape != weight.array_shape:
             raise FormatError(
                 f"'{name}' has shape {array.shape}; '{network.name}' needs "
-                f"{parameter.weight.shape}: use the weights of that network."
+                f"{weight.array_shape}: use the weights of that network."
             )
-        if not np.isfinite(array).all():
+        if not weight.format and not np.isfinite(array).all():
             raise FormatError(f"'{name}' holds a NaN or an infinity: use weights from before training went wrong.")
         checked[name] = array
     return checked

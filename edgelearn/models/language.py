@@ -1,7 +1,10 @@
-"""Language models: GPT (Radford et al. 2019, "GPT-2"), in the form of nanoGPT's small runs."""
+"""Language models: GPT (Radford et al. 2019, "GPT-2"), in the form of nanoGPT's small runs; Llama (Touvron et al. 2023,
+arXiv 2302.13971), with frozen weights in blocks of few bits, or to write texts step by step."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
@@ -13,11 +16,18 @@ from edgelearn.ops import (
     Add,
     Attention,
     Bias,
+    CachedAttention,
     Dense,
     Dropout,
     Embedding,
+    FrozenDense,
+    FrozenEmbedding,
     LayerNormalization,
+    Multiply,
     ReverseEmbedding,
+    RMSNormalization,
+    RotaryEmbedding,
+    SiLU,
     SliceChannels,
 )
 
@@ -86,3 +96,123 @@ def gpt_weights(network: Network, seed: int = 0) -> dict[str, np.ndarray]:
         rng = np.random.default_rng([seed, *name.encode()])
         weights[name] = (deviation * rng.standard_normal(array.shape)).astype(np.float32)
     return weights
+
+
+@dataclass(frozen=True)
+class LlamaSizes:
+    """Sizes and settings of a Llama.
+
+    Arguments:
+    - `vocabulary`: number of tokens.
+    - `layers`, `channels`, `hidden`: blocks, channels of a step, and channels between a block's two dense layers.
+    - `heads`, `key_heads`: heads of queries, and of keys and values, which several heads of queries share.
+    - `base`: of rotary positions (default 10,000).
+    - `epsilon`: of RMS normalization (default 1e-5).
+    - `tied`: logits are products with the embedding's own table (default True).
+    - `context`: steps that it was trained with (default 2,048).
+    """
+
+    vocabulary: int
+    layers: int
+    channels: int
+    hidden: int
+    heads: int
+    key_heads: int
+    base: float = 10000.0
+    epsilon: float = 1e-5
+    tied: bool = True
+    context: int = 2048
+
+    @property
+    def key_channels(self) -> int:
+        return self.channels // self.heads * self.key_heads
+
+
+SMALL_LLAMA = LlamaSizes(512, 5, 64, 172, 8, 4, context=512)  # of llama2.c's stories260K
+
+
+def llama(
+    sizes: LlamaSizes = SMALL_LLAMA, context: int = 128, formats: Mapping[str, str] | None = None, cached: bool = False
+) -> Network:  # fmt: skip
+    """A Llama: (context,) -> (context, vocabulary) logits of the next token at each step.
+
+    Arguments:
+    - `sizes`: default those of llama2.c's stories260K.
+    - `context`: steps (default 128).
+    - `formats`: block formats of frozen weights by layer, such as {"block1_query": "Q4_1"}; layers that it doesn't name
+      are Dense and Embedding in float32, which can be trained (default none).
+    - `cached`: one step at a time: inputs "tokens" (1,) and "position" (1,), and keys and values of `context` steps are
+      kept on the device (default False).
+
+    Rotary positions turn neighbouring channels, as in the files of llama2.c and GGUF. Layers are "embedding"; for each
+    block "block1_norm1", "_query", "_key", "_value", "_mixed", "_norm2", "_gate", "_up" and "_down"; "norm" and
+    "logits". Raises ShapeError for sizes that don't fit each other.
+    """
+    if sizes.channels % sizes.heads or sizes.heads % sizes.key_heads:
+        raise ShapeError(
+            f"{sizes.heads} heads must divide {sizes.channels} channels, and {sizes.key_heads} heads of keys "
+            f"{sizes.heads} of queries."
+        )
+    parts = _LlamaParts(sizes, context, dict(formats or {}), cached)
+    network = Network("llama", {"tokens": (1,), "position": (1,)} if cached else (context,))
+    table = parts.formats.get("embedding", "")
+    embedding = (
+        FrozenEmbedding(sizes.vocabulary, sizes.channels, table)
+        if table
+        else Embedding(sizes.vocabulary, sizes.channels)
+    )
+    x = network.add("embedding", embedding, *(["tokens"] if cached else []))
+    for number in range(1, sizes.layers + 1):
+        x = parts.add_block(network, f"block{number}", x)
+    network.add("norm", RMSNormalization(sizes.epsilon), x)
+    if not sizes.tied:
+        network.add("logits", parts.dense("logits", sizes.vocabulary))
+    elif table:
+        network.add("logits", FrozenDense(sizes.vocabulary, table), shares="embedding")
+    else:
+        network.add("logits", ReverseEmbedding(sizes.vocabulary), shares="embedding")
+    return network
+
+
+@dataclass(frozen=True)
+class _LlamaParts:
+    """What the blocks of a Llama are made of: arguments as of `llama`."""
+
+    sizes: LlamaSizes
+    context: int
+    formats: Mapping[str, str]
+    cached: bool
+
+    def dense(self, name: str, units: int) -> Dense | FrozenDense:
+        name_of_format = self.formats.get(name)
+        return FrozenDense(units, name_of_format) if name_of_format else Dense(units, use_bias=False)
+
+    def add_block(self, network: Network, name: str, x: str) -> str:
+        """Attention and a gated dense part (Shazeer 2020, "SwiGLU", arXiv 2002.05202), each added to what it reads."""
+        s = self.sizes
+        norm = network.add(f"{name}_norm1", RMSNormalization(s.epsilon), x)
+        position = ["position"] if self.cached else []
+
+        def projected(part: str, heads: int) -> str:
+            units = s.channels // s.heads * heads
+            return network.add(f"{name}_{part}", self.dense(f"{name}_{part}", units), norm)
+
+        def turned(part: str, heads: int) -> str:
+            turn = RotaryEmbedding(heads, s.base, interleaved=True)
+            return network.add(f"{name}_{part}_turned", turn, projected(part, heads), *position)
+
+        query, key, value = turned("query", s.heads), turned("key", s.key_heads), projected("value", s.key_heads)
+        if self.cached:
+            attention: Attention | CachedAttention = CachedAttention(s.heads, s.key_heads, self.context)
+        else:
+            attention = Attention(s.heads, s.key_heads, causal=True)
+        network.add(f"{name}_attention", attention, query, key, value, *position)
+        mixed = network.add(f"{name}_mixed", self.dense(f"{name}_mixed", s.channels))
+        x = network.add(f"{name}_sum1", Add(), x, mixed)
+        norm = network.add(f"{name}_norm2", RMSNormalization(s.epsilon), x)
+        gate = network.add(f"{name}_gate", self.dense(f"{name}_gate", s.hidden), norm)
+        gate = network.add(f"{name}_silu", SiLU(), gate)
+        up = network.add(f"{name}_up", self.dense(f"{name}_up", s.hidden), norm)
+        network.add(f"{name}_gated", Multiply(), gate, up)
+        down = network.add(f"{name}_down", self.dense(f"{name}_down", s.channels))
+        return network.add(f"{name}_sum2", Add(), x, down)

@@ -17,7 +17,7 @@ from .arithmetic import (
     Subtract,
     Where,
 )
-from .attention import Attention, RotaryEmbedding
+from .attention import Attention, CachedAttention, RotaryEmbedding
 from .base import LinearOp, Op, Weight
 from .batchnorm import BatchNormalization, SubSpectralNormalization
 from .convolution import Conv2D, Conv2DTranspose, DepthwiseConv2D
@@ -49,6 +49,7 @@ from .elementwise import (
 )
 from .emit import Compute, Emitter, Epilogue
 from .formats import Format, NumberFormat
+from .frozen import FrozenDense, FrozenEmbedding
 from .losses import (
     CTC,
     LOSSES,
@@ -121,6 +122,7 @@ __all__ = [
     "BinaryCrossentropy",
     "BinaryFocalCrossentropy",
     "BroadcastTo",
+    "CachedAttention",
     "CategoricalCrossentropy",
     "CategoricalFocalCrossentropy",
     "Clip",
@@ -147,6 +149,8 @@ __all__ = [
     "Flatten",
     "Float16",
     "Format",
+    "FrozenDense",
+    "FrozenEmbedding",
     "Function",
     "GlobalAveragePooling1D",
     "GlobalAveragePooling2D",

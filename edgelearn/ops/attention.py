@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 
 import numpy as np
 
-from edgelearn.errors import ShapeError
+from edgelearn.errors import PlanError, ShapeError
 
-from .base import Arrays, Gradients, Op, Targets, is_count, only
+from .base import Arrays, Gradients, Op, Targets, Weight, is_count
 from .emit import Emitter
 from .shapes import emit_zeros
 from .target import Target, emit_copy
@@ -180,7 +180,8 @@ class RotaryEmbedding(Op):
       and in KerasHub (default False).
     - `begin`: position of the first step (default 0).
 
-    Raises ShapeError for other shapes or settings.
+    A second input (steps,), if there is one, has the positions, to which `begin` is added. Raises ShapeError for other
+    shapes or settings.
     """
 
     heads: int = 1
@@ -188,7 +189,10 @@ class RotaryEmbedding(Op):
     interleaved: bool = False
     begin: int = 0
 
-    def output_shape(self, shape: Shape) -> Shape:
+    def output_shape(self, *shapes: Shape) -> Shape:
+        shape = shapes[0]
+        if len(shapes) > 2 or shapes[1:] not in ((), (shape[:1],)):
+            raise ShapeError(f"RotaryEmbedding takes (steps, channels) and positions (steps,), not {shapes}.")
         if len(shape) != 2 or not is_count(self.heads) or shape[1] % (2 * self.heads) or not self.base > 0:
             raise ShapeError(
                 f"RotaryEmbedding of {self.heads} heads takes (steps, heads x an even size) and a base above 0, not "
@@ -196,35 +200,108 @@ class RotaryEmbedding(Op):
             )
         return shape
 
-    def tables(self, steps: int, channels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(cosines, sines with the sign of what they multiply, both (steps, channels), each channel's partner)."""
+    def tables(
+        self, steps: int, channels: int, positions: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(cosines, sines with the sign of what they multiply, both (..., steps, channels), each channel's partner).
+        `positions`: of the steps, (..., steps) (default: 0 to steps - 1)."""
         size, channel = channels // self.heads, np.arange(channels)
         within, half = channel % size, size // 2
         pair, second = (within // 2, within % 2) if self.interleaved else (within % half, within // half)
         partner = channel + np.where(second, -1, 1) * (1 if self.interleaved else half)
-        angles = (np.arange(steps) + self.begin)[:, None] * float(self.base) ** (-2 * pair / size)
+        positions = np.arange(steps) if positions is None else positions
+        angles = (positions + self.begin)[..., None] * float(self.base) ** (-2 * pair / size)
         return np.cos(angles), np.where(second, 1, -1) * np.sin(angles), partner
 
-    def _turned(self, x: np.ndarray, sign: int) -> np.ndarray:
-        cosine, sine, partner = self.tables(*x.shape[1:])
+    def _turned(self, x: np.ndarray, sign: int, positions: list[np.ndarray]) -> np.ndarray:
+        cosine, sine, partner = self.tables(*x.shape[1:], *positions)
         return x * cosine + sign * x[..., partner] * sine
 
     def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
-        return self._turned(inputs[0], 1)
+        return self._turned(inputs[0], 1, inputs[1:])
 
     def reference_backward(self, inputs: list[np.ndarray], weights: Arrays, dy: np.ndarray) -> Gradients:
-        return [self._turned(dy, -1)], {}
+        return [self._turned(dy, -1, inputs[1:]), *map(np.zeros_like, inputs[1:])], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        self._emit(e, inputs[0], Target(y), back=False)
+        self._emit(e, inputs[0], Target(y), False, inputs[1:])
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
-        self._emit(e, dy, only(targets), back=True)
+        if targets[0] is not None:
+            self._emit(e, dy, targets[0], True, inputs[1:])
+        for target in targets[1:]:
+            if target is not None:
+                emit_zeros(e, dy, target)
 
-    def _emit(self, e: Emitter, x: Tensor, target: Target, back: bool) -> None:
+    def _emit(self, e: Emitter, x: Tensor, target: Target, back: bool, positions: list[Tensor]) -> None:
         groups, count = e.bands(x.rows, x.blocks)
         e.launch(
-            "rotary.cl", "rotate_pairs", (groups, x.blocks), x.read, x.rows, count, x.shape[1], x.channels,
-            x.channels // self.heads, int(self.interleaved), self.begin, float(log(self.base)), int(back),
-            *target.arguments, **target.macros,
+            "rotary.cl", "rotate_pairs", (groups, x.blocks), x.read, *(p.read for p in positions), x.rows,
+            count, x.shape[1], x.channels, x.channels // self.heads, int(self.interleaved), self.begin,
+            float(log(self.base)), int(back), *target.arguments, positioned=bool(positions), **target.macros,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CachedAttention(Op):
+    """Attention of one step to itself and to the steps before it, whose keys and values it keeps on the device: for
+    writing a text step by step. It computes what a causal Attention does; it is not trained, and takes one sequence at
+    a time.
+
+    Arguments:
+    - `heads`, `key_heads`: as of Attention.
+    - `context`: number of steps that are kept.
+
+    Inputs: query (1, heads x size), key and value (1, key_heads x size), position (1,), a number from 0 to context - 1
+    that counts up from call to call; a sequence begins anew at 0. Weights: keys and values (context, key_heads x size),
+    which each call changes. Raises ShapeError for other shapes or settings.
+    """
+
+    heads: int = 1
+    key_heads: int | None = None
+    context: int = 128
+
+    @property
+    def attention(self) -> Attention:
+        """The same over all steps at once, with a mask of those that are there."""
+        return Attention(self.heads, self.key_heads)
+
+    def output_shape(self, *shapes: Shape) -> Shape:
+        if not is_count(self.context) or len(shapes) != 4 or shapes[3] != (1,) or shapes[0][:1] != (1,):
+            raise ShapeError(
+                f"CachedAttention takes query, key and value of one step and its position, (1, channels) thrice and "
+                f"(1,), and keeps 1 step or more, not {', '.join(map(str, shapes))} and {self.context}."
+            )
+        return self.attention.output_shape(*shapes[:3])
+
+    def weights(self, *shapes: Shape) -> dict[str, Weight]:
+        kept = Weight((self.context, shapes[1][-1]), "zeros", trainable=False)
+        return {"keys": kept, "values": kept}
+
+    def flops(self, *shapes: Shape) -> int:
+        return 4 * self.context * shapes[0][-1]
+
+    def reference_forward(self, inputs: list[np.ndarray], weights: Arrays) -> np.ndarray:
+        query, key, value, position = inputs
+        place, kept = round(float(position[0, 0])), []
+        for cache, own in zip((weights["keys"], weights["values"]), (key, value), strict=True):
+            kept.append(cache[None].copy())
+            kept[-1][0, place] = own[0, 0]
+        mask = (np.arange(self.context) <= place)[None].astype(query.dtype)
+        return self.attention.reference_forward([query, *kept, mask], {})
+
+    def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
+        query, key, value, position, keys, values = inputs
+        if query.images > 1:
+            raise PlanError("A network with CachedAttention takes one sequence at a time: use predict_on_batch.")
+        mask = e.tensor("mask", (1, self.context))
+        e.launch(
+            "attention.cl", "remember", (key.blocks + mask.blocks,), key.read, value.read, position.read, keys.update,
+            values.update, mask.write, self.context, key.blocks, whole=True,
+            head=query.channels // self.heads,
+        )  # fmt: skip
+        kept = [replace(cache, shape=(1, *cache.shape)) for cache in (keys, values)]
+        self.attention.emit_forward(e, [query, *kept, mask], y)
+
+    def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
+        raise PlanError("CachedAttention writes texts and isn't trained: train a network with Attention instead.")

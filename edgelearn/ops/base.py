@@ -17,6 +17,7 @@ from edgelearn.errors import EdgelearnError, PlanError, ShapeError
 from edgelearn.extensions import enter
 
 from . import linear
+from .block_formats import bytes_shape
 from .emit import Emitter, Epilogue, GradientSum
 from .formats import KernelView, Stored, is_integers, tensor_of
 from .initializers import INITIALIZERS
@@ -99,6 +100,7 @@ class Weight:
     - `trainable`: False for statistics.
     - `decays`: True if weight decay shrinks it.
     - `matrix`: shape it is packed from (see `tensor.pack`), if that isn't `shape`.
+    - `format`: one of edgelearn.ops.block_formats, whose bytes a frozen matrix is kept in (default "": float32).
 
     Raises ShapeError for an unknown initializer.
     """
@@ -108,6 +110,7 @@ class Weight:
     trainable: bool = True
     decays: bool = False
     matrix: Shape | None = None
+    format: str = ""
 
     def __post_init__(self) -> None:
         if self.initializer not in INITIALIZERS:
@@ -120,6 +123,19 @@ class Weight:
     @property
     def size(self) -> int:
         return prod(self.shape)
+
+    @property
+    def array_shape(self) -> Shape:
+        """Shape of its array, of `dtype`."""
+        return bytes_shape(self.shape, self.format) if self.format else self.shape
+
+    @property
+    def dtype(self) -> str:
+        return "uint8" if self.format else "float32"
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.array_shape) if self.format else 4 * self.size
 
     @property
     def fan_in(self) -> int:

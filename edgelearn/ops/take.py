@@ -199,7 +199,7 @@ def _emit_take(e: Emitter, x: Tensor, numbers: Tensor, y: Tensor, size: int, sha
     )  # fmt: skip
 
 
-def _places(numbers: np.ndarray, size: int) -> np.ndarray:
+def places_of(numbers: np.ndarray, size: int) -> np.ndarray:
     """Rows that numbers name, -1 for one that isn't there."""
     nearest = np.trunc(numbers + np.where(numbers < 0, -0.5, 0.5))
     there = (nearest >= -size) & (nearest < size)
@@ -207,7 +207,7 @@ def _places(numbers: np.ndarray, size: int) -> np.ndarray:
 
 
 def _taken(table: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    places = _places(numbers, len(table))
+    places = places_of(numbers, len(table))
     rows = table[places]
     rows[places < 0] = np.nan
     return rows
@@ -215,7 +215,7 @@ def _taken(table: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 def _given_back(size: int, numbers: np.ndarray, dy: np.ndarray) -> np.ndarray:
     """The sum of dy's rows that come from each of `size` rows."""
-    places = _places(numbers, size)
+    places = places_of(numbers, size)
     total = np.zeros((size, *dy.shape[1:]), dy.dtype)
     np.add.at(total, places[places >= 0], dy[places >= 0])
     return total

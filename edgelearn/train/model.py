@@ -214,7 +214,7 @@ def summary(network: Network) -> str:
     return "\n".join(
         [
             f"Network '{network.name}'", rule, line(header), rule, *map(line, rows), rule,
-            f"Total parameters: {total:,} ({megabytes(total * 4)})",
+            f"Total parameters: {total:,} ({megabytes(network.nbytes)})",
             f"Trainable parameters: {trained:,}",
             f"Non-trainable parameters: {total - trained:,}",
             f"Forward pass of one example: {network.flops / 2e6:,.1f} million multiply-adds",
@@ -564,7 +564,7 @@ class Model(TrainedModel):
 
     def predict_on_batch(self, x) -> Any:
         """Return the network's output for one mini-batch, all of it on the device at once: float32 (n, ...)."""
-        return self.predict(x, len(x))
+        return self.predict(x, len(next(iter(x.values())) if isinstance(x, Mapping) else x))
 
     @one_thread
     def gradients(
