@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from math import inf
 
 from edgelearn.errors import PlanError
+from edgelearn.graph import Network
 from edgelearn.launch import Launch
 
 from .tables import Place, Step
@@ -29,10 +30,13 @@ BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 ROWS, SIZES, JOBS = "m count", "height width out_height out_width", "table jobs items"
 UPDATE = "w g scalars counters blocks decay pieces?MEASURED extremes?MEASURED"
 UPDATED = "w g scalars counters blocks decay pieces extremes 0"
+SET, SETS = "m share?SUB_BANDS", "m share SUB_BANDS"
 STATISTICS = "gamma beta scale shift mean inverse moving_mean moving_variance"
 MASKED = "activation?MASK activation_range?MASKED_BY"
 OUT, DX = "scale?SCALE shift?SHIFT", f"dx {MASKED}"
 IMAGES = "images height width channels out_height out_width"
+GROUPED = f"{IMAGES} filters groups"
+RESPONSE, STEP = "channels before after bias alpha beta", "step inverse"
 REPEATED = "height width own_height own_width images down right groups count"
 PAIR = "a a_image a_down a_right a_m b b_image b_down b_right b_m"
 
@@ -86,12 +90,14 @@ KERNELS = {
     "few_rows_backward_data": (f"dy w m k blocks {DX}", "dy w m k blocks GRADIENT"),
     "transpose_blocks": (f"w t scale?SCALE {JOBS}", f"w t scale {JOBS}"),
     "scale_taps": (f"w t scale {JOBS}", f"w t scale {JOBS}"),
-    "whole_forward": (f"y {STATISTICS} z m blocks epsilon pace", f"y {STATISTICS} z m blocks epsilon pace FUNCTION"),
-    "whole_backward": (
-        f"dz y scale mean inverse dgamma dbeta {DX} m blocks moving add",
-        "dz y scale mean inverse dgamma dbeta m blocks moving add GRADIENT",
+    "whole_forward": (
+        f"y {STATISTICS} z {SET} blocks epsilon pace", f"y {STATISTICS} z {SETS} blocks epsilon pace FUNCTION",
     ),
-    "normalize_forward": (f"y scale shift z {ROWS}", "y scale shift z m 1 FUNCTION"),
+    "whole_backward": (
+        f"dz y scale mean inverse dgamma dbeta {DX} {SET} blocks moving add",
+        f"dz y scale mean inverse dgamma dbeta {SETS} blocks moving add GRADIENT",
+    ),
+    "normalize_forward": (f"y scale shift z {SET} count", f"y scale shift z {SETS} 1 FUNCTION"),
     "channel_sums": ("x sums m blocks count add", "x sums m blocks count add 0"),
     "global_average_forward": ("x y images pixels", "x y images pixels 1"),
     "global_average_backward": (f"dy {ROWS} pixels {DX}", "dy m 1 pixels GRADIENT"),
@@ -216,6 +222,22 @@ KERNELS = {
         f"dz y y_range?STORED scale mean inverse dgamma dbeta {RESULT} m blocks moving add",
         "dz y y_range scale mean inverse dgamma dbeta RESULT m blocks moving add",
     ),
+    "grouped_forward": (f"x w y {GROUPED} {OUT}", f"x w y {GROUPED} 1 IN_BLOCK WINDOW EPILOGUE"),
+    "grouped_backward_data": (f"dy w {GROUPED} {DX}", f"dy w {GROUPED} 1 WINDOW GRADIENT"),
+    "grouped_backward_weights": (f"x dy dw {GROUPED} rows add", f"x dy dw {GROUPED} rows add 1 2 IN_BLOCK WINDOW"),
+    "local_response_forward": (f"x y {ROWS} {RESPONSE}", f"x y m 1 {RESPONSE}"),
+    "local_response_terms": (f"x dy terms {ROWS} {RESPONSE}", f"x dy terms m 1 {RESPONSE}"),
+    "local_response_backward": (f"x dy terms {ROWS} {RESPONSE} {DX}", f"x dy terms m 1 {RESPONSE} GRADIENT"),
+    "begin": (f"x y {ROWS} {STEP}", f"x y m 1 {STEP}"),
+    "couple": (f"a f y {ROWS} {_if('EXACT', STEP)}", f"a f y m 1 {STEP}"),
+    "uncouple": (f"a f y {ROWS} {_if('EXACT', STEP)}", f"a f y m 1 {STEP}"),
+    "gather": (
+        f"x axes {ROWS} count_of_axes from_rows rows channels aligned factor fill {DX}",
+        "x axes m 1 count_of_axes from_rows rows channels aligned factor fill GRADIENT",
+    ),
+    "move_channels": (
+        f"x {ROWS} from_channels channels shift {DX}", "x m 1 from_channels channels shift GRADIENT",
+    ),
 }  # fmt: skip
 FUNCTION, AFTER = "ACTIVATION ACTIVATION_A ACTIVATION_B", "SUM_ACTIVATION SUM_ACTIVATION_A SUM_ACTIVATION_B"
 RECORDS = "records values add_records"
@@ -237,14 +259,30 @@ TYPES, FLOATS, INTEGERS = (
     2,
 )  # macros of types of values, and those that there are
 NAMED = {"MASK_SUM": 2, "INFINITY": inf, "-INFINITY": -inf}  # values of macros that have names
-DEFAULTS = {"OWN": "linear_", "ACTIVATION": "linear_", "SUM_ACTIVATION": 0, "SUB_BANDS": 1}  # of macros; others are 0
+DEFAULTS = {"OWN": "linear_", "ACTIVATION": "linear_", "SUM_ACTIVATION": 0}  # of macros; others are 0
 
 Value = Place | int | float
 
 
-def values_of(step: Step) -> list[Value]:
+class _MissingFunction(Exception):
+    """A kernel, or a variant of one, has no C function; the text names it."""
+
+
+def values_of(step: Step, network: Network) -> list[Value]:
     """The arguments of the C function of a step's kernel. Raises PlanError for a kernel, or a variant of one, without a
-    function."""
+    function, naming the layer and its op."""
+    try:
+        return _values_of(step)
+    except _MissingFunction as missing:
+        layer = step.launch.layer
+        op = f"'{layer}' ({type(network.nodes[layer].op).__name__})" if layer in network.nodes else "The end of a step"
+        raise PlanError(
+            f"{op} needs the kernel {missing}, which target c has no C function for. Freeze the layers up to it, take "
+            f"another layer or optimizer, or bundle for target='opencl'."
+        ) from None
+
+
+def _values_of(step: Step) -> list[Value]:
     launch = step.launch
     if (function := function_of(launch)) not in KERNELS:
         raise _missing(launch, "")
@@ -306,8 +344,5 @@ def _number(text: str) -> int | float:
     return NAMED[text] if text in NAMED else float.fromhex(text.removesuffix("f"))
 
 
-def _missing(launch: Launch, variant: str) -> PlanError:
-    return PlanError(
-        f"'{launch.layer or 'the end of a step'}' needs the kernel {launch.kernel}{variant}, which target c has no C "
-        f"function for. Freeze the layers up to it, take another layer, or bundle for target='opencl'."
-    )
+def _missing(launch: Launch, variant: str) -> _MissingFunction:
+    return _MissingFunction(f"{launch.kernel}{variant}")

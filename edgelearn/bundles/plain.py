@@ -39,7 +39,7 @@ class PlainTarget:
 
     def __init__(self, tables: Tables, fills: Sequence[Fill]) -> None:
         self.tables, self.fills = tables, fills
-        self.values = [values_of(step) for step in tables.steps]
+        self.values = [values_of(step, tables.plan.request.network) for step in tables.steps]
 
     @property
     def kernels(self) -> int:

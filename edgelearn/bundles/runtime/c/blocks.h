@@ -124,9 +124,25 @@ void el_philox(uint32_t counter[4], uint32_t k0, uint32_t k1, int rounds);
 
 /* -- batch normalization, in floats.c -- */
 
-void el_batch_statistics(const float *y, const float *range, const el_value *v, int block, int m, float epsilon,
+/* The rows of a set, which have statistics in common: m of a block, or of one of `bands` sub-bands of images, of which
+   each has `share` rows. Arguments in this order, three; without sub-bands the last two are 0. */
+typedef struct {
+  int m, share, bands;
+} Rows;
+
+static inline Rows rows_of(const el_value *v) {
+  const Rows rows = {v[0].i, v[1].i, v[2].i};
+  return rows;
+}
+
+static inline size_t set_row_at(const Rows r, int set, int row) {
+  if (!r.bands) return row_at(set, r.m, row);
+  return row_at(set / r.bands * (r.m / r.share) + row / r.share, r.bands * r.share, set % r.bands * r.share + row % r.share);
+}
+
+void el_batch_statistics(const float *y, const float *range, const el_value *v, int set, const Rows rows, float epsilon,
                          float pace);
-void el_batch_gradients(const float *dz, const float *y, const float *range, const el_value *v, int block, int m,
-                        int moving, int add, float *slope, float *offset);
+void el_batch_gradients(const float *dz, const float *y, const float *range, const el_value *v, int set,
+                        const Rows rows, int moving, int add, float *slope, float *offset);
 
 #endif

@@ -428,23 +428,23 @@ void el_count_nonfinite(const el_value *v) {
 
 enum { CHUNK = 512 }; /* rows that are summed by themselves */
 
-/* Scale and shift from the statistics of a block's m rows, which are y, or integers of y's `range`. v: gamma, beta, scale,
+/* Scale and shift from the statistics of a set's rows, which are y, or integers of y's `range`. v: gamma, beta, scale,
    shift, mean, 1 / deviation, moving mean, moving variance */
-void el_batch_statistics(const float *y, const float *range, const el_value *v, int block, int m, float epsilon,
+void el_batch_statistics(const float *y, const float *range, const el_value *v, int set, const Rows rows, float epsilon,
                          float pace) {
-  const int at = block * B;
+  const int at = set * B, m = rows.m;
   float mean[B] = {0}, squares[B] = {0}, value[B];
   int start, row, c;
   for (start = 0; start < m; start += CHUNK) { /* chunks combined: Chan, Golub and LeVeque 1983 */
     const int stop = smaller(start + CHUNK, m), count = stop - start;
     float center[B] = {0}, own[B] = {0};
     for (row = start; row < stop; row++) {
-      read_block(y, range, row_at(block, m, row), value);
+      read_block(y, range, set_row_at(rows, set, row), value);
       EACH(c) center[c] += value[c];
     }
     EACH(c) center[c] *= 1.0f / count;
     for (row = start; row < stop; row++) {
-      read_block(y, range, row_at(block, m, row), value);
+      read_block(y, range, set_row_at(rows, set, row), value);
       EACH(c) own[c] += (value[c] - center[c]) * (value[c] - center[c]);
     }
     EACH(c) {
@@ -464,48 +464,49 @@ void el_batch_statistics(const float *y, const float *range, const el_value *v, 
   }
 }
 
-/* y, gamma, beta, scale, shift, mean, 1 / deviation, moving mean, moving variance, z, m, blocks, epsilon, pace,
+/* y, gamma, beta, scale, shift, mean, 1 / deviation, moving mean, moving variance, z, rows, sets, epsilon, pace,
    function, a, b */
 void el_whole_forward(const el_value *v) {
-  const int m = v[10].i;
-  const Function function = {v[14].i, v[15].f, v[16].f};
-  int block, row, c;
-  for (block = 0; block < v[11].i; block++) {
-    const float *scale = v[3].p + block * B, *shift = v[4].p + block * B;
-    el_batch_statistics(v[0].p, NULL, v + 1, block, m, v[12].f, v[13].f);
-    for (row = 0; row < m; row++) {
-      const size_t at = row_at(block, m, row);
+  const Rows rows = rows_of(v + 10);
+  const Function function = {v[16].i, v[17].f, v[18].f};
+  int set, row, c;
+  for (set = 0; set < v[13].i; set++) {
+    const float *scale = v[3].p + set * B, *shift = v[4].p + set * B;
+    el_batch_statistics(v[0].p, NULL, v + 1, set, rows, v[14].f, v[15].f);
+    for (row = 0; row < rows.m; row++) {
+      const size_t at = set_row_at(rows, set, row);
       EACH(c) v[9].p[at + c] = v[0].p[at + c] * scale[c] + shift[c];
       el_apply(function, v[9].p + at);
     }
   }
 }
 
-/* y, scale, shift, z, m, blocks, function, a, b */
+/* y, scale, shift, z, rows, sets, function, a, b */
 void el_normalize_forward(const el_value *v) {
-  const int m = v[4].i;
-  const Function function = {v[6].i, v[7].f, v[8].f};
-  int block, row, c;
-  for (block = 0; block < v[5].i; block++)
-    for (row = 0; row < m; row++) {
-      const size_t at = row_at(block, m, row);
-      EACH(c) v[3].p[at + c] = v[0].p[at + c] * v[1].p[block * B + c] + v[2].p[block * B + c];
+  const Rows rows = rows_of(v + 4);
+  const Function function = {v[8].i, v[9].f, v[10].f};
+  int set, row, c;
+  for (set = 0; set < v[7].i; set++)
+    for (row = 0; row < rows.m; row++) {
+      const size_t at = set_row_at(rows, set, row);
+      EACH(c) v[3].p[at + c] = v[0].p[at + c] * v[1].p[set * B + c] + v[2].p[set * B + c];
       el_apply(function, v[3].p + at);
     }
 }
 
-/* Gradients of gamma and beta from a block's m rows, and what dx = dz * scale - y * slope + offset takes. v: scale, mean,
+/* Gradients of gamma and beta from a set's rows, and what dx = dz * scale - y * slope + offset takes. v: scale, mean,
    1 / deviation, dgamma, dbeta */
-void el_batch_gradients(const float *dz, const float *y, const float *range, const el_value *v, int block, int m,
-                        int moving, int add, float *slope, float *offset) {
-  const float *scale = v[0].p + block * B, *mean = v[1].p + block * B, *inverse = v[2].p + block * B;
-  float *dgamma = v[3].p + block * B, *dbeta = v[4].p + block * B;
+void el_batch_gradients(const float *dz, const float *y, const float *range, const el_value *v, int set,
+                        const Rows rows, int moving, int add, float *slope, float *offset) {
+  const float *scale = v[0].p + set * B, *mean = v[1].p + set * B, *inverse = v[2].p + set * B;
+  float *dgamma = v[3].p + set * B, *dbeta = v[4].p + set * B;
+  const int m = rows.m;
   float sum[B] = {0}, product[B] = {0}, value[B];
   int start, row, c;
   for (start = 0; start < m; start += CHUNK) {
     float own[B] = {0}, own_product[B] = {0};
     for (row = start; row < smaller(start + CHUNK, m); row++) {
-      const size_t at = row_at(block, m, row);
+      const size_t at = set_row_at(rows, set, row);
       read_block(y, range, at, value);
       EACH(c) {
         own[c] += dz[at + c];
@@ -523,17 +524,17 @@ void el_batch_gradients(const float *dz, const float *y, const float *range, con
   }
 }
 
-/* dz, y, scale, mean, 1 / deviation, dgamma, dbeta, m, blocks, moving, add, gradient */
+/* dz, y, scale, mean, 1 / deviation, dgamma, dbeta, rows, sets, moving, add, gradient */
 void el_whole_backward(const el_value *v) {
-  const int m = v[7].i;
-  const Gradient g = gradient_of(v + 11);
+  const Rows rows = rows_of(v + 7);
+  const Gradient g = gradient_of(v + 13);
   float slope[B], offset[B], dx[B];
-  int block, row, c;
-  for (block = 0; block < v[8].i; block++) {
-    el_batch_gradients(v[0].p, v[1].p, NULL, v + 2, block, m, v[9].i, v[10].i, slope, offset);
-    for (row = 0; row < m; row++) {
-      const size_t at = row_at(block, m, row);
-      EACH(c) dx[c] = v[0].p[at + c] * v[2].p[block * B + c] - v[1].p[at + c] * slope[c] + offset[c];
+  int set, row, c;
+  for (set = 0; set < v[10].i; set++) {
+    el_batch_gradients(v[0].p, v[1].p, NULL, v + 2, set, rows, v[11].i, v[12].i, slope, offset);
+    for (row = 0; row < rows.m; row++) {
+      const size_t at = set_row_at(rows, set, row);
+      EACH(c) dx[c] = v[0].p[at + c] * v[2].p[set * B + c] - v[1].p[at + c] * slope[c] + offset[c];
       write_gradient(g, at, dx);
     }
   }

@@ -809,11 +809,12 @@ void el_stored_whole_forward(const el_value *v) {
   const el_value *a = v + 10 + RESULT;
   const int m = a[0].i;
   const Function function = {a[4].i, a[5].f, a[6].f};
+  const Rows rows = {m, 0, 0};
   Result r = result_of(v + 10, m);
   float values[B];
   int block, row, c;
   for (block = 0; block < a[1].i; block++) {
-    el_batch_statistics(v[0].p, v[1].p, v + 2, block, m, a[2].f, a[3].f);
+    el_batch_statistics(v[0].p, v[1].p, v + 2, block, rows, a[2].f, a[3].f);
     for (row = 0; row < m; row++) {
       read_block(v[0].p, v[1].p, row_at(block, m, row), values);
       EACH(c) values[c] = values[c] * v[4].p[block * B + c] + v[5].p[block * B + c];
@@ -828,11 +829,12 @@ void el_stored_whole_forward(const el_value *v) {
 void el_stored_whole_backward(const el_value *v) {
   const el_value *a = v + 8 + RESULT;
   const int m = a[0].i;
+  const Rows rows = {m, 0, 0};
   Result r = result_of(v + 8, m);
   float slope[B], offset[B], y[B];
   int block, row, c;
   for (block = 0; block < a[1].i; block++) {
-    el_batch_gradients(v[0].p, v[1].p, v[2].p, v + 3, block, m, a[2].i, a[3].i, slope, offset);
+    el_batch_gradients(v[0].p, v[1].p, v[2].p, v + 3, block, rows, a[2].i, a[3].i, slope, offset);
     for (row = 0; row < m; row++) {
       const size_t at = row_at(block, m, row);
       read_block(v[1].p, v[2].p, at, y);

@@ -1,5 +1,5 @@
 /* The kernels of target c: one function for each meaning of a kernel of edgelearn's, with plain loops, in float32
-   (floats.c, layers.c) or of tensors of 8-bit integers (integers.c).
+   (floats.c, layers.c, groups.c) or of tensors of 8-bit integers (integers.c).
 
    A function gets its arguments as an array. Their order stands beside each function; edgelearn/bundles/functions.py has the
    same. Tensors are [channels / 16][rows][16], so that inner loops run over 16 neighbouring floats, which compilers turn
@@ -45,7 +45,10 @@ enum { EL_ADD, EL_SUBTRACT, EL_MULTIPLY, EL_DIVIDE, EL_MAXIMUM, EL_MINIMUM };
   KERNEL(integer_channel_sums) KERNEL(to_floats) KERNEL(stored_forward) KERNEL(stored_max_forward)                    \
   KERNEL(stored_max_taps) KERNEL(max_backward) KERNEL(dropout) KERNEL(combine) KERNEL(combine_gradient)               \
   KERNEL(combine_gradient_sum) KERNEL(repeat) KERNEL(sum_repeated) KERNEL(concatenate_forward)                        \
-  KERNEL(concatenate_backward) KERNEL(move_image) KERNEL(stored_whole_forward) KERNEL(stored_whole_backward)
+  KERNEL(concatenate_backward) KERNEL(move_image) KERNEL(stored_whole_forward) KERNEL(stored_whole_backward)          \
+  KERNEL(grouped_forward) KERNEL(grouped_backward_data) KERNEL(grouped_backward_weights)                              \
+  KERNEL(local_response_forward) KERNEL(local_response_terms) KERNEL(local_response_backward) KERNEL(begin)           \
+  KERNEL(couple) KERNEL(uncouple) KERNEL(gather) KERNEL(move_channels)
 
 #define EL_DECLARE(name) void el_##name(const el_value *v);
 EL_KERNELS(EL_DECLARE)
