@@ -12,9 +12,10 @@ Guide: docs/guides/depth.md. Figures: docs/results/depth.md.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +38,11 @@ from edgelearn.graph import Network
 from edgelearn.graph.branches import Branches, takes_branch
 from edgelearn.interop.weights import Weights
 from edgelearn.lab.runs import RunStore, figures
-from edgelearn.ops import SGD
+from edgelearn.ops import SGD, BatchNormalization
 from edgelearn.tables import Table, Tabular
-from edgelearn.train import Callback, Model
+from edgelearn.train import Callback, CosineDecay, Model
 
-from .combinations import CombinationResult, compare
+from .combinations import CombinationResult, compare, split
 from .config import DATA, DOWNLOAD, Config, device_setting, setting
 from .experiment import Log, silent
 from .flowers import SAMPLE_SIZE, load_pretrained
@@ -54,11 +55,33 @@ if TYPE_CHECKING:
 # Four of the depths are the goals that a student project on phones, THOMAS, gave percentages (Thaika and Aviral 2018,
 # majeedthaika.github.io/THOMAS).
 THOMAS = {"inference": "60 %", "last3": "80 %", "all": "100 %", "scratch": "120 %"}
+WHOLE = ("all", "scratch")  # depths that train every layer
 DEPTHS = ("inference", "last", "last3", "last12", "biases", "sparse", "adapters", "all", "scratch")
 # Lin et al. 2022: MCUNet's sparse update in 100 KB was better than the best last-k update, of 12 layers, in 448 KB.
 PUBLISHED_SHARE = 0.22  # 100 / 448, rounded
 RANK = 4
+HELD_OUT = 0.2  # of the training examples, to choose learning rates by
+MOMENTUM = 0.9  # of the moving statistics where all layers are trained
 EXAMPLES = 64  # that a sparse update is chosen by
+
+
+def check_depths(names: str | Sequence[str]) -> None:
+    """Raises UsageError for a name that is neither in DEPTHS nor one of another number of last layers, as "last6"."""
+    for name in [names] if isinstance(names, str) else names:
+        if name not in DEPTHS and not _last(name):
+            raise UsageError(f"{name!r} is not one of {', '.join(DEPTHS)}, or the last few layers, such as last6.")
+
+
+def _last(depth: str) -> int:
+    """The number of layers of a depth such as "last6"; 0 for others."""
+    found = re.fullmatch(r"last([1-9]\d*)?", depth)
+    return int(found[1] or 1) if found else 0
+
+
+def _place(depth: str) -> tuple[int, int]:
+    """Where a depth stands in tables."""
+    count = _last(depth)
+    return (1, count) if count else (2 * (depth != "inference"), DEPTHS.index(depth))
 
 
 @dataclass(frozen=True)
@@ -79,13 +102,27 @@ class DepthConfig(Config):
         None, "pictures of flowers or cifar10: a subfolder a class, JPEG or PNG", metavar="DIR"
     )
     size: int | None = setting(None, "pixels of a side of a picture (default: the task's)", minimum=16)
-    depths: tuple[str, ...] = setting(DEPTHS, "depths to compare", choices=DEPTHS, metavar="DEPTH")
+    depths: tuple[str, ...] = setting(
+        DEPTHS, "depths to compare; last6 trains the last 6 layers", check=check_depths, metavar="DEPTH"
+    )
     layers: tuple[str, ...] = setting((), "one more depth: patterns of layers to train", metavar="PATTERN")
     epochs: int | None = setting(None, "passes over the examples (default: the task's)", minimum=1)
+    pretrain_epochs: int | None = setting(
+        None, "passes to pretrain in cifar10 and digits (default: the task's)", minimum=1
+    )
     scratch_epochs: int | None = setting(None, "passes from scratch (default: twice the others)", minimum=1)
     batch_size: int | None = setting(None, "examples of an update (default: the task's)", minimum=1)
     learning_rate: float | None = setting(None, "learning rate (default: the task's)", above=0)
     scratch_rate: float = setting(0.05, "learning rate from scratch", above=0)
+    learning_rates: tuple[float, ...] = setting(
+        (),
+        "choose each depth's among these, on a fifth of the training examples",
+        above=0,
+        metavar="RATE",
+    )
+    batchnorm: str = setting(
+        "batch", "statistics of BatchNorms where all layers are trained", choices=("batch", "moving")
+    )
     budget_share: float = setting(
         PUBLISHED_SHARE, "memory of the sparse update, as a share of that of the last 12 layers", above=0
     )
@@ -133,6 +170,8 @@ class DepthResult:
     - `result`: runs, times, energy and measured memory; None for inference.
     - `accuracy`: on the test examples: mean, and the ends of its interval at 95 %.
     - `scheme`: what a sparse update trains.
+    - `rate`: the learning rate; None for inference.
+    - `tried`: by learning rate, the accuracy on the examples that it was chosen by.
     """
 
     depth: str
@@ -144,13 +183,16 @@ class DepthResult:
     result: CombinationResult | None
     accuracy: tuple[float, float, float]
     scheme: Scheme | None = None
+    rate: float | None = None
+    tried: Mapping[float, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         record = {name: getattr(self, name) for name in ("depth", "trained", "macs", "stored", "update", "planned")}
         scheme = {"scheme": str(self.scheme), "search_seconds": self.scheme.seconds} if self.scheme else {}
+        rates = {"learning_rate": self.rate, "tried": {f"{rate:g}": value for rate, value in self.tried.items()}}
         more = self.result.to_dict() if self.result else {}
-        return record | {"accuracy": list(self.accuracy)} | scheme | {"trainings": more}
+        return record | {"accuracy": list(self.accuracy)} | rates | scheme | {"trainings": more}
 
 
 @dataclass(frozen=True, repr=False)
@@ -183,6 +225,8 @@ class DepthResults(Tabular):
         if all(row[-1] == NONE for row in rows):
             header, rows = header[:-1], [row[:-1] for row in rows]
         notes = [f"{row.depth}: {row.scheme}" for row in self.rows if row.scheme]
+        if chosen := [f"{row.depth} {row.rate:g}" for row in self.rows if row.tried]:
+            notes.append(f"Learning rates, chosen on a fifth of the training examples: {', '.join(chosen)}.")
         notes.append(
             "MMAC: million multiply-adds of a step, for one example. MB: activations stored between the passes; these "
             "with gradients and optimizer state; all of the plan; the process."
@@ -334,6 +378,7 @@ def _pretrained(
 ) -> Weights:
     """Weights of a network trained from scratch on other examples."""
     x, y = examples
+    epochs = config.pretrain_epochs or epochs
     model = Model(_named(name, config.alpha, x.shape[1:], int(y.max()) + 1), None, config.device, 0)
     model.compile(SGD(config.scratch_rate, momentum=0.9, weight_decay=5e-4))
     model.fit(x, y, 64, epochs, verbose=0)
@@ -371,9 +416,9 @@ def _biases(network: Network) -> list[str]:
 
 def depth_network(network: Network, depth: str, config: DepthConfig) -> tuple[Network, Branches | None]:
     """The network as a depth trains it, and its branches; a sparse update's are found by `find_scheme` instead."""
+    if depth in WHOLE:
+        return (network.copy() if config.batchnorm == "moving" else _recent(network)).unfreeze(), None
     copy = network.copy()
-    if depth in ("all", "scratch"):
-        return copy.unfreeze(), None
     copy.freeze()
     if depth == "adapters":
         copy.unfreeze(*_biases(copy))
@@ -381,19 +426,28 @@ def depth_network(network: Network, depth: str, config: DepthConfig) -> tuple[Ne
         layers = [node.name for node in copy.nodes.values() if takes_branch(node) and node.name != head]
         branches = Branches({}, dict.fromkeys(layers, config.rank))
         return branches.network(copy), branches
-    counts = {"inference": 1, "last": 1, "last3": 3, "last12": 12}
     if depth == "biases":
         patterns = _biases(copy)
     elif depth == "layers":
         patterns = [*config.layers, last_layers(copy, 1)[0]]
     else:
-        patterns = _above(copy, counts[depth])
+        patterns = _above(copy, _last(depth) or 1)
     return copy.unfreeze(*patterns), None
 
 
-def _optimizer(rate: float) -> SGD:
-    """Gradients are clipped: all layers with BatchNorms that keep their statistics diverge otherwise."""
-    return SGD(rate, momentum=0.9, global_clipnorm=1.0)
+def _recent(network: Network) -> Network:
+    """A copy whose BatchNorms' moving statistics follow the last updates. With Keras's momentum of 0.99 they are still
+    near those of pretraining after the few updates of a fine-tuning, when the layers below have long changed."""
+    copy = network.copy()
+    for name, node in network.nodes.items():
+        if isinstance(node.op, BatchNormalization):
+            copy.nodes[name] = replace(node, op=replace(node.op, momentum=min(node.op.momentum, MOMENTUM)))
+    return copy
+
+
+def _optimizer(rate: float | CosineDecay, *, clipped: bool = True) -> SGD:
+    """SGD with momentum. Gradients are clipped: with BatchNorms that keep their statistics many layers diverge else."""
+    return SGD(rate, momentum=0.9, global_clipnorm=1.0 if clipped else None)
 
 
 class _Depths:
@@ -406,8 +460,14 @@ class _Depths:
         self.first = Model(start.network.copy(), start.weights, config.device, 0).compile(self.optimizer)
         self.scheme: Scheme | None = None
 
-    def model(self, depth: str) -> Model:
-        """The model of a depth, compiled, with the weights that training begins with."""
+    def rate(self, depth: str) -> float:
+        """The learning rate of a depth, unless it is chosen among several."""
+        config = self.config
+        return config.scratch_rate if depth == "scratch" else config.learning_rate or self.start.learning_rate
+
+    def model(self, depth: str, rate: float | CosineDecay | None = None) -> Model:
+        """The model of a depth, compiled, with the weights that training begins with. `rate`: of learning (default: the
+        depth's)."""
         start = self.start
         if depth == "sparse":
             self.scheme = self.scheme or self._scheme()
@@ -415,9 +475,13 @@ class _Depths:
         else:
             network, branches = depth_network(start.network, depth, self.config)
         weights = branches.weights(start.network, start.weights) if branches else start.weights
-        optimizer = SGD(self.config.scratch_rate, momentum=0.9) if depth == "scratch" else self.optimizer
+        rate = rate or self.rate(depth)
+        optimizer = _optimizer(rate, clipped=depth != "scratch")
         model = Model(network, None if depth == "scratch" else weights, share_with=self.first, seed=0)
-        return model.compile(optimizer, activation_memory=keep_all if depth == "scratch" else masks)
+        if depth not in WHOLE:
+            return model.compile(optimizer, activation_memory=masks)
+        batchnorm = "batch" if depth == "scratch" else self.config.batchnorm
+        return model.compile(optimizer, batchnorm=batchnorm, activation_memory=keep_all)
 
     def _scheme(self) -> Scheme:
         """The scheme for the published share of what the last 12 layers take, once the last layer is trained."""
@@ -461,7 +525,7 @@ def compare_depths(
         start = replace(start, train=(x[: config.examples], y[: config.examples]))
     depths = _Depths(start, config)
     rows = []
-    wanted = [*(depth for depth in DEPTHS if depth in config.depths), *(["layers"] if config.layers else [])]
+    wanted = [*sorted(set(config.depths), key=_place), *(["layers"] if config.layers else [])]
     for depth in wanted:
         log(depth)
         rows.append(_row(depths, depth, store, callbacks))
@@ -475,27 +539,39 @@ def _row(
     depths: _Depths, depth: str, store: RunStore | str | None, callbacks: Callable[[], Sequence[Callback]]
 ) -> DepthResult:
     start, config = depths.start, depths.config
-    model = depths.model(depth)
     if depth == "inference":
-        return _inference(depths, model)
-    plan = model.plan(depths.batch_size)
+        return _inference(depths, depths.model(depth))
     epochs = config.epochs or start.epochs
     if depth == "scratch":
         epochs = config.scratch_epochs or 2 * epochs
-    combination = Combination(activation_memory=keep_all if depth == "scratch" else masks)
-    found = compare(
-        model.network if depth == "scratch" else model, start.train, [combination], epochs=epochs,
-        batch_size=depths.batch_size, optimizer=model.optimizer, validation_data=start.test, seeds=config.seeds,
-        device=config.device, store=store, callbacks=callbacks, verbose=0,
-    )  # fmt: skip
-    (result,) = found.rows
+
+    def trained(rate: float, data: Any, test: Any, seeds: tuple[int, ...]) -> CombinationResult:
+        batch_size = min(depths.batch_size, len(data[1]))
+        model = depths.model(depth, CosineDecay(rate, epochs * -(-len(data[1]) // batch_size)))
+        combination = Combination(activation_memory=keep_all if depth in WHOLE else masks)
+        found = compare(
+            model.network if depth == "scratch" else model, data, [combination], epochs=epochs,
+            batch_size=batch_size, optimizer=model.optimizer, validation_data=test,
+            seeds=seeds, device=config.device, store=store, callbacks=callbacks, verbose=0,
+        )  # fmt: skip
+        return found.rows[0]
+
+    tried = dict[float, float]()
+    if len(set(config.learning_rates)) > 1:
+        for rate in config.learning_rates:
+            held_out = trained(rate, *split(start.train, HELD_OUT), config.seeds[:1])
+            tried[rate] = held_out.interval[0] if held_out.interval else 0.0  # it diverged
+    rate = max(config.learning_rates or (depths.rate(depth),), key=lambda each: tried.get(each, 0.0))
+    result = trained(rate, start.train, start.test, config.seeds)
     if result.interval is None:
         raise PlanError(f"The depth '{depth}' could not be trained: {result.reason or 'it was interrupted'}.")
+    model = depths.model(depth, rate)
+    plan = model.plan(depths.batch_size)
     macs = sum(launch.flops for launch in plan.step_launches) // 2 // depths.batch_size
-    accounted, trained = account(plan), model.network.count(model.network.trainable)
+    accounted, count = account(plan), model.network.count(model.network.trainable)
     return DepthResult(
         depth,
-        trained,
+        count,
         macs,
         accounted.stored,
         update_bytes(plan),
@@ -503,6 +579,8 @@ def _row(
         result,
         result.interval,
         depths.scheme if depth == "sparse" else None,
+        rate,
+        tried,
     )
 
 

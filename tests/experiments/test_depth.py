@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import edgelearn as el
+from edgelearn import models
 from edgelearn.cli import main
 from edgelearn.errors import PlanError
 from edgelearn.experiments import depth
@@ -129,3 +130,26 @@ def test_last_layers_and_their_update():
 def test_settings_that_are_refused(value, problem):
     with pytest.raises(el.EdgelearnError, match=problem):
         compare_depths(**value)
+
+
+def test_a_rate_is_chosen_by_held_out_training_examples(task, tmp_path):
+    rates = (0.05, 1e-6)
+    found = compare_depths(depths=("last2", "last"), learning_rates=rates, epochs=2, store=str(tmp_path))
+    assert [row.depth for row in found.rows] == ["last", "last2"]
+    assert found.rows[0].trained < found.rows[1].trained
+    for row in found.rows:
+        assert set(row.tried) == set(rates)
+        assert row.rate == max(rates, key=row.tried.__getitem__)
+        (run,) = row.result.runs.values()
+        assert f"initial_learning_rate={row.rate}" in run.config["optimizer"]
+        assert run.record["data"]["train"] == len(task.train[1])  # not only those that remained for the choice
+    assert "chosen on a fifth" in str(found)
+
+
+def test_moving_statistics_follow_where_all_layers_are_trained():
+    config = depth.DepthConfig(batchnorm="batch")
+    network, _ = depth.depth_network(models.mobilenet_v1((32, 32, 3), 0.25, 2), "all", config)
+    norms = [node.op for node in network.nodes.values() if isinstance(node.op, BatchNormalization)]
+    assert {norm.momentum for norm in norms} == {0.9}
+    kept, _ = depth.depth_network(small(), "all", depth.DepthConfig(batchnorm="moving"))
+    assert kept.to_json() == small().to_json()
