@@ -7,6 +7,7 @@ EXPERIMENTS = {
     "precision": "edgelearn.experiments.precision:PrecisionExperiment",
     "memory": "edgelearn.experiments.memory:MemoryExperiment",
     "activity": "edgelearn.experiments.activity:ActivityExperiment",
+    "characters": "edgelearn.experiments.characters:CharactersExperiment",
     "keywords": "edgelearn.experiments.keywords.embedding:KeywordsExperiment",
     "federated": "edgelearn.experiments.federated:FederatedExperiment",
 }

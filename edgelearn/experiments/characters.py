@@ -8,10 +8,12 @@ Guide: docs/guides/sequences.md.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -19,15 +21,19 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import account
-from edgelearn.display import megabytes
+from edgelearn.display import megabytes, plain
 from edgelearn.errors import DataError
-from edgelearn.models.language import gpt, gpt_weights
+from edgelearn.lab.runs import Run, figures
+from edgelearn.models.language import gpt, gpt_by_steps, gpt_weights
 from edgelearn.ops import AdamW
 from edgelearn.tables import Table
-from edgelearn.train import Callback, CosineDecay, Model
+from edgelearn.train import Callback, CosineDecay, History, Model
+from edgelearn.train.generation import draw
+from edgelearn.train.model import Phases
 
 from .config import Config, device_setting, setting
-from .experiment import Log, silent
+from .experiment import Experiment, Log, Training, silent
+from .tasks import drawn_weights, save_model
 
 FILE = "sequences/tinyshakespeare.txt"  # in the folder that EDGELEARN_DATA names
 SUMS = 20_000  # lines of the drawn text
@@ -137,27 +143,79 @@ def draw_windows(numbers: np.ndarray, count: int, context: int, rng: np.random.G
 class _Tenths(Callback):
     """Logs the loss of each tenth, and notes when it ends."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log = silent) -> None:
         self.log, self.ends = log, [time.perf_counter()]
+
+    def on_epoch_begin(self, epoch: int, logs: Any) -> None:
+        if len(self.ends) == 1:
+            self.ends = [time.perf_counter()]
 
     def on_epoch_end(self, epoch: int, logs: Any) -> None:
         self.ends.append(time.perf_counter())
         self.log(f"{(epoch + 1) / EPOCHS:.0%} of the updates: loss {logs['loss']:.3f}")
 
+    @property
+    def seconds(self) -> float:
+        """Of a tenth, in the median of those after the first; NaN if none of this process was whole."""
+        took = np.diff(self.ends)
+        return float(np.median(took[1:] if len(took) > 1 else took)) if len(took) else float("nan")
 
-def train_characters(
-    config: CharactersConfig | None = None, *, model: str | Path | None = None, log: Log = silent
-) -> CharactersResult:
-    """Train a GPT on a text, test it on its end, and let it write.
 
-    Arguments:
-    - `config`: the settings (default: those of nanoGPT's small run).
-    - `model`: a file to save the trained model in (default None: none).
-    - `log`: gets lines on the progress (default: nobody).
+@dataclass(kw_only=True, repr=False)
+class CharactersTraining(Training[CharactersConfig]):
+    """A training on the characters of a text. An epoch is a tenth of the updates.
 
-    Raises DataError for a text that is too short, or a file that can't be read.
+    Arguments: those of Training, whose `train` and `test` are the numbers of characters, twice each, and
+    - `source`: where the text is from. `tenths`: logs and times epochs (default: silent).
     """
-    config = config or CharactersConfig()
+
+    source: str
+    tenths: _Tenths = field(default_factory=_Tenths)
+
+    @property
+    def steps(self) -> int:
+        """Updates of an epoch."""
+        return -(-self.config.steps // EPOCHS)
+
+    @cached_property
+    def phases(self) -> Phases:
+        plan = self.model.plan(batch_size=self.config.batch_size, budget=self.config.budget)
+        return Phases(train=plan, test=self.model.forward_plan())
+
+    def fit(self, callbacks: Sequence[Callback] = ()) -> None:
+        """Train on windows that are drawn one after the other from the seed: those of earlier epochs are drawn again,
+        and left."""
+        config, rng = self.config, np.random.default_rng(self.config.seed)
+
+        def batches() -> Iterator[Windows]:
+            while True:
+                yield draw_windows(self.train[0], config.batch_size, config.context, rng)
+
+        drawn = batches()
+        for _ in range(self.model.position.epoch * self.steps):
+            next(drawn)
+        self.model.fit(
+            drawn, epochs=EPOCHS, steps_per_epoch=self.steps, budget=config.budget,
+            callbacks=[self.tenths, *callbacks], verbose=0,
+        )  # fmt: skip
+
+    def result(self, losses: Sequence[float]) -> CharactersResult:
+        """Test the model on windows of the text's end, and let it write. `losses`: by tenths."""
+        config, learner = self.config, self.model
+        windows = draw_windows(self.test[0], config.tests, config.context, np.random.default_rng([config.seed, 1]))
+        found = learner.evaluate(*windows)
+        alphabet = list(learner.class_names)
+        written = write_text(learner, alphabet, config.sample, config.temperature, config.seed) if config.sample else ""
+        plan = self.phases["train"]
+        return CharactersResult(
+            self.source, len(alphabet), learner.network.count(), float(found["loss"]), float(found["accuracy"]),
+            tuple(map(float, losses)), 1e3 * self.tenths.seconds / self.steps, plan.peak_bytes, account(plan).stored,
+            learner.device.id, written,
+        )  # fmt: skip
+
+
+def load_characters(config: CharactersConfig) -> CharactersTraining:
+    """Load the text and the network. Raises DataError for a text that is too short, or a file that can't be read."""
     text, source = read_text(config.text)
     alphabet = sorted(set(text))
     numbers = np.array([*map({c: n for n, c in enumerate(alphabet)}.get, text)], np.int32)
@@ -169,33 +227,60 @@ def train_characters(
         )
     network = gpt(len(alphabet), config.context, config.layers, config.heads, config.channels, config.dropout)
     learner = Model(network, gpt_weights(network, config.seed), device=config.device, seed=config.seed)
-    tenth = -(-config.steps // EPOCHS)
+    learner.class_names = tuple(alphabet)
     rate = CosineDecay(
         config.learning_rate, decay_steps=config.steps, warmup_steps=min(100, config.steps // 2), alpha=0.1
     )
     learner.compile(AdamW(rate, beta_2=0.99, weight_decay=0.1, global_clipnorm=1.0))
-    rng, tenths = np.random.default_rng(config.seed), _Tenths(log)
-
-    def batches() -> Iterator[Windows]:
-        while True:
-            yield draw_windows(train, config.batch_size, config.context, rng)
-
-    log(f"{source}: {len(text):,} characters, {len(alphabet)} different ones; {network.count():,} parameters")
-    history = learner.fit(
-        batches(), epochs=EPOCHS, steps_per_epoch=tenth, budget=config.budget, callbacks=[tenths]
-    ).history  # fmt: skip
-    plan = learner.plan(batch_size=config.batch_size, budget=config.budget)
-    windows = draw_windows(test, config.tests, config.context, np.random.default_rng([config.seed, 1]))
-    found = learner.evaluate(*windows)
-    if model is not None:
-        learner.save(model)
-    written = write_text(learner, alphabet, config.sample, config.temperature, config.seed) if config.sample else ""
-    seconds = np.median(np.diff(tenths.ends)[1:]) / tenth
-    return CharactersResult(
-        source, len(alphabet), network.count(), float(found["loss"]), float(found["accuracy"]),
-        tuple(map(float, history["loss"])), 1e3 * float(seconds), plan.peak_bytes, account(plan).stored,
-        learner.device.id, written,
+    description = f"{source}: {len(text):,} characters, {len(alphabet)} different ones; {network.count():,} parameters"
+    data = {
+        "origin": f"{source} {hashlib.sha256(text.encode()).hexdigest()[:12]}", "description": description,
+        "classes": alphabet, "train": len(train), "test": len(test),
+    }  # fmt: skip
+    return CharactersTraining(
+        config=config, model=learner, train=(train, train), test=(test, test), epochs=EPOCHS,
+        batch_size=config.batch_size, finish=_finish, data=data, weights=drawn_weights(config.seed),
+        sources=[description], source=source,
     )  # fmt: skip
+
+
+def _finish(training: CharactersTraining, run: Run, seconds: float) -> tuple[dict[str, Any], str]:
+    rows = run.history()
+    found = training.result([row["loss"] for row in rows])
+    save_model(run, training.model, training.model.class_names)
+    figures.plot_learning_curves(rows, run.folder / "curves.png")
+    results = found.to_dict() | {"epochs": EPOCHS, "seconds": seconds, "memory": training.memory()}
+    return plain(results), f"{found.table()}\n{found.written}"
+
+
+def _resolve(config: CharactersConfig) -> CharactersConfig:
+    """A text's path, so that the run can be continued from any folder."""
+    return replace(config, text=str(Path(config.text).resolve())) if config.text else config
+
+
+CharactersExperiment = Experiment("characters", CharactersConfig, load_characters, resolve=_resolve)
+
+
+def train_characters(
+    config: CharactersConfig | None = None, *, model: str | Path | None = None, log: Log = silent
+) -> CharactersResult:
+    """Train a GPT on a text, test it on its end, and let it write; no run is kept.
+
+    Arguments:
+    - `config`: the settings (default: those of nanoGPT's small run).
+    - `model`: a file to save the trained model in (default None: none).
+    - `log`: gets lines on the progress (default: nobody).
+
+    Raises DataError for a text that is too short, or a file that can't be read.
+    """
+    training = load_characters(config or CharactersConfig())
+    training.tenths.log = log
+    log(training.sources[0])
+    history = History()
+    training.fit([history])
+    if model is not None:
+        training.model.save(model)
+    return training.result(history.history["loss"])
 
 
 def write_text(model: Model, alphabet: list[str], count: int, temperature: float = 0.8, seed: int = 0) -> str:
@@ -213,7 +298,43 @@ def write_text(model: Model, alphabet: list[str], count: int, temperature: float
         seen = numbers[-context:]
         x = np.zeros((1, context), np.float32)
         x[0, : len(seen)] = seen
-        logits = model.predict(x)[0, len(seen) - 1].astype(np.float64) / temperature
-        weights = np.exp(logits - logits.max())
-        numbers.append(int(rng.choice(len(alphabet), p=weights / weights.sum())))
+        numbers.append(draw(model.predict(x)[0, len(seen) - 1], temperature, None, rng))
     return "".join(alphabet[number] for number in numbers[1:])
+
+
+def stream_text(
+    model: Model, begin: str = "", count: int = 200, temperature: float = 0.8, seed: int = 0
+) -> Iterator[str]:  # fmt: skip
+    """Yield the characters that a model writes after others, each as it is drawn. Keys and values of earlier characters
+    are kept on the device, so that each takes one step of the network. Where the context is full, its later half is
+    what the model goes on from.
+
+    >>> for character in stream_text(el.load("mine.safetensors"), "TO BE", 500): print(character, end="", flush=True)
+
+    Arguments:
+    - `model`: of `train_characters`, or from the file of one.
+    - `begin`: text to go on from (default: a line's end).
+    - `count`: number of characters (default 200).
+    - `temperature`: divides the logits; 0 takes the most probable character (default 0.8).
+    - `seed`: of the draws (default 0).
+
+    Raises DataError for a model of something else, or a character that it doesn't know.
+    """
+    alphabet, shape = list(model.class_names), model.network.input_shape
+    if len(shape) != 1 or model.network.output.shape != (*shape, len(alphabet)):
+        raise DataError(f"'{model.network.name}' writes no characters: take a model that `edgelearn characters` saved.")
+    if unknown := sorted(set(begin) - set(alphabet)):
+        raise DataError(f"The model doesn't know {unknown[0]!r}: it was in no line of its text. Begin without it.")
+    steps, weights = gpt_by_steps(model.network, model.weights)
+    writer, rng = Model(steps, weights, device=model.device.id, seed=0), np.random.default_rng([seed, 2])
+    (context,), place = shape, 0
+    seen = [alphabet.index(each) for each in begin] or [alphabet.index("\n") if "\n" in alphabet else 0]
+    for _ in range(count):
+        if len(seen) > context:
+            seen, place = seen[-max(1, context // 2) :], 0
+        logits = np.empty(0)
+        while place < len(seen):
+            step = {"token": np.full((1, 1), seen[place], np.float32), "position": np.full((1, 1), place, np.float32)}
+            logits, place = writer.predict_on_batch(step).reshape(-1), place + 1
+        seen.append(draw(logits, temperature, None, rng))
+        yield alphabet[seen[-1]]

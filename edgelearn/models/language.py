@@ -10,7 +10,7 @@ from math import sqrt
 import numpy as np
 
 from edgelearn.errors import ShapeError
-from edgelearn.graph import Network
+from edgelearn.graph import INPUT, Network
 from edgelearn.ops import (
     GELU,
     Add,
@@ -96,6 +96,31 @@ def gpt_weights(network: Network, seed: int = 0) -> dict[str, np.ndarray]:
         rng = np.random.default_rng([seed, *name.encode()])
         weights[name] = (deviation * rng.standard_normal(array.shape)).astype(np.float32)
     return weights
+
+
+def gpt_by_steps(network: Network, weights: Mapping[str, np.ndarray]) -> tuple[Network, dict[str, np.ndarray]]:
+    """(a `gpt` that takes one step at a time and keeps keys and values of earlier steps on the device, its weights from
+    those of `network`). Its inputs are "token" (1,) and "position" (1,), both float32 numbers."""
+    steps, replaced = Network(f"{network.name}_by_steps", {"token": (1,), "position": (1,)}), {INPUT: "token"}
+    (context,) = network.input_shape
+    for node in network.nodes.values():
+        inputs = [replaced.get(name, name) for name in node.inputs]
+        match node.op:
+            case Bias(shape=shape) if shape is not None:  # a row for each step
+                rows = steps.add(node.name, Embedding(*shape), "position")
+                replaced[node.name] = steps.add(f"{node.name}_sum", Add(), *inputs, rows)
+            case Attention(heads=heads, key_heads=key_heads):
+                steps.add(node.name, CachedAttention(heads, key_heads, context), *inputs, "position")
+            case Dropout():
+                replaced[node.name] = inputs[0]
+            case op:
+                steps.add(node.name, op, *inputs, shares=node.shares)
+    found = steps.initialize(0)
+    for name in found:
+        layer, _, role = name.partition("/")
+        source = f"{layer}/bias" if role == "embeddings" and f"{layer}/bias" in weights else name
+        found[name] = weights.get(source, found[name])
+    return steps, found
 
 
 @dataclass(frozen=True)

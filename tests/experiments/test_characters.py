@@ -1,20 +1,27 @@
 """A small GPT on characters: it learns, within a budget to the bit, and is saved; bad texts are refused."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import edgelearn as el
+from edgelearn.cli import main
 from edgelearn.errors import DataError
 from edgelearn.experiments.characters import (
     CharactersConfig,
+    CharactersExperiment,
     draw_windows,
     drawn_sums,
     read_text,
+    stream_text,
     train_characters,
     write_text,
 )
+from edgelearn.experiments.experiment import silent
+from edgelearn.lab.runs import RunStore
+from edgelearn.train import Callback
 
 TINY = CharactersConfig(
     layers=1, heads=2, channels=32, context=16, batch_size=8, steps=60, learning_rate=0.01, tests=20, sample=12
@@ -33,6 +40,52 @@ def test_it_learns_and_a_budget_changes_no_bit(monkeypatch, tmp_path):
     assert (small.loss, small.written) == (found.loss, found.written)
     model = el.Model(*_parts(path))
     assert write_text(model, sorted(set(drawn_sums())), 12, TINY.temperature, TINY.seed) == found.written
+
+
+def test_the_streamed_text_is_the_same(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    path = tmp_path / "sums.safetensors"
+    found = train_characters(replace(TINY, dropout=0.1), model=path)
+    model = el.load(path)
+    assert "".join(stream_text(model, "", 12, TINY.temperature, TINY.seed)) == found.written
+    long = "".join(stream_text(model, "1+1=", 40, 0, 0))
+    for place, character in enumerate(long[:12]):  # the context of 16 isn't full
+        seen = [model.class_names.index(each) for each in "1+1=" + long[:place]]
+        x = np.zeros((1, 16), np.float32)
+        x[0, : len(seen)] = seen
+        assert character == model.class_names[model.predict(x)[0, len(seen) - 1].argmax()]
+    assert main(["write", str(path), "--begin", "1+1=", "--count", "40", "--temperature", "0", "--json"]) == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out)["written"] == long and f"1+1={long}" in output.err
+    with pytest.raises(DataError, match="'é'"):
+        next(stream_text(model, "é"))
+    with pytest.raises(DataError, match="writes no characters"):
+        next(stream_text(el.Model(el.models.lenet5())))
+
+
+class StopAfter(Callback):
+    def __init__(self, updates):
+        self.left = updates
+
+    def on_train_batch_end(self, batch, logs):
+        self.left -= 1
+        self.model.stop_training = self.left <= 0
+
+
+@pytest.mark.parametrize("updates", [12, 21])  # at the end of a tenth, and within one
+def test_resumed_equals_uninterrupted(updates, tmp_path, monkeypatch):
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    config = replace(TINY, dropout=0.1)
+    store, expected = RunStore(tmp_path), train_characters(config, model=tmp_path / "whole.safetensors")
+    assert CharactersExperiment.start(config, store, [StopAfter(updates)], silent) is None
+    results = CharactersExperiment.resume(store.list()[0].id, store, [], silent)
+    run = store.open(store.list()[0].id)
+    assert (results["loss"], results["written"]) == (expected.loss, expected.written)
+    assert results["losses"] == list(expected.losses)
+    first, second = (
+        el.load(each).weights for each in (run.folder / "model.safetensors", tmp_path / "whole.safetensors")
+    )
+    assert all((first[name] == second[name]).all() for name in first)
 
 
 def _parts(path):
