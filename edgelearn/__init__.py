@@ -25,7 +25,7 @@ from .train.rate_finder import find_learning_rate
 __version__ = "0.1.0"
 __all__ = [
     "LAMB", "SGD", "Adam", "AdamW", "Combination", "Compute", "EdgelearnError", "Lion", "Model", "Network", "Plan",
-    "Precision", "RMSprop", "SoftmaxCrossEntropy", "Trainer", "bundle", "choose_device", "combined", "compare",
+    "Precision", "RMSprop", "SoftmaxCrossEntropy", "Trainer", "adapt", "bundle", "choose_device", "combined", "compare",
     "explain", "find_learning_rate", "finetune", "from_torch", "home", "inspect", "lab", "list_devices", "load",
     "losses", "metrics", "models", "ops", "plan_for", "runs", "self_test", "tradeoff", "tune",
 ]  # fmt: skip
@@ -49,6 +49,10 @@ def __getattr__(name: str):
         from .experiments.finetune import finetune
 
         return finetune
+    if name == "adapt":
+        from .experiments.language import adapt
+
+        return adapt
     if name == "runs":
         from .lab.runs import RunStore
 
