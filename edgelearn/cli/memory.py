@@ -29,7 +29,7 @@ from edgelearn.train.planning import PRECISIONS, plan_for
 
 from . import answer
 from .answer import Answer, log, show
-from .parser import ALPHA, DEVICE, NETWORK, RESUME, RUNS, argument, budget, command, is_network, png, writable
+from .parser import ALPHA, DEVICE, MARKDOWN, NETWORK, RESUME, RUNS, argument, budget, command, is_network, png, writable
 from .training import TRAINING, train
 
 CLAIMS = {"claim": "in words", "measured": "in words", "passed": "true, false, or null if it was not measured"}
@@ -217,6 +217,31 @@ def measure(
 @command("memory train", "one training from scratch", one=TRAINING)
 def train_one(config: MemoryConfig, runs: RunStore = RUNS, resume: str | None = RESUME) -> Answer:
     return train(MemoryExperiment, config, runs, resume)
+
+
+@command("memory through-time", "an LSTM over numbers of steps: memory and time by plan and budget", one={
+    "units, examples": "of the LSTM and of a batch", "device": "name",
+    "rows": "steps, plan, stored and planned (bytes), launches, seconds of an update, and whether gradients have the "
+    "same bits as with keep_all",
+})  # fmt: skip
+def through_time(
+    steps: tuple[int, ...] = setting((16, 32, 64, 128, 256), "lengths of a sequence", minimum=2),
+    units: int = setting(32, "of the LSTM", minimum=1),
+    examples: int = setting(12, "of a batch", minimum=1),
+    rounds: int = setting(9, "updates of each plan to time", minimum=1),
+    plot: Path | None = png("draw the curves there"),
+    markdown: bool = MARKDOWN,
+    device: str | None = DEVICE,
+) -> dict[str, Any]:
+    """Plan and time an update of an LSTM, whose steps are kept or computed again, by policies and by budgets for the
+    stored activations of 75, 50 and 25 % of what keeping all takes."""
+    from edgelearn.experiments.through_time import through_time
+
+    found = through_time(steps, units, examples, rounds, device, log)
+    show(found.table(), markdown)
+    if plot:
+        found.plot(plot)
+    return found.to_dict()
 
 
 @command("memory check", "the claims on MobileNet V2: passed, failed or not measured", many=CLAIMS)

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgelearn import atomic
 from edgelearn.data.motion import SENSORS, MotionDataset, find_motion, load_motion, motion_features
 from edgelearn.errors import DataError, RunError
 from edgelearn.graph import Network
@@ -31,6 +33,9 @@ from .experiment import Experiment, Log, Training, silent
 from .finetune import PRECISIONS
 from .sweep import Job, find, train
 from .tasks import drawn_weights, save_model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NETWORKS = ("mlp", "cnn", "lstm", "cnn-lstm")
 EPOCHS, DRAWN_EPOCHS = 30, 12
@@ -285,6 +290,26 @@ class ActivityResults(Tabular):
             "median": self.median, "published": self.published, "lift": list(self.lift) if self.lift else None,
             "people": [asdict(each) for each in self.people],
         }  # fmt: skip
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw each person's accuracy on all recordings but the first, before and after training on that; write a PNG
+        to `path`."""
+        figure = figures.canvas(figures.WIDTH, 4)
+        axes, places = figure.subplots(), np.arange(len(self.people))
+        for shift, name, color in ((-0.2, "before", figures.ORANGE), (0.2, "after", figures.BLUE)):
+            values = [getattr(each, name) for each in self.people]
+            heights = [
+                100 * (each.accuracy if value is None else value)
+                for each, value in zip(self.people, values, strict=True)
+            ]
+            axes.bar(places + shift, heights, 0.38, color=color, label=f"{name} the first recording")
+        axes.set_xticks(places, [each.person for each in self.people])
+        axes.set_ylim(0, 100)
+        axes.legend(fontsize=9, loc="lower right")
+        figures.style(axes, self.headline, "left out", "accuracy (%)", bars=True)
+        if path is not None:
+            atomic.write_bytes(path, figures.to_png(figure))
+        return figure
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:

@@ -68,6 +68,11 @@ CARDS = (
         "microphone.", "about a minute", "keywords", "guides/keywords.md", ("keywords", "train"),
     ),
     Card(
+        "Sequences", "Activities from motion sensors, for people whom the network doesn't know, the next character, "
+        "and backpropagation through time within a budget.", "about a minute", "sequences", "guides/sequences.md",
+        ("activity", "train"),
+    ),
+    Card(
         "On the device", "A training as C sources: built, run beside Python, and its size on a microcontroller.",
         "about a minute", "device", "guides/bundle.md",
     ),

@@ -37,6 +37,7 @@ CASES = {
     "memory plan": "memory plan json_nets:tiny --layers",
     "memory compare": "memory compare json_nets:tiny --plans keep_all --rounds 1",
     "memory measure": "memory measure json_nets:tiny --rounds 1 --busy",
+    "memory through-time": "memory through-time --steps 6 --units 4 --examples 2 --rounds 1",
     "keywords words": "keywords words mine.npz",
     "keywords bundle": "keywords bundle mine.npz bundle --network sample",
     "federated tasks": "federated tasks",

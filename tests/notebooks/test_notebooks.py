@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PICTURES = {  # at least
     "00_start_here": 6, "01_flowers": 6, "02_speed": 3, "03_models": 2, "04_depth_of_training": 3, "05_precision": 4,
     "06_memory": 4, "07_keywords": 3, "08_federated": 3, "09_device": 3,
+    "11_sequences": 5,
 }  # fmt: skip
 NOTEBOOKS = [ROOT / "notebooks" / f"{name}.ipynb" for name in PICTURES]
 SMALLER = {  # what a notebook's own text is replaced with, so that its test is quick; every cell still runs
@@ -38,6 +39,10 @@ SMALLER = {  # what a notebook's own text is replaced with, so that its test is 
         ('plan("invertible")', 'plan("invertible", "mobilenet_v2_cifar")'),
         ("budget()", 'budget("mobilenet_v2_cifar", rounds=2)'), ("(64, 16, 4)", '(4, 2), "mobilenet_v2_cifar"'),
         ('"8 MB stored")', '"2 MB stored"), "mobilenet_v2_cifar", rounds=2'),
+    ],
+    "11_sequences": [
+        ("activity()", 'activity(("p02", "p03"), epochs=3)'), ("epochs=4", "epochs=1"),
+        ("characters(", "characters(60, "), ("through_time()", "through_time((8, 16), rounds=2)"),
     ],
     # tests/experiments/test_federated_engines.py compares the bits of a deployment
     "08_federated": [
