@@ -23,13 +23,14 @@ from edgelearn.lab.runs.results import flat_settings, setting_text
 from edgelearn.lab.runs.store import rescue
 from edgelearn.tables import Table, Tabular
 from edgelearn.train import Callback, Model, TrainedModel
-from edgelearn.train.callbacks import Progress
+from edgelearn.train.callbacks import Progress, ProgressBar
 from edgelearn.train.control import on_interrupt
 from edgelearn.train.model import Phases
+from edgelearn.train.remaining import TEST, Remaining
 from edgelearn.train.state import Logs
 from edgelearn.tuned import find
 
-from . import EXPERIMENTS
+from . import EXPERIMENTS, timing
 from .claims import Claim, NotMeasured, check_claims
 from .config import Config, settings
 
@@ -37,6 +38,7 @@ Log = Callable[[str], None]
 Finish = Callable[[Any, Run, float], tuple[dict[str, Any], str]]
 C = TypeVar("C", bound=Config)
 _REPORT_SECONDS = 0.5
+_TEST_SECONDS = 1.5  # to draw the figures of a run, the first ones of a process
 APART = ("data", "download", "device")  # settings that don't change a training's result
 
 
@@ -64,10 +66,11 @@ class Recorder(Callback):
     - `model`: the model that is trained.
     - `command`: the command that resumes it.
     - `meter`: the device's, which counts the energy of whole epochs.
+    - `remaining`: predicts the time left.
     """
 
-    def __init__(self, run: Run, model: TrainedModel, command: str, meter: Meter) -> None:
-        self.run, self.model, self.command, self.meter = run, model, command, meter
+    def __init__(self, run: Run, model: TrainedModel, command: str, meter: Meter, remaining: Remaining) -> None:
+        self.run, self.model, self.command, self.meter, self.remaining = run, model, command, meter, remaining
         self._rows = run.history()
         self._joules: float | None = None
         self._progress, self._next_report = Progress("loading"), 0.0
@@ -84,10 +87,10 @@ class Recorder(Callback):
     def report(self, phase: str, done: int = 0, total: int = 0) -> None:
         """Say how far the training is: `done` of `total` in a phase."""
         before, now = self._progress.phase, time.monotonic()
-        self._progress = self._progress.next(phase, done, total)
+        self._progress = Progress(phase, done, total)
         if now >= self._next_report or phase != before or done == total:
             self._next_report = now + _REPORT_SECONDS
-            self.run.report({"phase": phase, "done": done, "total": total, "left": self._progress.seconds_left})
+            self.run.report({"phase": phase, "done": done, "total": total, "left": self.remaining.seconds})
 
     def on_train_begin(self, logs: Logs) -> None:
         if logs:
@@ -237,6 +240,19 @@ class Training(Tabular, Generic[C]):
             verbose=0, **self.settings,
         )  # fmt: skip
 
+    def remaining(self, store: RunStore) -> Remaining:
+        """What there is to do, as long as in an earlier run of `store`, else as predicted."""
+        counts = [len(targets) for _, targets in (self.train, *([self.test] if self.test else []))]
+        earlier = timing.of_plan(store, self.experiment.kind, self._timed)
+        return Remaining.of(
+            self.phases, self.model.device, counts, self.sizes[0], self.epochs, self.train[0],
+            validations=self.epochs + 1, checkpoints=self.epochs, test=_TEST_SECONDS, earlier=earlier,
+        )  # fmt: skip
+
+    @property
+    def _timed(self) -> dict[str, Any]:
+        return timing.plan_key(self.phases, self.model.device, self.sizes)
+
     def describe(self) -> dict[str, Any]:
         """Entries of the run's record next to the configuration."""
         weights = {"weights": self.weights} if self.weights is not None else {}
@@ -282,12 +298,19 @@ class Training(Tabular, Generic[C]):
         run.resume()
 
     def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict[str, Any] | None:
-        """Train in `run`, from its checkpoint if it has one; returns the results, or None after an interrupt.
+        """Train in `run`, from its checkpoint if it has one; returns the results, or None after an interrupt. A
+        Remaining among the callbacks is told of everything that there is to do.
 
         Raises RunError if the run began with other data or weights.
         """
         command = self.experiment.command
-        recorder = Recorder(run, self.trained, command, self.meter)
+        given = [each for each in callbacks if isinstance(each, Remaining)]
+        remaining = given[0] if given else self.remaining(RunStore(run.folder.parent))
+        others = [each for each in callbacks if each is not remaining]
+        for each in others:
+            if isinstance(each, ProgressBar):
+                each.remaining = remaining
+        recorder = Recorder(run, self.trained, command, self.meter, remaining)
         self.meter.idle()
         start = time.perf_counter()
         earlier = float(run.record.get("seconds", 0.0))
@@ -301,7 +324,7 @@ class Training(Tabular, Generic[C]):
         advice = f"Continue with: {command} --resume {run.id}"
         with on_interrupt(stop), self.meter:
             if not self.finished:
-                self.fit([recorder, *callbacks, *self.callbacks(run)])
+                self.fit([remaining, recorder, *others, *self.callbacks(run)])
             seconds = earlier + time.perf_counter() - start
             with recorder.rescuing():
                 run.update(seconds=seconds)
@@ -311,6 +334,7 @@ class Training(Tabular, Generic[C]):
                 log(f"Stopped at a step boundary and saved. {advice}")
                 return None
         try:
+            remaining.begin(TEST)
             recorder.report("testing")
             with recorder.rescuing():
                 results, text = self.finish(self, run, seconds)
@@ -318,6 +342,8 @@ class Training(Tabular, Generic[C]):
                 verdicts = check_claims(self.claims, lambda: results).verdicts
                 run.update(claims=[asdict(each) for each in verdicts])
                 run.finish(results)
+            remaining.advance(TEST)
+            timing.save(run.folder, {"plan": self._timed, "seconds": remaining.measured, "total": remaining.again})
         except KeyboardInterrupt:
             log(f"Trained and saved, but the test is not complete. {advice}")
             raise

@@ -7,10 +7,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from edgelearn.compile import Invert, Plan
 from edgelearn.display import Displayed, escaped
@@ -502,36 +502,16 @@ UNITS = {"training": "steps", "extracting features": "pictures", "compiling kern
 
 @dataclass(frozen=True)
 class Progress:
-    """`done` of `total` in a phase. The time that is left is extrapolated from what came after `first` was done, at the
-    time `started` (time.monotonic). The first step of a phase compiles and warms up, so that it doesn't count: `warm`
-    says that it is over."""
+    """`done` of `total` in a phase."""
 
     phase: str
     done: int = 0
     total: int = 0
-    first: int = 0
-    started: float = field(default_factory=time.monotonic)
-    warm: bool = False
-
-    def next(self, phase: str, done: int, total: int) -> Progress:
-        """The progress after `done` of `total`."""
-        if phase != self.phase:
-            return Progress(phase, done, total, done)
-        if not self.warm and done > self.first:
-            return Progress(phase, done, total, done, warm=True)
-        return replace(self, done=done, total=total)
 
     @property
     def share(self) -> float:
         """0 to 1."""
         return self.done / self.total if self.total else 0.0
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Extrapolated from the steps after `first`; None before there are some."""
-        if not self.warm or self.done <= self.first:
-            return None
-        return (time.monotonic() - self.started) / (self.done - self.first) * (self.total - self.done)
 
     def __str__(self) -> str:
         """ "Training: 3 of 12 steps"."""
@@ -539,14 +519,21 @@ class Progress:
         return f"{self.phase.capitalize()}{count}"
 
 
+class TimeLeft(Protocol):
+    """Something that knows when a training ends, see edgelearn.train.remaining."""
+
+    @property
+    def seconds(self) -> float: ...
+
+
 REFRESH_SECONDS = 0.25
 ROWS = 12  # epochs that a notebook shows
 
 
 class ProgressBar(Callback):
-    """A bar with the time left for compiling, extracting and training, and rows for epochs.
+    """A bar with the time left until the end, compiling, extracting and training together, and rows for epochs.
 
-    `fit` adds one by itself where a person looks on: see its argument `verbose`.
+    `fit` adds one by itself where a person looks on: see its argument `verbose`. It sets `remaining`, the time left.
 
     Arguments:
     - `every`: epochs from one row to the next (default 1).
@@ -555,6 +542,7 @@ class ProgressBar(Callback):
 
     def __init__(self, every: int = 1, bar: bool = True) -> None:
         self.every, self.bar = every, bar
+        self.remaining: TimeLeft | None = None
         self._display: Terminal | Notebook | None = None
 
     def on_compile(self, done: int, total: int) -> None:
@@ -588,12 +576,14 @@ class ProgressBar(Callback):
         if self._display is not None:
             self._display.close()
             self._display = None
+        self.remaining = None
 
     def _show(self, phase: str, detail: str, done: int, total: int) -> None:
         if self.bar:
             if self._display is None:
                 self._display = Notebook() if in_notebook() else Terminal()
-            self._display.show(phase, detail, done, total)
+            left = f", {self.remaining.seconds:.0f} s left" if self.remaining is not None else ""
+            self._display.show(phase, detail, done, total, left)
 
 
 class Terminal:
@@ -601,20 +591,21 @@ class Terminal:
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        left = TextColumn("{task.fields[left]}")
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), left
         console = Console(file=getattr(sys.stdout, "stream", None))  # commands escape what others write to stdout
         self._bar: Any = Progress(*columns, console=console, refresh_per_second=4)
         self._bar.start()
         self._phase, self._task = "", None
 
-    def show(self, phase: str, detail: str, done: int, total: int) -> None:
+    def show(self, phase: str, detail: str, done: int, total: int, left: str) -> None:
         if phase != self._phase:
             if self._task is not None:
                 self._bar.remove_task(self._task)
-            self._phase, self._task = phase, self._bar.add_task(phase, total=total, completed=done)
-        self._bar.update(self._task, description=phase + detail, completed=done, total=total)
+            self._phase, self._task = phase, self._bar.add_task(phase, total=total, completed=done, left="")
+        self._bar.update(self._task, description=phase + detail, completed=done, total=total, left=left.lstrip(", "))
 
     def row(self, text: str) -> None:
         self._bar.console.print(escaped(text), markup=False, highlight=False, soft_wrap=True)
@@ -630,16 +621,14 @@ class Notebook:
         from IPython.display import display
 
         self._rows: list[Mapping[str, str]] = []
-        self._bar, self._shown, self._progress = "", 0.0, Progress("")
+        self._bar, self._shown, self._phase = "", 0.0, ""
         self._handle: Any = display(self._html(), display_id=True)
 
-    def show(self, phase: str, detail: str, done: int, total: int) -> None:
+    def show(self, phase: str, detail: str, done: int, total: int, left: str) -> None:
         now = time.monotonic()
-        if phase != self._progress.phase:
-            self._shown = 0.0
-        self._progress = self._progress.next(phase, done, total)
-        left = self._progress.seconds_left
-        text = f"{phase}{detail}, {done} of {total}" + (f", {left:.0f} s left" if left else "")
+        if phase != self._phase:
+            self._phase, self._shown = phase, 0.0
+        text = f"{phase}{detail}, {done} of {total}{left}"
         self._bar = f'<progress aria-label="{phase}" value="{done}" max="{max(total, 1)}"></progress> {text}'
         if now - self._shown >= REFRESH_SECONDS or done == total:
             self._shown = now

@@ -32,9 +32,10 @@ from edgelearn.runtime import Context, DeviceChoice, Kernels, Session, choose_de
 from edgelearn.runtime.pages import DTYPES
 
 from . import sources, trainer
-from .callbacks import Callback, CallbackList, History, as_callbacks, watched, with_progress
+from .callbacks import Callback, CallbackList, History, ProgressBar, as_callbacks, watched, with_progress
 from .control import Turns, interrupted_between_steps, one_thread
 from .metrics import OutputMetrics
+from .remaining import Remaining
 from .sources import (
     Stream,
     Targets,
@@ -471,7 +472,15 @@ class Model(TrainedModel):
         micro_batch = micro_batch and min(micro_batch, count)
         phases = self._plans.training(self.settings, size, micro_batch, budget, cache, [count], others, weighted)
         plan, history = phases["train"], History()
-        notify = CallbackList(self, [*with_progress(watched(asked, plan), verbose), history])
+        callbacks = with_progress(watched(asked, plan), verbose)
+        bars = [each for each in callbacks if isinstance(each, ProgressBar) and each.bar and each.remaining is None]
+        if bars:
+            passes = epochs // frequency + 1
+            left = Remaining.of(phases, self.device, [count, *others], size, epochs, wanted[0], validations=passes)
+            callbacks = [left, *callbacks]
+            for each in bars:
+                each.remaining = left
+        notify = CallbackList(self, [*callbacks, history])
         with interrupted_between_steps(self.status):
             try:
                 if cache is not None:

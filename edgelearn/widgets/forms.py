@@ -21,7 +21,6 @@ from edgelearn.extensions import check_name, import_object
 from edgelearn.lab.runs import RunStore
 
 from .pictures import WRAP, View, duration, error_line, size
-from .remaining import Remaining
 from .training import TrainingView
 
 _SLIDER_VALUES = 100  # integers within so many values get a slider
@@ -275,7 +274,7 @@ class Estimate(ipywidgets.HTML):
     def _predict(self, config: Config) -> str:
         offline = {"download": False} if "download" in settings(type(config)) else {}
         training = self._experiment.load(replace(config, **offline))
-        seconds = Remaining.of(training, self._store).seconds
+        seconds = training.remaining(self._store).seconds
         source = training.sources[0] if training.sources else training.data.get("description", "")
         return (
             f"<b>{size(training.phases.peak_bytes)}</b> of device memory planned, about <b>{duration(seconds)}</b> on "

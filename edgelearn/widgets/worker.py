@@ -13,13 +13,13 @@ from weakref import WeakSet
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import Config
 from edgelearn.experiments.experiment import Training, silent
+from edgelearn.experiments.timing import of_config
 from edgelearn.lab.runs import Run, RunStore
 from edgelearn.train import Callback
 from edgelearn.train.callbacks import Progress
+from edgelearn.train.remaining import Remaining
 from edgelearn.train.state import Logs
 from edgelearn.train.trainer import Features
-
-from .remaining import CHECKPOINT, EXAMPLE, KERNEL, STEP, TEST, VALIDATION, Remaining
 
 _HEARTBEAT_SECONDS = 0.1
 
@@ -87,7 +87,7 @@ class Worker(Callback):
         self.results: dict[str, Any] | None = None
         self.error: BaseException | None = None
         self.watcher: Watcher | None = None
-        self._compiled = 0  # kernels, in sessions that were opened before the one that is being opened
+        self._expected: float | None = None  # seconds, after an earlier run with the same settings
         self._changing = threading.Lock()
         self._stop, self._ended = threading.Event(), threading.Event()
         self._ended.set()
@@ -119,8 +119,9 @@ class Worker(Callback):
     @property
     def seconds_left(self) -> float | None:
         """Until the end, compilation, extraction and tests counted in; None while that is not known."""
-        running = self.state is WorkerState.RUNNING and self.progress.phase != "loading"
-        return self.remaining.seconds if running and self.remaining is not None else None
+        if self.state is not WorkerState.RUNNING or self.place:
+            return None
+        return self._expected if self.remaining is None else self.remaining.seconds
 
     def start(self) -> None:
         """Start the training, or continue it from the last checkpoint; nothing if it runs or has finished."""
@@ -157,40 +158,17 @@ class Worker(Callback):
     # -- callbacks, on the thread --------------------------------------------------------------------------------
 
     def on_compile(self, done: int, total: int) -> None:
-        if self.remaining is not None:
-            if done == 0:
-                self._compiled = self.remaining.work[KERNEL].done
-                self.remaining.begin(KERNEL)
-            self.remaining.advance(KERNEL, self._compiled + done)
         self._step("compiling kernels", done, total)
 
     def on_extract(self, done: int, total: int) -> None:
-        if self.remaining is not None:
-            self.remaining.advance(EXAMPLE, done)
         self._step("extracting features", done, total)
-
-    def on_test_begin(self, logs: Logs) -> None:
-        if self.remaining is not None:
-            self.remaining.begin(VALIDATION)
-
-    def on_test_end(self, logs: Logs) -> None:
-        if self.remaining is not None:
-            self.remaining.advance(VALIDATION)
 
     def on_train_begin(self, logs: Logs) -> None:
         if self.run is not None:
             self.rows = _rows(self.run)
-        if self.remaining is not None:
-            epoch = self.model.position.epoch
-            self.remaining.skip(KERNEL, EXAMPLE)
-            self.remaining.work[STEP].total = self.model.steps_total  # of a federation the answers of clients
-            for kind, done in ((CHECKPOINT, epoch), (VALIDATION, epoch + 1), (STEP, self.model.steps_done)):
-                self.remaining.begin(kind, done)
         self._train_step()
 
     def on_train_batch_end(self, batch: int, logs: Logs) -> None:
-        if self.remaining is not None:
-            self.remaining.advance(STEP, self.model.steps_done)
         at = self.model.steps_done / max(1, self.model.status.steps_per_epoch)
         for name in ("loss", "accuracy"):
             if name in logs:
@@ -198,14 +176,10 @@ class Worker(Callback):
         self._train_step()
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
-        if self.remaining is not None:
-            self.remaining.advance(CHECKPOINT, epoch + 1)
         self.rows = [*(row for row in self.rows if row["epoch"] <= epoch), {"epoch": epoch + 1, **logs}]
         self._train_step()
 
     def on_train_end(self, logs: Logs) -> None:
-        if self.remaining is not None:
-            self.remaining.begin(TEST)
         if self.model.position.epoch >= self.model.epochs:
             self._step("testing the trained network", 0, 0)
 
@@ -213,7 +187,7 @@ class Worker(Callback):
         self._step("training", self.model.steps_done, self.model.steps_total)
 
     def _step(self, phase: str, done: int, total: int) -> None:
-        self.progress = self.progress.next(phase, done, total)
+        self.progress = Progress(phase, done, total)
         if self._stop.is_set():
             self.model.stop_training = True
         self._notify()
@@ -269,22 +243,20 @@ class Worker(Callback):
 
     def _train(self) -> dict[str, Any] | None:
         """The results; None if the training was stopped."""
+        configs = _configs(self._source)
+        self._expected = of_config(self.store, configs[0]) if len(configs) == 1 and self.run is None else None
         if self.experiment is None and not self._stop.is_set() and callable(self._source):
             self.experiment = self._source()
         if self.experiment is None or self._stop.is_set():
             return None
         self.experiment.model.features = Worker._features
-        self.remaining, self._compiled = Remaining.of(self.experiment, self.store), 0
+        self.remaining = self.experiment.remaining(self.store)
         if self.run is None:
             self.run = self.experiment.create_run(self.store)
         else:
             self.experiment.resume_run(self.run)
         with self.run:
-            results = self.experiment.run(self.run, [self], silent)
-            self.remaining.advance(TEST)
-            if results is not None:
-                self.remaining.save(self.experiment, self.run)
-            return results
+            return self.experiment.run(self.run, [self.remaining, self], silent)
 
 
 def _recipe(source: Any) -> Any:
@@ -294,11 +266,19 @@ def _recipe(source: Any) -> Any:
         return source.func, source.args, tuple(sorted(source.keywords.items()))
     if not isinstance(source, FunctionType):
         return None
-    code = source.__code__
-    read = [source.__globals__.get(name) for name in code.co_names]
-    read += [cell.cell_contents for cell in source.__closure__ or ()]
+    return source.__code__.co_filename, source.__code__, _configs(source)
+
+
+def _configs(source: Any) -> tuple[Config, ...]:
+    """The configurations that a function reads, or that a partial one is given."""
+    read: list[Any] = []
+    if isinstance(source, partial):
+        read = [*source.args, *source.keywords.values()]
+    elif isinstance(source, FunctionType):
+        named = [source.__globals__.get(name) for name in source.__code__.co_names]
+        read = named + [cell.cell_contents for cell in source.__closure__ or ()]
     configs = [value if isinstance(value, Config) else getattr(value, "config", None) for value in read]
-    return code.co_filename, code, tuple(each for each in configs if isinstance(each, Config))
+    return tuple(each for each in configs if isinstance(each, Config))
 
 
 class Curve:

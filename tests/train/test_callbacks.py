@@ -32,6 +32,7 @@ from edgelearn.train import (
     callbacks,
 )
 from edgelearn.train.callbacks import Notebook
+from edgelearn.train.remaining import Remaining
 from tests.train.toys import Log, StopAfter, examples, frozen_stem, same, toy_network
 
 
@@ -135,15 +136,16 @@ def shown(monkeypatch):
     return shown
 
 
-def test_the_first_step_says_nothing_of_the_time_left_in_a_notebook(shown):
-    bar = Notebook()
-    bar.show("training", "", 0, 10_000)
-    time.sleep(1)  # it compiles
-    bar.show("training", "", 1, 10_000)
-    assert "training, 1 of" in shown[-1] and "left" not in shown[-1]
-    time.sleep(0.3)  # it shows no more often
-    bar.show("training", "", 2, 10_000)
-    assert 2900 < int(re.search(r"(\d+) s left", shown[-1])[1]) < 5000, "of a step after the first"
+def test_a_bar_says_when_everything_ends(shown, monkeypatch):
+    """Not the phase alone, and until the kernels are compiled."""
+    monkeypatch.setattr(callbacks, "in_notebook", lambda: True)
+    model = Model(frozen_stem(), seed=3).compile(SGD(0.1))
+    x, y = examples(10)
+    bar, kinds = ProgressBar(), []
+    monkeypatch.setattr(Remaining, "skip", lambda self, *names: kinds.append(set(self.work)))
+    model.fit(x, y, 4, 2, validation_data=(x, y), callbacks=[bar], cache="fp32")
+    assert kinds == [{"kernel", "warm", "example", "step", "validation", "checkpoint"}]
+    assert all(re.search(r"\d s left$", each) for each in shown if "<progress" in each) and bar.remaining is None
 
 
 def test_epochs_are_rows_of_one_table_in_a_notebook(shown, monkeypatch):
@@ -163,7 +165,7 @@ def test_epochs_are_rows_of_one_table_in_a_notebook(shown, monkeypatch):
 def test_the_last_step_of_a_phase_is_shown_at_once_in_a_notebook(shown):
     bar = Notebook()
     for done in range(17):
-        bar.show("compiling kernels", "", done, 16)
+        bar.show("compiling kernels", "", done, 16, "")
     assert "16 of 16" in shown[-1], "the first step of training may take long"
 
 

@@ -71,6 +71,7 @@ from edgelearn.models.keywords import Size
 from edgelearn.models.motion import motion_cnn
 from edgelearn.ops import (
     SGD,
+    Adam,
     BatchNormalization,
     Conv2D,
     Dense,
@@ -441,9 +442,9 @@ def _thicket(config: FederatedConfig) -> FederatedTask:
     if config.normalization == "group":
         raise ConfigError("normalization", "the task 'thicket' fine-tunes a network with batch normalization.")
     task = thicket_task(config)
-    rate = config.learning_rate or 0.01
+    rate = config.learning_rate or 1e-3
     return FederatedTask(
-        task.model, task.train, task.test, lambda steps: SGD(rate, momentum=0.9), task.data, task.weights,
+        task.model, task.train, task.test, lambda steps: Adam(rate), task.data, task.weights,
         config.batch_size or 0, task.batchnorm, task.pictures,
     )  # fmt: skip
 
