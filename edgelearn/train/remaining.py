@@ -27,11 +27,12 @@ VALIDATION, CHECKPOINT, TEST = "validation", "checkpoint", "test"
 _DEVICE = (EXAMPLE, STEP, VALIDATION)
 _KERNEL_SECONDS = 0.09  # to compile one, PoCL on one core, until one has been compiled
 _KEPT_SECONDS = 0.015  # to load one that was compiled earlier
-_WARM_SHARE = 1.3  # of the time to compile a kernel: PoCL compiles it for its work-group at its first launch
+_WARM_SHARE = 1.6  # of the time to compile a kernel: PoCL compiles it for its work-group at its first launch
 _KEPT_WARM_SHARE = 0.6
 _CHECKPOINT_SECONDS = 0.01
 _UNMEASURED = 0.75  # times the roofline, which counts one multiply-add a lane and cycle
 _FORWARD = 1 / 5  # of the time of a step, examples loaded
+_FIRST = 4  # times the expected seconds of first launches: a pass that takes longer measures its work, too
 _READ = 4  # examples that are read to see how long one takes
 
 
@@ -179,7 +180,8 @@ class Remaining(Callback):
                 unit = self._unit(kind, work, factor, busy)
                 left += unit * work.left
                 if kind == self._kind and work.left:
-                    current = unit
+                    first = self._launched_first(kind, work)
+                    current = unit + (first * self._unit(WARM, self.work[WARM], factor, busy) if first else 0.0)
             return max(0.0, left - min(current, time.monotonic() - self._last))
 
     @property
@@ -240,14 +242,21 @@ class Remaining(Callback):
         The first pass of each kind launches its kernels for the first time: extraction and validation those of a
         forward pass, the first step all others.
         """
-        warm = self.work.get(WARM)
-        first = warm is not None and warm.left and kind in _DEVICE and not work.counted and self.work[KERNEL].counted
-        if not first or (work.done and kind != STEP):
+        launched = self._launched_first(kind, work)
+        if not launched:
             return seconds
-        launched = warm.left if kind == STEP else min(warm.left, ceil(warm.total / 3))
+        warm = self.work[WARM]
         expected = launched * self._unit(WARM, warm, 1.0, self._busy)
         warm.done += launched
-        return seconds - expected if seconds > 2 * expected else None
+        return seconds - expected if seconds > _FIRST * expected else None
+
+    def _launched_first(self, kind: str, work: Work) -> int:
+        """The number of kernels that the next pass of this kind launches for the first time."""
+        warm = self.work.get(WARM)
+        known = warm is None or work.counted or (work.done and kind != STEP)
+        if known or kind not in _DEVICE or not self.work[KERNEL].counted:
+            return 0
+        return warm.left if kind == STEP else min(warm.left, ceil(warm.total / 3))
 
     def _unit(self, kind: str, work: Work, factor: float, busy: float) -> float:
         """Seconds of a unit: as measured, else as predicted, on a machine as busy as this one; `factor`: how much

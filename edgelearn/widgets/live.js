@@ -25,6 +25,8 @@ function smoothed(values, weight) {
 }
 
 const NARROW = 640, HEIGHT = 300, MARKED = 20, HIDDEN_MS = 500;
+const WHOLE_MS = 10000, SETTLED_MS = 3000; // from one whole drawing to the next; after the last change
+const AHEAD = 1.25; // times the last epoch that the axis shows while points are added
 const MARKS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x"];
 
 function render({ model, el }) {
@@ -43,6 +45,7 @@ function render({ model, el }) {
   plot.setAttribute("role", "group");
 
   let Plotly, wanted = 0, gone = false, ranges = {}, revision = 0; // ranges: of axes, by keys
+  let drawn = null, moving = false, settle = 0, end = 0; // drawn: the last whole drawing; end: of the x axes
 
   const layout = (panels, narrow, style) => {
     const of = (name) => style.getPropertyValue(name).trim(), ink = of("--el-ink"), line = of("--el-line");
@@ -62,6 +65,7 @@ function render({ model, el }) {
       const y = [1 - row * (high + 0.28) - high, 1 - row * (high + 0.28)];
       all[`xaxis${id}`] = { ...axis, domain: x, anchor: `y${id}`, rangemode: "tozero", title: { text: "Epoch", standoff: 6 } };
       if (ranges[`xaxis${id}`]) all[`xaxis${id}`].range = ranges[`xaxis${id}`];
+      else if (moving) all[`xaxis${id}`].range = [0, end];
       all[`yaxis${id}`] = {
         ...axis, domain: y, anchor: `x${id}`, type: panel.log && log.checked ? "log" : "linear", title: { text: panel.label },
       };
@@ -95,14 +99,52 @@ function render({ model, el }) {
     return found;
   };
 
+  // Plotly draws axes, legend and hover anew whenever a point is added, which takes it fifty times as long as the lines
+  // do. So lines alone are drawn while they stay within the axes, and everything each WHOLE_MS and once they rest.
+  const extend = (data, key) => {
+    if (!drawn || drawn.key !== key || Date.now() - drawn.at > WHOLE_MS || data.length !== drawn.data.length) return false;
+    const paths = [];
+    for (const [at, trace] of data.entries()) {
+      const before = drawn.data[at];
+      if (before.name !== trace.name || before.mode !== trace.mode || before.yaxis !== trace.yaxis) return false;
+      if (trace.mode !== "lines") {
+        if (before.x.length !== trace.x.length) return false; // a new mark
+        continue;
+      }
+      const full = plot._fullLayout, x = full[trace.xaxis.replace("x", "xaxis")], y = full[trace.yaxis.replace("y", "yaxis")];
+      const path = plot.querySelector(`.trace${plot._fullData[at].uid} path.js-line`);
+      if (!path) return false;
+      const whole = y.autorange && x.range[1] === end; // nobody has zoomed
+      let text = "";
+      for (let i = 0; i < trace.x.length; i++) {
+        const px = x.c2p(trace.x[i]), py = y.c2p(trace.y[i]);
+        if (!Number.isFinite(px) || !Number.isFinite(py)) return false;
+        if (whole && (px > x._length || py < 0 || py > y._length)) return false;
+        text += `${i ? "L" : "M"}${px.toFixed(1)},${py.toFixed(1)}`;
+      }
+      paths.push([path, text]);
+    }
+    for (const [path, text] of paths) path.setAttribute("d", text);
+    plot.dispatchEvent(new CustomEvent("el-drawn"));
+    return true;
+  };
+
   const draw = async () => {
     wanted = 0;
     Plotly ??= await plotly(model);
     if (gone || document.hidden || !plot.isConnected) return; // nobody sees it
     if (!plot.clientWidth) return void setTimeout(ask, HIDDEN_MS); // as while JupyterLab changes its theme
-    const style = getComputedStyle(plot), panels = model.get("panels");
+    const style = getComputedStyle(plot), panels = model.get("panels"), narrow = plot.clientWidth < NARROW;
+    const data = traces(model.get("series"), style);
+    const key = JSON.stringify([
+      panels, narrow, plot.clientWidth, log.checked, smooth.value, ranges, revision, moving, style.color,
+    ]);
     plot.setAttribute("aria-label", model.get("alt"));
-    await Plotly.react(plot, traces(model.get("series"), style), layout(panels, plot.clientWidth < NARROW, style), {
+    if (extend(data, key)) return;
+    const last = Math.max(0, ...data.map((trace) => trace.x.at(-1) ?? 0));
+    if (last > end || !moving) end = AHEAD * last;
+    drawn = { key, data, at: Date.now() };
+    await Plotly.react(plot, data, layout(panels, narrow, style), {
       displaylogo: false, displayModeBar: true, modeBarButtons: [[
         "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d",
         {
@@ -111,6 +153,7 @@ function render({ model, el }) {
         },
       ]],
     });
+    plot.dispatchEvent(new CustomEvent("el-drawn"));
   };
   const ask = () => {
     wanted ||= requestAnimationFrame(draw);
@@ -143,12 +186,27 @@ function render({ model, el }) {
   sized.observe(plot);
   themed.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light"] });
   document.addEventListener("visibilitychange", ask);
+  const changed = () => {
+    moving ||= drawn !== null; // a chart that never changes has no room for more
+    clearTimeout(settle);
+    settle = setTimeout(() => {
+      moving = false;
+      ask();
+    }, SETTLED_MS);
+    ask();
+  };
+  const whole = () => {
+    if (drawn) drawn.at = 0; // for its figures at the pointer
+    ask();
+  };
+  plot.addEventListener("pointerenter", whole);
   const changes = ["series", "panels"].map((trait) => `change:${trait}`);
-  changes.forEach((change) => model.on(change, ask));
+  changes.forEach((change) => model.on(change, changed));
   ask();
   return () => {
     gone = true;
-    changes.forEach((change) => model.off(change, ask));
+    changes.forEach((change) => model.off(change, changed));
+    clearTimeout(settle);
     document.removeEventListener("visibilitychange", ask);
     sized.disconnect();
     themed.disconnect();

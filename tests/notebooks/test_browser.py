@@ -319,7 +319,7 @@ def test_a_live_chart_moves_while_an_epoch_lasts(page, views):
         view.get_by_role("button", name=START).click()
     chart = view.locator(".js-plotly-plot")
     chart.wait_for()
-    chart.evaluate("(plot) => { window.redraws = 0; plot.on('plotly_afterplot', () => window.redraws++); }")
+    chart.evaluate("(plot) => { window.redraws = 0; plot.addEventListener('el-drawn', () => window.redraws++); }")
     page.wait_for_timeout(6000)
     assert page.evaluate("() => window.redraws") >= 4, "once a second, and a little slower on a busy machine"
     assert "over epochs, last: each step" in chart.get_attribute("aria-label")
