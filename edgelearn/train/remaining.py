@@ -253,8 +253,9 @@ class Remaining(Callback):
     def _launched_first(self, kind: str, work: Work) -> int:
         """The number of kernels that the next pass of this kind launches for the first time."""
         warm = self.work.get(WARM)
-        known = warm is None or work.counted or (work.done and kind != STEP)
-        if known or kind not in _DEVICE or not self.work[KERNEL].counted:
+        if warm is None or kind not in _DEVICE or not self.work[KERNEL].counted:
+            return 0
+        if work.counted or (work.done and kind != STEP):
             return 0
         return warm.left if kind == STEP else min(warm.left, ceil(warm.total / 3))
 
