@@ -26,7 +26,8 @@ from .worker import Worker, WorkerState
 
 
 class OtherTraining(ipywidgets.HBox):
-    """Shows that another training runs, and stops it. Hidden while none runs.
+    """Shows that another training runs, and stops it; of another program's, which it can't stop, that this one waits
+    for it, with a button to go ahead. Hidden while none runs.
 
     A cell that is run again makes a new view; the training that the old one started goes on, and could not be stopped
     otherwise.
@@ -37,18 +38,32 @@ class OtherTraining(ipywidgets.HBox):
         self._text = ipywidgets.HTML()
         self._button = ipywidgets.Button(description="Stop it", icon="stop", layout={"width": "7em"})
         self._button.on_click(self._stop)
-        super().__init__([self._text, self._button], layout=WRAP)
+        self._ahead = ipywidgets.Button(description="Train anyway", icon="play", layout={"width": "10em"})
+        self._ahead.on_click(self._go_ahead)
+        self._waiting: Worker | None = None
+        super().__init__([self._text, self._button, self._ahead], layout=WRAP)
         self.show(None)
 
-    def show(self, worker: Worker | None) -> None:
-        """Show the training of `worker`, or hide."""
-        self._worker = worker
-        self.layout.display = None if worker else "none"
+    def show(self, worker: Worker | None, waiting: Worker | None = None) -> None:
+        """Show the training of `worker`, or that `waiting` waits for another program, or hide."""
+        self._worker, self._waiting = worker, waiting if waiting is not None and waiting.waits_for else None
+        self.layout.display = None if worker or self._waiting else "none"
+        self._button.layout.display = None if worker else "none"
+        self._ahead.layout.display = None if self._waiting and not worker else "none"
+        if self._waiting and not worker:
+            self._text.value = escape(
+                f"The device is in use: another program trains run {self._waiting.waits_for}. This training begins "
+                f"when that one has ended; Stop takes it back."
+            )
         if worker:
             run = f"run {worker.run.id}" if worker.run else "one that is loading"
             state = "It stops after this step." if worker.stopping else ""
             self._text.value = escape(f"Another training is running: {run}. {state}")
             self._button.disabled = worker.stopping
+
+    def _go_ahead(self, _button: ipywidgets.Button) -> None:
+        if self._waiting is not None:
+            self._waiting.go_ahead()
 
     def _stop(self, _button: ipywidgets.Button) -> None:
         if self._worker is not None:
@@ -278,7 +293,7 @@ class TrainingView(View):
         try:
             now, progress, rows = time.monotonic(), self.training.progress, self.training.rows
             phase, complete = progress.phase, progress.done == progress.total > 0
-            self._other.show(self.training.other)
+            self._other.show(self.training.other, self.training)
             if complete or at_once or now >= self._next_text or phase != self._phase:
                 self._next_text, self._phase = now + _TEXT_SECONDS, phase
                 self._write()

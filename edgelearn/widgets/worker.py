@@ -22,6 +22,7 @@ from edgelearn.train.state import Logs
 from edgelearn.train.trainer import Features
 
 _HEARTBEAT_SECONDS = 0.1
+_LOOK_SECONDS = 0.5  # from one look at the runs of other programs to the next
 
 
 class WorkerState(StrEnum):
@@ -47,9 +48,10 @@ class Watcher(Protocol):
 class Worker(Callback):
     """Trains an experiment on a thread, in a new run or in `run` from its checkpoint.
 
-    One training at a time runs in a process: a worker that starts waits in a line until those before it have ended. A
-    process that ends stops and saves its trainings first. The watcher hears of every step, and often where a step
-    takes long.
+    One training at a time runs in a process: a worker that starts waits in a line until those before it have ended. It
+    also waits while another program trains in a run of the store, such as a command or a job of the home page, unless
+    `go_ahead` is called. A process that ends stops and saves its trainings first. The watcher hears of every step, and
+    often where a step takes long.
 
     Arguments:
     - `experiment`: a Training, or a function that makes one, which is called on the thread.
@@ -89,6 +91,8 @@ class Worker(Callback):
         self.watcher: Watcher | None = None
         self._expected: float | None = None  # seconds, after an earlier run with the same settings
         self._changing = threading.Lock()
+        self.waits_for = ""  # id of another program's run
+        self._ahead = False
         self._stop, self._ended = threading.Event(), threading.Event()
         self._ended.set()
         Worker._workers.add(self)
@@ -119,7 +123,7 @@ class Worker(Callback):
     @property
     def seconds_left(self) -> float | None:
         """Until the end, compilation, extraction and tests counted in; None while that is not known."""
-        if self.state is not WorkerState.RUNNING or self.place:
+        if self.state is not WorkerState.RUNNING or self.place or self.waits_for:
             return None
         return self._expected if self.remaining is None else self.remaining.seconds
 
@@ -131,6 +135,7 @@ class Worker(Callback):
             self.state, self.error, self.progress = WorkerState.RUNNING, None, Progress("loading")
             self._stop.clear()
             self._ended.clear()
+            self._ahead = False
             with Worker._moved:
                 Worker._line.append(self)
         threading.Thread(target=self._work, name="edgelearn-training").start()
@@ -140,6 +145,12 @@ class Worker(Callback):
         """End the training after the current step; the run is saved and can be continued."""
         self._stop.set()
         with Worker._moved:
+            Worker._moved.notify_all()
+
+    def go_ahead(self) -> None:
+        """Train beside the other program that this one waits for."""
+        with Worker._moved:
+            self._ahead = True
             Worker._moved.notify_all()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -230,16 +241,30 @@ class Worker(Callback):
         self._notify_others()
 
     def _queue(self) -> None:
-        """Wait until this worker is the first in the line, or is stopped."""
+        """Wait until this worker is the first in the line and no other program trains, or is stopped."""
         with Worker._moved:
-            if Worker._line[0] is self:
-                return
-        self.progress = Progress("waiting for another training to end")
+            first = Worker._line[0] is self
+        if not first:
+            self.progress = Progress("waiting for another training to end")
+            self._notify()
+            with Worker._moved:
+                Worker._moved.wait_for(lambda: self._stop.is_set() or Worker._line[0] is self)
+        while not self._ahead and not self._stop.is_set() and (other := self._elsewhere()):
+            self.waits_for, self.progress = other, Progress(f"waiting for {other}, which another program trains")
+            self._notify()
+            with Worker._moved:
+                Worker._moved.wait(_LOOK_SECONDS)
+        self.waits_for, self.progress = "", Progress("loading")
         self._notify()
-        with Worker._moved:
-            Worker._moved.wait_for(lambda: self._stop.is_set() or Worker._line[0] is self)
-        self.progress = Progress("loading")
-        self._notify()
+
+    def _elsewhere(self) -> str:
+        """The id of a run of the store that another program trains now, "" if there is none."""
+        own = {worker.run.id for worker in list(Worker._workers) if worker.run is not None}
+        try:
+            running = [each.id for each in self.store.list() if each.status == "running" and each.id not in own]
+        except RunError:  # a store that can't be read is the next step's to explain
+            return ""
+        return running[0] if running else ""
 
     def _train(self) -> dict[str, Any] | None:
         """The results; None if the training was stopped."""

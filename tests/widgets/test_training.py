@@ -394,6 +394,37 @@ def test_a_curve_keeps_its_form_in_few_points():
     assert np.abs(y - 2 * x).max() <= 2 * 128, "each is the mean of a stretch that ends at x"
 
 
+OTHER_PROGRAM = """
+import sys
+from edgelearn.lab.runs import RunStore
+with RunStore(sys.argv[1]).create("flowers", {}) as run:
+    print(run.id, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_training_waits_for_another_program_or_goes_ahead(store, make):
+    command = [sys.executable, "-c", OTHER_PROGRAM, str(store.root)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as other:
+        name = other.stdout.readline().strip()
+        stopped, ahead, waiting = (TrainingView(make(), store) for _ in range(3))
+        click(stopped, "Start")
+        until(lambda: stopped.training.waits_for == name)
+        until(lambda: f"another program trains run {name}" in stopped._other._text.value)
+        assert stopped._other.layout.display is None and f"aiting for {name}" in stopped.status
+        click(stopped, "Stop")
+        assert ended(stopped) is WorkerState.READY and stopped._other.layout.display == "none"
+        click(ahead, "Start")
+        until(lambda: ahead.training.waits_for)
+        ahead._other._ahead.click()
+        assert ended(ahead) is WorkerState.FINISHED
+        click(waiting, "Start")
+        until(lambda: waiting.training.waits_for)
+        other.communicate("\n")
+        assert ended(waiting) is WorkerState.FINISHED
+
+
 def test_time_left_counts_what_is_to_be_compiled_and_tested(store, make, gate):
     view = TrainingView(make(gate=gate, epochs=4), store)
     click(view, "Start")
