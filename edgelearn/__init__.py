@@ -16,7 +16,7 @@ from .errors import EdgelearnError
 from .graph import Network
 from .ops import LAMB, SGD, Adam, AdamW, Compute, Lion, RMSprop, SoftmaxCrossEntropy, losses
 from .runtime import choose_device, list_devices, self_test
-from .train import Model, Trainer, from_torch, load, metrics
+from .train import Model, Trainer, from_torch, load, load_published, metrics
 from .train.inspection import inspect
 from .train.loading import combined
 from .train.planning import plan_for
@@ -27,7 +27,7 @@ __all__ = [
     "LAMB", "SGD", "Adam", "AdamW", "Combination", "Compute", "EdgelearnError", "Lion", "Model", "Network", "Plan",
     "Precision", "RMSprop", "SoftmaxCrossEntropy", "Trainer", "adapt", "bundle", "choose_device", "combined", "compare",
     "explain", "find_learning_rate", "finetune", "from_torch", "home", "inspect", "lab", "list_devices", "load",
-    "losses", "metrics", "models", "ops", "plan_for", "runs", "self_test", "tradeoff", "tune",
+    "load_published", "losses", "metrics", "models", "ops", "plan_for", "runs", "self_test", "tradeoff", "tune",
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from .callbacks import (
     TimeLimit,
     WatchReconstruction,
 )  # fmt: skip
-from .loading import from_torch, load
+from .loading import from_torch, load, load_published
 from .model import Model
 from .range_trace import RangeTrace, TraceRanges
 from .schedules import (
@@ -38,5 +38,5 @@ __all__ = [
     "History", "InverseTimeDecay", "LambdaCallback", "LearningRateScheduler", "MixedSource", "Model", "ModelCheckpoint",
     "Monitor", "PictureSource", "PiecewiseConstantDecay", "PolynomialDecay", "Position", "ProgressBar", "RangeTrace",
     "ReduceLROnPlateau", "Source", "Subset", "SwapEMAWeights", "TensorBoard", "TimeLimit", "TraceRanges",
-    "TrainedModel", "Trainer", "VariedSource", "WatchReconstruction", "from_torch", "load",
+    "TrainedModel", "Trainer", "VariedSource", "WatchReconstruction", "from_torch", "load", "load_published",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from edgelearn import records
+from edgelearn import models, records
 from edgelearn.compile.memory import Encoding
 from edgelearn.compile.planner import Combination
 from edgelearn.device import Device
@@ -14,6 +14,7 @@ from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, find_network, read_model
 from edgelearn.interop.builder import translate
+from edgelearn.interop.published import find_published
 from edgelearn.ops import Loss, Losses, Optimizer
 from edgelearn.ops.tensor import Shape
 
@@ -110,6 +111,33 @@ def load(
             tensors, _ = TrainingState(changing, file.optimizer, file.ranges).to_tensors()
             model.restore(tensors, position)
     return model
+
+
+def load_published(
+    name: str, weights: str | Path | None = None, *, classes: int | None = None, device: str | Device | None = None,
+    seed: int = 0, **settings: Any,
+) -> Model:  # fmt: skip
+    """Make a model of a network of el.models with weights that others publish, once their checksum is compared.
+
+    >>> model = edgelearn.load_published("alexnet_one_column", "alexnet-owt-7be5be79.pth", classes=5)
+
+    Arguments:
+    - `name`: one of edgelearn.interop.published.PUBLISHED.
+    - `weights`: the file (default: it is looked for in EDGELEARN_DATA/weights and where PyTorch and Keras keep theirs).
+      Nothing is downloaded.
+    - `classes`: of a new last layer, which is drawn from `seed` (default: the published one of 1,000).
+    - `device`, `seed`: as in Model.
+    - `settings`: arguments of the network's function, such as input_shape=(160, 160, 3).
+
+    Raises UsageError for an unknown name, DataError, which says where to get it, for a file that is missing or another
+    one, FormatError for a damaged one.
+    """
+    published = find_published(name)
+    path = published.find(weights)
+    settings = {**published.settings, **settings, **({"classes": classes} if classes else {})}
+    network = models.named_network(published.network, **settings)
+    head = [parameter.layer for parameter in network.parameters.values() if parameter.role == "kernel"][-1]
+    return load(path, network, device=device, seed=seed, skip=(head,) if classes else ())
 
 
 NetworkLike = Network | Model | str | Path
