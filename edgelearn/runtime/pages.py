@@ -5,11 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -173,3 +174,17 @@ def bytes_per_second(device: Device, folder: str | None = None) -> float:
         seconds.append(perf_counter() - start)
     memory.release()
     return 2 * PROBE / float(np.median(seconds))
+
+
+def forget_pages(arrays: Mapping[str, np.ndarray]) -> None:
+    """Give back the memory that holds pages of files which arrays are mapped from; they are read again when needed."""
+    files = {}
+    for array in arrays.values():
+        base: Any = array
+        while isinstance(base, np.ndarray):
+            if isinstance(base, np.memmap) and base.mode == "r" and isinstance(base.base, mmap.mmap):
+                files[id(base.base)] = base.base
+            base = base.base
+    for file in files.values():
+        if hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
+            file.madvise(mmap.MADV_DONTNEED)

@@ -24,10 +24,11 @@ from edgelearn.ops.tensor import Empty
 
 from .context import Context
 from .kernels import Kernels, Progress
-from .pages import FeatureCache, Pages
+from .pages import FeatureCache, Pages, forget_pages
 from .runner import Runner
 
 SENT = 4  # copies of inputs that may be on their way while the host goes on
+AT_ONCE = 1 << 24  # bytes of weights that are copied before pages of a file are forgotten
 
 InputArrays = np.ndarray | Mapping[str, np.ndarray]  # of the only input, or of each input by name
 
@@ -118,12 +119,19 @@ class Session:
                 f"The weights lack '{min(missing)}'. If its layer was added after the Model was made, create another."
             )
         # Constants are computed from weights here and now, so that a plan serves any weights of its network.
+        sent = 0
         for buffer, fill in self.plan.storage.fill.items():
             self.send(buffer, fill(weights))
+            sent += buffer.nbytes
+            if sent > AT_ONCE:
+                self.context.finish()
+                forget_pages(weights)
+                sent = 0
         trains = next((key for key in self.plan.programs if key.kind is Kind.TRAIN), None)
         if trains:
             self._run(trains, "measure")
         self.context.finish()
+        forget_pages(weights)
         self.ranges_known, self._prepared = False, None
 
     def weights(self) -> Weights:
