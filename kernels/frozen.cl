@@ -67,8 +67,7 @@ INLINE void add_products(output y, input x, V column[DEPTH][PANELS], const int m
     V sum[ROWS][PANELS];
     int at[ROWS];  // rows behind the last one are computed as that one, and not written
     UNROLL for (int i = 0; i < ROWS; i++) at[i] = row + i < stop ? row + i : stop - 1;
-    UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int j = 0; j < PANELS; j++)
-      sum[i][j] = adds && panel + j < panels ? load(y + row_at(panel + j, m, at[i])) : (V)0;
+    UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (V)0;
     for (int b = 0; b < DEPTH / BLOCK && first / BLOCK + b < blocks; b++) {
       input from = x + row_at(first / BLOCK + b, m, 0);
       UNROLL for (int u = 0; u < BLOCK; u++) UNROLL for (int i = 0; i < ROWS; i++) {
@@ -76,8 +75,12 @@ INLINE void add_products(output y, input x, V column[DEPTH][PANELS], const int m
         UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] += value * column[b * BLOCK + u][j];
       }
     }
+    // a sum of DEPTH products is added to that of those before as one number: it loses fewer bits
     UNROLL for (int i = 0; i < ROWS; i++) if (row + i < stop)
-      UNROLL for (int j = 0; j < PANELS; j++) if (panel + j < panels) store(y + row_at(panel + j, m, row + i), sum[i][j]);
+      UNROLL for (int j = 0; j < PANELS; j++) if (panel + j < panels) {
+        output to = y + row_at(panel + j, m, row + i);
+        store(to, adds ? load(to) + sum[i][j] : sum[i][j]);
+      }
   }
 }
 

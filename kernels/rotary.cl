@@ -6,9 +6,10 @@
 #endif
 
 // POSITIONED: each row's position is a number of another input, [steps / 16][images][16], else its step.
+// Frequencies are exp(-pair * (rate + rest)), of which `rate` has so few bits that its product with `pair` is exact.
 // dx = x with the pairs of each head turned, `back`: the other way. Pairs are neighbours, or lie half a head apart.
 KERNEL rotate_pairs(INPUT(x) INPUT_IF(POSITIONED, positions), ROWS_ARGUMENTS, const int steps, const int channels, const int head_size,
-                    const int interleaved, const int begin, const float logarithm_of_base, const int back,
+                    const int interleaved, const int begin, const float rate, const float rest, const int back,
                     GRADIENT_ARGUMENTS) {
   input x = START(x);
   const Gradient dx = GRADIENT;
@@ -25,7 +26,7 @@ KERNEL rotate_pairs(INPUT(x) INPUT_IF(POSITIONED, positions), ROWS_ARGUMENTS, co
       if (channel >= channels) continue;
       const int pair = interleaved ? c / 2 : c % half_size, second = interleaved ? c % 2 : c / half_size;
       const int other = channel + (interleaved ? (second ? -1 : 1) : (second ? -half_size : half_size));
-      const float angle = position * exp(-2.0f * pair / head_size * logarithm_of_base);
+      const float angle = position * (exp(-pair * rate) * exp(-pair * rest));
       const float turn = second != back ? sin(angle) : -sin(angle);
       ELEMENT(v, i) = x[value_at(channel, m, row)] * cos(angle) + x[value_at(other, m, row)] * turn;
     }

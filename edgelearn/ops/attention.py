@@ -16,6 +16,7 @@ from .target import Target, emit_copy
 from .tensor import Shape, Tensor, ceil_div
 
 QUERIES, KEYS = 32, 16  # of tiles, as in kernels/attention.cl
+RATE_STEPS = 1 << 12  # of the logarithms of rotary frequencies, so that their products with channels are exact
 
 
 @dataclass(frozen=True)
@@ -235,10 +236,12 @@ class RotaryEmbedding(Op):
 
     def _emit(self, e: Emitter, x: Tensor, target: Target, back: bool, positions: list[Tensor]) -> None:
         groups, count = e.bands(x.rows, x.blocks)
+        logarithm = 2 * log(self.base) * self.heads / x.channels
+        rate = round(logarithm * RATE_STEPS) / RATE_STEPS
         e.launch(
             "rotary.cl", "rotate_pairs", (groups, x.blocks), x.read, *(p.read for p in positions), x.rows,
             count, x.shape[1], x.channels, x.channels // self.heads, int(self.interleaved), self.begin,
-            float(log(self.base)), int(back), *target.arguments, positioned=bool(positions), **target.macros,
+            rate, logarithm - rate, int(back), *target.arguments, positioned=bool(positions), **target.macros,
         )  # fmt: skip
 
 

@@ -109,6 +109,18 @@ def right_classes(logits: np.ndarray, labels: np.ndarray) -> float:
     return (np.float32(logits).argmax(-1) == labels).mean() * len(labels)
 
 
+def test_sums_over_a_vocabulary_keep_their_bits(bench):
+    """One float32 sum over so many tokens would be off by 1e-4."""
+    logits = np.full((1, 49152), -9.0)
+    logits[0, :2] = 1.0, -3.0
+    check_loss(bench, SoftmaxCrossEntropy(), logits, np.array([1], np.int32), 0.0)
+    control = make_control(bench, np.array([1], np.int32), 1.0)
+    emit_count(bench, [SoftmaxCrossEntropy().emit(bench, bench.put(logits), control, None)], control, 1)
+    bench.run()
+    expected = np.log(np.exp(logits).sum()) + 3
+    assert bench.count(control, Counter.LOSS) == pytest.approx(expected, rel=5e-7)
+
+
 @AS_GPUS_TOO
 @pytest.mark.parametrize("smoothing", (0.0, 0.1))
 @pytest.mark.parametrize(
