@@ -74,6 +74,9 @@ def cifar10(
     write: Path | None = setting(
         None, "write the pictures of EDGELEARN_DATA there, encoded, and end", check=writable, metavar="NPZ"
     ),
+    padding: str = setting("constant", "around cropped pictures: zeros, or mirrored", choices=("constant", "reflect")),
+    compute: str = setting("fp32", "type to multiply in", choices=("fp32", "tf32", "bf16", "fp16")),
+    models: Path | None = setting(None, "save the trained networks there", metavar="DIR"),
     device: str | None = setting(None, "part of a device's name; of PyTorch cpu or cuda", check=str, metavar="NAME"),
 ) -> list[Any]:  # fmt: skip
     """Train CIFAR-10 from scratch on 20,000 pictures, here or the same in PyTorch, with the accuracy over seeds."""
@@ -87,10 +90,13 @@ def cifar10(
         chosen = recipe.for_validation(chosen)
     if pictures:
         chosen = replace(chosen, train=chosen.train[:pictures], train_labels=chosen.train_labels[:pictures])
-    run, found = recipe.train_torch if framework == "torch" else recipe.train, []
+    ours, found = {"padding": padding, "compute": compute, "models": models}, []
     for seed in seeds:
         log(f"{framework}, seed {seed}")
-        found.append(run(chosen, seed, epochs, device))
+        if framework == "torch":
+            found.append(recipe.train_torch(chosen, seed, epochs, device))
+        else:
+            found.append(recipe.train(chosen, seed, epochs, device, **ours))
     rows = [
         (r["seed"], f"{r['accuracy']:.2%}", f"{r['seconds']:.1f}", f"{r['ms_per_step']:.1f}", r["device"])
         for r in found

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import floor
+from typing import Literal
 
 import numpy as np
 
 from edgelearn.errors import DataError
 
 from . import RATE
+
+Padding = Literal["constant", "reflect"]
 
 # Separate the random streams of one seed.
 _SPLIT, _EPOCH = 1, 2
@@ -84,10 +87,13 @@ class FlipAndCrop:
     Arguments:
     - `seed`: of the random numbers.
     - `padding`: pixels on each side (default 4).
+    - `mode`: what they hold: "constant" (default), zeros; "reflect", the picture mirrored at its edge, which leaves the
+      statistics of a network's features those of whole pictures.
     """
 
     seed: int
     padding: int = 4
+    mode: Padding = "constant"
 
     def __call__(self, images: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
         """Augment `images` (n, height, width, channels), which have these `indices` (n,) in the data set."""
@@ -97,7 +103,7 @@ class FlipAndCrop:
         mirrored, top, left = _choices(self.seed, epoch, self.padding, capacity(indices))[indices].T
         n, height, width, _ = images.shape
         p = self.padding
-        padded = np.pad(images, ((0, 0), (p, p), (p, p), (0, 0)))
+        padded = np.pad(images, ((0, 0), (p, p), (p, p), (0, 0)), self.mode)
         rows = top[:, None] + np.arange(height)
         columns = np.where(mirrored[:, None], np.arange(width)[::-1], np.arange(width)) + left[:, None]
         return padded[np.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]

@@ -11,12 +11,13 @@ import io
 import time
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
 
 import numpy as np
 
 from edgelearn import atomic
-from edgelearn.data.cifar10 import CLASSES, SIZE, load_cifar10, standardized
-from edgelearn.data.draws import FlipAndCrop, epoch_order, stratified_split
+from edgelearn.data.cifar10 import CLASSES, DEVIATION, MEAN, SIZE, load_cifar10, standardized
+from edgelearn.data.draws import FlipAndCrop, Padding, epoch_order, stratified_split
 from edgelearn.data.pictures import ImageDataset, load_images
 from edgelearn.graph import Network
 from edgelearn.ops import (
@@ -84,16 +85,24 @@ def optimizer(pictures: int, epochs: int) -> SGD:
     return SGD(rate, momentum=0.9, nesterov=True, weight_decay=WEIGHT_DECAY)
 
 
-def train(pictures: Pictures, seed: int, epochs: int, device: str | None = None) -> dict:
-    """Train with one seed; returns accuracy and times."""
+def train(
+    pictures: Pictures, seed: int, epochs: int, device: str | None = None, padding: Padding = "constant",
+    compute: str = "fp32", models: Path | None = None,
+) -> dict:  # fmt: skip
+    """Train with one seed; returns accuracy and times. `padding`: the mode of FlipAndCrop; `compute`: as in
+    Model.compile; `models`: a folder to save the network in, as cifar10_SEED.safetensors."""
     model = Model(network(), device=device, seed=seed)
-    model.compile(optimizer(len(pictures.train), epochs), SoftmaxCrossEntropy(SMOOTHING))
-    examples = VariedSource(pictures.train, FlipAndCrop(seed), standardized)  # mirrored and shifted, anew in each epoch
+    model.compile(optimizer(len(pictures.train), epochs), SoftmaxCrossEntropy(SMOOTHING), compute=compute)
+    # Mirrored and shifted, anew in each epoch.
+    examples = VariedSource(pictures.train, FlipAndCrop(seed, mode=padding), standardized)
     start = time.perf_counter()
     history = model.fit(examples, pictures.train_labels, BATCH_SIZE, epochs).history
     seconds = time.perf_counter() - start
     test = PictureSource(len(pictures.test), SIZE, lambda indices, size: pictures.test[indices], standardized)
     accuracy = model.evaluate(test, pictures.test_labels, 500)["accuracy"]
+    if models:
+        model.class_names, model.preprocessing = CLASSES, {"size": SIZE, "mean": MEAN, "deviation": DEVIATION}
+        model.save(models / f"cifar10_{seed}.safetensors")
     steps = ceil(len(pictures.train) / BATCH_SIZE)
     return {
         "seed": seed, "accuracy": accuracy, "loss": history["loss"], "seconds": seconds, "device": model.device.id,

@@ -146,6 +146,14 @@ class Session:
         moving = ("/moving_mean", "/moving_variance") if self.plan.request.batchnorm == "batch" else ()
         return storage.parameters | {name: t for name, t in storage.frozen.items() if name.endswith(moving)}
 
+    def put(self, weights: Weights) -> None:
+        """Copy values of some of the weights that training may change to the device; everything else stays as it is."""
+        for name, value in weights.items():
+            tensor = self.changing[name]
+            self.send(tensor.buffer, pack(np.asarray(value, np.float32).reshape(tensor.shape)))
+        self.context.finish()
+        self._prepared = None
+
     def gradients(self) -> Weights:
         """Copy the gradients of the last mini-batch, as `weights`."""
         return self._unpacked(self.plan.storage.gradients)

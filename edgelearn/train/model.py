@@ -32,6 +32,8 @@ from edgelearn.runtime import Context, DeviceChoice, Kernels, Session, choose_de
 from edgelearn.runtime.pages import DTYPES
 
 from . import sources, trainer
+from .adaptation import BATCH_SIZE as ADAPTED_AT_ONCE
+from .adaptation import Adaptation
 from .callbacks import Callback, CallbackList, History, ProgressBar, as_callbacks, watched, with_progress
 from .control import Turns, interrupted_between_steps, one_thread
 from .metrics import OutputMetrics
@@ -535,6 +537,49 @@ class Model(TrainedModel):
             plan = self._plans.forward(self.settings, size, examples=(len(part),))
             found.append(trainer.predict(self._predicting(plan), part))
         return trainer.joined(found)
+
+    @one_thread
+    def adapt(
+        self, x=None, method: str = "tent", *, batch_size: int = ADAPTED_AT_ONCE, micro_batch: int | None = None,
+        optimizer: Optimizer | None = None, prior: int = 0, anchor=None, anchor_weight: float = 2000.0,
+        budget: BudgetLike | None = None, guard: bool = True, steps: int | None = None,
+    ) -> Adaptation:  # fmt: skip
+        """Return an Adaptation: a copy of the network that adapts to examples without labels as it answers them, by the
+        statistics, scales and shifts of its normalization layers. This model stays as it is.
+
+        >>> adaptation = model.adapt(x)          # answers: adaptation.answers
+        >>> adaptation.predict(more)             # goes on; undo() and reset() go back
+        >>> model.weights = adaptation.weights   # keeps what it has learnt
+
+        Arguments:
+        - `x`: examples as `predict` takes them, also a stream of batches (default None: none yet).
+        - `method`: `"statistics"` replaces the moving statistics of BatchNormalization by those of the examples so far
+          (Nado et al. 2020; Schneider et al. 2020); `"tent"` (default) also moves scales and shifts towards answers of
+          less entropy (Wang et al. 2021); `"eata"` learns from sure and new examples alone (Niu et al. 2022).
+        - `batch_size`: examples of an update (default 200). Fewer ones, also one at a time, are answered at once and
+          wait until there are so many.
+        - `micro_batch`: examples that are on the device at once, a divisor of `batch_size`; statistics are averaged
+          over them (default: 50, or the next smaller divisor).
+        - `optimizer`: moves scales and shifts (default: Adam at 0.001).
+        - `prior`: number of examples that the stored statistics count as (default 0).
+        - `anchor`: examples of the world before, (n, ...), without labels: "eata" then changes least what their answers
+          depend on most; `anchor_weight`: factor of that penalty (default 2000).
+        - `budget`: as in `plan`.
+        - `guard`: go back to the unadapted network where the examples look like those before, come in the order of
+          their classes, or answers collapse; `Adaptation.off` says why (default True).
+        - `steps`: most batches, where `x` is a stream of them (default: all).
+
+        Raises PlanError for a network without normalization, or that is no classifier of one output with a Softmax, for
+        settings that can't be, and over the budget; errors of `predict`.
+        """
+        self._close()
+        adaptation = Adaptation(
+            self, method, batch_size, micro_batch, optimizer=optimizer, prior=prior, anchor=anchor,
+            anchor_weight=anchor_weight, budget=budget, guard=guard,
+        )  # fmt: skip
+        if x is not None:
+            adaptation.answers = adaptation.predict(x, optional_size("steps", steps))
+        return adaptation
 
     # -- loops of one's own --------------------------------------------------------------------------------------
 
