@@ -31,6 +31,7 @@ IN_PYPI = {
     "axe-playwright-python",
     "dp-accounting",
     "fast-sugiyama",
+    "imagecorruptions",
     "tflite",
 }  # that conda-forge doesn't have
 ONLY_IN_CONDA = {"python", "pip"}

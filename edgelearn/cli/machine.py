@@ -67,6 +67,7 @@ OPTIONAL = {  # packages by pip's name of the extra
     "edgelearn[privacy]": ("cryptography", "dp-accounting"),
     "edgelearn[energy]": ("nvidia-ml-py",),
     "edgelearn[sweeps]": ("optuna",),
+    "edgelearn[corruptions]": ("imagecorruptions",),
     "edgelearn[digits]": ("scikit-learn",),
     "edgelearn[formats]": ("onnx", "flatbuffers", "tflite"),
     "edgelearn[notebooks]": ("jupyterlab", "ipywidgets", "ipykernel", "anywidget", "fast-sugiyama", "plotly"),

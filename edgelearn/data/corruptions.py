@@ -93,7 +93,7 @@ def _drawn_by(seed: int, kind: str) -> Iterator[Callable[[int], None]]:
 def _imagecorruptions() -> ModuleType:
     """The package, with what NumPy 2, SciPy, scikit-image 0.26 and setuptools no longer have. Raises DataError if it is
     missing."""
-    _stand_in("pkg_resources", resource_filename=lambda name, file: str(Path(sys.modules[name].__file__ or "").parent / file))
+    _stand_in("pkg_resources", resource_filename=_beside)
     try:
         from scipy import ndimage
 
@@ -117,6 +117,10 @@ def _imagecorruptions() -> ModuleType:
     own.sk = SimpleNamespace(**{**vars(own.sk), "color": import_module("skimage.color")})
     own.sk.util = SimpleNamespace(random_noise=random_noise)
     return package
+
+
+def _beside(module: str, file: str) -> str:
+    return str(Path(sys.modules[module].__file__ or "").parent / file)
 
 
 class _WithOldNames:
@@ -165,7 +169,7 @@ def _night(x: np.ndarray, severity: int, rng: np.random.Generator) -> np.ndarray
     """Little and bluish light, photons that are counted, and noise of reading: y = Poisson(p l) / p + N(0, 0.002 s) of
     the light l = t x^2.2 / 2^(s-1), with t = 0.8, 0.9, 1 by channel and p = 400 photons; brightened again as a camera
     does, to (2^(s-2) y)^(1/2.2)."""
-    light = np.float32([0.8, 0.9, 1.0]) * x**2.2 / 2 ** (severity - 1)
+    light = np.array([0.8, 0.9, 1.0], np.float32) * x**2.2 / 2 ** (severity - 1)
     seen = rng.poisson(400 * light) / 400 + rng.normal(0, 0.002 * severity, x.shape)
     return np.clip(seen * 2 ** (severity - 1) / 2, 0, 1) ** (1 / 2.2)
 

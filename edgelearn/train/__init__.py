@@ -2,6 +2,7 @@
 
 from edgelearn.runtime import FeatureCache
 
+from .adaptation import Adaptation
 from .callbacks import (
     Callback,
     CSVLogger,
@@ -34,9 +35,10 @@ from .state import Position, TrainedModel
 from .trainer import Trainer
 
 __all__ = [
-    "CSVLogger", "Callback", "CosineDecay", "CosineDecayRestarts", "EarlyStopping", "ExponentialDecay", "FeatureCache",
-    "History", "InverseTimeDecay", "LambdaCallback", "LearningRateScheduler", "MixedSource", "Model", "ModelCheckpoint",
-    "Monitor", "PictureSource", "PiecewiseConstantDecay", "PolynomialDecay", "Position", "ProgressBar", "RangeTrace",
-    "ReduceLROnPlateau", "Source", "Subset", "SwapEMAWeights", "TensorBoard", "TimeLimit", "TraceRanges",
-    "TrainedModel", "Trainer", "VariedSource", "WatchReconstruction", "from_torch", "load", "load_published",
+    "Adaptation", "CSVLogger", "Callback", "CosineDecay", "CosineDecayRestarts", "EarlyStopping", "ExponentialDecay",
+    "FeatureCache", "History", "InverseTimeDecay", "LambdaCallback", "LearningRateScheduler", "MixedSource", "Model",
+    "ModelCheckpoint", "Monitor", "PictureSource", "PiecewiseConstantDecay", "PolynomialDecay", "Position",
+    "ProgressBar", "RangeTrace", "ReduceLROnPlateau", "Source", "Subset", "SwapEMAWeights", "TensorBoard", "TimeLimit",
+    "TraceRanges", "TrainedModel", "Trainer", "VariedSource", "WatchReconstruction", "from_torch", "load",
+    "load_published",
 ]  # fmt: skip

@@ -1,5 +1,5 @@
-"""Adaptation to a changed world, from examples without labels: the statistics, scales and shifts of normalization layers
-follow the examples that a network meets."""
+"""Adaptation to a changed world, from examples without labels: the statistics, scales and shifts of normalization
+layers follow the examples that a network meets."""
 
 from __future__ import annotations
 
@@ -81,12 +81,17 @@ class _Moment:
     seen: int
     mean: np.ndarray
     shift: float
+    checks: int
 
 
 class Adaptation(Displayed):
     """A network that adapts itself to the examples it meets, and its answers. `Model.adapt` makes one.
 
     The model that it began with stays as it is: assign `weights` to it to keep what was learnt.
+
+    Arguments:
+    - `model`: the Model to begin with; all others (`method`, `batch_size`, `micro_batch`, `optimizer`, `prior`,
+      `anchor`, `anchor_weight`, `budget`, `guard`) as `Model.adapt` has them.
 
     - `plan`: the plan of an update, which states the device memory.
     - `answers`: probabilities, float32 (n, classes), of the examples that it was made with.
@@ -117,7 +122,7 @@ class Adaptation(Displayed):
             raise PlanError("The network has no BatchNormalization whose statistics could adapt: use 'tent' or 'eata'.")
         size = _micro_batch(self.batch_size) if micro_batch is None else whole("micro_batch", micro_batch)
         if self.batch_size % size:
-            raise PlanError(f"Batches of {self.batch_size} don't divide into micro-batches of {size}: choose a divisor.")
+            raise PlanError(f"Batches of {self.batch_size} don't divide into {size} at a time: choose a divisor.")
         if self._norms and size == 1:
             raise PlanError(
                 "The statistics of one example say little: collect more of them for an update, such as batch_size=64, "
@@ -198,7 +203,7 @@ class Adaptation(Displayed):
     def _update(self, x: np.ndarray) -> None:
         state = self.trainer.snapshot()
         state = replace(state, position=replace(state.position))  # which the step counts on
-        self._before = _Moment(state, self._seen, self._mean, self.shift)
+        self._before = _Moment(state, self._seen, self._mean, self.shift, len(self._checks))
         targets = np.broadcast_to(self._mean, (len(x), self.classes)).astype(np.float32)
         statistics = self._statistics()
         self.trainer.session.put({name: np.zeros_like(value) for name, value in statistics.items()})
@@ -288,12 +293,12 @@ class Adaptation(Displayed):
         return f"of '{self._model.network.name}' by {self.method}, {megabytes(self.plan.peak_bytes)} planned: {told}"
 
     def undo(self) -> None:
-        """Go back to before the last update, once. Raises PlanError if there is none."""
+        """Go back to before the last update, once; its examples are forgotten. Raises PlanError if there is none."""
         if self._before is None:
             raise PlanError("There is no update to undo: only the last one can be.")
         self.trainer.resume(self._before.state)
         self._seen, self._mean, self.shift = self._before.seen, self._before.mean, self._before.shift
-        self._before, self._checks, self.off = None, self._checks[:-1], ""
+        self._checks, self._before, self.off = self._checks[: self._before.checks], None, ""
         self.updates -= 1
 
     def reset(self) -> None:
