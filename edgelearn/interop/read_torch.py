@@ -5,6 +5,7 @@ It needs PyTorch. In-place forms of operators are read as the plain ones.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.ops import ELU, SELU, Sum
 
-from . import operators, shapes
+from . import operators, recurrent, shapes
 from .builder import Builder, Operand, Value
 from .canonical import ForeignGraph, Operator, TensorInfo, gives_channels_first, takes_channels_first
 from .forms import Only, forms, integers, pair
@@ -178,6 +179,7 @@ HANDLERS = forms(
         "ge": "greater_equal",
         "gelu": ("GELU", {"approximate": lambda op, x: op.attributes["approximate"] == "tanh"}),
         "group_norm": ("group_normalization", {"groups": "num_groups"}),
+        "gru": (recurrent.torch_layer, "x *rest"),
         "gt": "greater",
         "hardtanh": ("clip", {"low": "min_val", "high": "max_val"}),
         "instance_norm": (normalization, {"own": "use_input_stats"}),
@@ -187,6 +189,7 @@ HANDLERS = forms(
         "index_select": "gather",
         "linalg_vector_norm": (vector_norm, {"ord": Only(2, "The root of the sum of squares.")}),
         "linear": "dense x kernel:OI bias",
+        "lstm": (recurrent.torch_layer, "x *rest"),
         "lt": "less",
         "max_pool1d": "max_pool",
         "max_pool2d": "max_pool",
@@ -232,10 +235,7 @@ HANDLERS = forms(
     shape=lambda op, x: op.attributes.get("size") or op.attributes.get("shape"),
 )  # fmt: skip
 
-NEAREST = {
-    "lstm": "Convolutions over time (DS-CNN, BC-ResNet).",
-    "gru": "Convolutions over time (DS-CNN, BC-ResNet).",
-}
+NEAREST: dict[str, str] = {}
 
 
 VIEWS = {"view", "reshape", "flatten", "transpose", "permute", "slice", "select", "squeeze", "unsqueeze", "chunk",
@@ -273,7 +273,9 @@ def graph_of_module(module: Any, example: Any, name: str = "") -> ForeignGraph:
     }
     try:
         module.eval()
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            # PyTorch's recurrent layers keep a list of their weights, which nobody changes here.
+            warnings.filterwarnings("ignore", ".*were assigned during export", UserWarning)
             program = torch.export.export(module, inputs)
     except Exception as error:
         raise FormatError(
@@ -349,6 +351,9 @@ class _Reader:
         kind = _kind(node)
         if kind == "getitem":
             return  # an output of the operator before
+        if kind == "zeros":  # a state to begin with
+            self.constants[node.name] = np.zeros(node.args[0], np.float32)
+            return
         in_place = kind.endswith("_") and not kind.endswith("__")
         inputs, attributes = self._arguments(node)
         outputs = _outputs(node)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import GRU, LSTM, Add, Concatenate, Multiply, Op, Rescaling, Reshape, Slice
+from edgelearn.ops import GRU, LSTM, Add, Concatenate, Dropout, Multiply, Op, Rescaling, Reshape, Slice
 from edgelearn.ops.recurrent import Recurrent
 
 from .builder import Builder, Value
@@ -88,6 +88,54 @@ def keras_bidirectional(b: Builder, x: Value, arrays: Sequence[Any]) -> Value:
     if mode == "ave":
         layer = b.add(Rescaling(0.5), layer, name=f"{layer}_mean")
     return _result(b, x, layer, op.return_sequences)
+
+
+TORCH_ORDERS = {"LSTM": (0, 1, 2, 3), "GRU": (1, 0, 2)}  # of PyTorch's gates, as Keras has them
+
+
+def torch_layer(b: Builder, x: Value, rest: Sequence[Any]) -> tuple[Value, Value]:
+    """PyTorch's LSTM and GRU of one layer or more, in one or both directions: (outputs of all steps of the last layer,
+    h of each layer and direction after its last step)."""
+    a: Any = b.operator.attributes
+    kind = b.operator.kind.upper()
+    count, batch_first, biased = (2 if kind == "LSTM" else 1), a.get("batch_first"), bool(a.get("has_biases"))
+    states, arrays = rest[:count], rest[count:]
+    layers, directions = int(a.get("num_layers", 1)), 1 + bool(a.get("bidirectional"))
+    size = 4 if biased else 2
+    if any(isinstance(state, Value) or state.any() for state in states):
+        raise UnsupportedError(f"{kind} with a state of its own.", "A state of zeros to begin with.")
+    if batch_first is None or len(arrays) != layers * directions * size:
+        raise UnsupportedError(f"{kind} of packed sequences, or with projections.", "Sequences of equal length.")
+    if x.rank != 3 or x.batch_axis != (0 if batch_first else 1):
+        raise UnsupportedError(f"{kind} of {x.shape}.", "batch_first=True, and the batch as first axis.")
+    value, steps, ends = x, 1 if batch_first else 0, []
+    for number in range(layers):
+        both = []
+        for backwards in (False, True)[:directions]:
+            begin = (number * directions + backwards) * size
+            weights = _torch_weights(kind, arrays[begin : begin + size])
+            units = weights["recurrent_kernel"].shape[0]
+            op = {"LSTM": LSTM, "GRU": GRU}[kind](units, True, go_backwards=backwards, use_bias=biased)
+            name = b.operator.name + (f"_{number}" if layers > 1 else "") + ("_backward" if backwards else "")
+            both.append(recurrent(b, value, weights, op, steps=steps, name=name))
+            ends.append(b.add(Slice((0 if backwards else -1, 0), (1, -1)), both[-1], name=f"{name}_last"))
+        layer = b.add(Concatenate(), *both) if directions > 1 else both[0]
+        if a.get("dropout") and number < layers - 1:
+            layer = b.add(Dropout(float(a["dropout"])), layer)
+        value, steps = _result(b, x, layer, sequences=True), 1
+    last = b.add(Reshape((len(ends), -1)), b.add(Concatenate(), *ends)) if len(ends) > 1 else ends[0]
+    h = _result(b, x, last, sequences=True)
+    return value if batch_first else value.transposed((1, 0, 2)), h.transposed((1, 0, 2))
+
+
+def _torch_weights(kind: str, arrays: Sequence[Array]) -> dict[str, Array]:
+    """Weights of a layer from PyTorch's, whose rows are gates."""
+    order = TORCH_ORDERS[kind]
+    turned = [np.concatenate([np.split(array, len(order))[gate] for gate in order]).T for array in arrays]
+    weights = {"kernel": turned[0], "recurrent_kernel": turned[1]}
+    if len(turned) > 2:
+        weights["bias"] = turned[2] + turned[3] if kind == "LSTM" else np.stack(turned[2:])
+    return weights
 
 
 ONNX_ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"]}

@@ -126,6 +126,53 @@ def test_sound():
     assert np.allclose(found, module(x).detach().numpy(), atol=1e-5)
 
 
+class Recurrent(nn.Module):
+    """Two layers in both directions, then one whose last state counts."""
+
+    def __init__(self, kind, biased):
+        super().__init__()
+        self.deep = kind(6, 8, num_layers=2, batch_first=True, bidirectional=True, bias=biased)
+        self.last = kind(16, 5)
+        self.head = nn.Linear(5 + 4 * 8, 3)
+
+    def forward(self, x):
+        y, ends = self.deep(x)
+        ends = ends[0] if isinstance(ends, tuple) else ends
+        _, h = self.last(y.transpose(0, 1))
+        h = h[0] if isinstance(h, tuple) else h
+        return self.head(torch.cat((h[-1], ends.transpose(0, 1).flatten(1)), 1))
+
+
+@pytest.mark.parametrize(("kind", "biased"), [(nn.LSTM, True), (nn.GRU, True), (nn.GRU, False)])
+def test_recurrent_layers(kind, biased):
+    torch.manual_seed(0)
+    module, x, y = Recurrent(kind, biased), torch.randn(3, 7, 6), torch.tensor([0, 2, 1])
+    model = el.from_torch(module, x)
+    logits = module(x)
+    assert np.allclose(model.predict(x.numpy(), batch_size=3), logits.detach().numpy(), atol=1e-5)
+    F.cross_entropy(logits, y).backward()
+    found = model.gradients(x.numpy(), y.numpy())
+    turned = {"LSTM": (0, 1, 2, 3), "GRU": (1, 0, 2)}[kind.__name__]
+    expected = {"last/kernel": module.last.weight_ih_l0, "last/recurrent_kernel": module.last.weight_hh_l0,
+                "deep_1_backward/kernel": module.deep.weight_ih_l1_reverse}  # fmt: skip
+    for name, weight in expected.items():
+        gates = np.split(weight.grad.numpy(), len(turned))
+        assert np.allclose(found[name], np.concatenate([gates[gate] for gate in turned]).T, atol=1e-5), name
+
+
+def test_recurrent_layers_that_differ():
+    class Begins(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.LSTM(4, 5, batch_first=True, proj_size=3)
+
+        def forward(self, x):
+            return self.layer(x)[0]
+
+    with pytest.raises(UnsupportedError, match="projections"):
+        el.from_torch(Begins(), torch.zeros(2, 3, 4))
+
+
 def test_instances_are_normalized():
     """By their own statistics, or by those that a module has kept; with logarithms of probabilities behind."""
     torch.manual_seed(0)
