@@ -26,7 +26,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
 
-from . import operators, shapes
+from . import operators, recurrent, shapes
 from .builder import Builder, Operand, Value
 from .canonical import ForeignGraph, Operator, StoredIntegers, TensorInfo, fuse_dilated
 from .formats import GraphReader, graph_format, register
@@ -76,6 +76,7 @@ ENUMERATIONS: dict[str, tuple[str, ...]] = {
 _WINDOW = "padding 0 p, stride_w 1 i, stride_h 2 i"
 _ARITHMETIC = "activation 0 a"
 _RESIZE = "align_corners {} ?, half_pixel_centers {} ?"
+LSTM, STATES = "UNIDIRECTIONAL_SEQUENCE_LSTM", (18, 19)  # its operands that are states between calls
 _OPTIONS = {
     "ADD": _ARITHMETIC,
     "SUB": _ARITHMETIC,
@@ -117,6 +118,7 @@ _OPTIONS = {
     "STRIDED_SLICE": "begin_mask 0 i, end_mask 1 i, ellipsis_mask 2 i, new_axis_mask 3 i, shrink_axis_mask 4 i, "
     "offset 5 ?",
     "TRANSPOSE_CONV": f"{_WINDOW}, activation 3 a",
+    LSTM: "cell_activation 0 a, cell_clip 1 f, projection_clip 2 f, time_major 3 ?",
 }  # fmt: skip
 
 
@@ -234,6 +236,7 @@ HANDLERS = forms(
         "SPLIT_V": "split x sizes axis",
         "SQUEEZE": ("squeeze", {"axes": lambda op, x: op.attributes["axes"] or None}),
         "SUM": "total",
+        LSTM: (recurrent.tflite_layer, "x *rest"),
         "TRANSPOSE_CONV": ("transposed_conv_to shape kernel:OHWI x bias", {"grows": True}),
     },
     same="ABS ADD DEPTH_TO_SPACE DIV ELU EQUAL EXP FILL GELU GREATER GREATER_EQUAL HARD_SWISH LEAKY_RELU LESS "
@@ -253,7 +256,6 @@ NEAREST = {
     "ARG_MAX": "leave it out: the network ends in scores",
     "BIDIRECTIONAL_SEQUENCE_LSTM": "convolutions over time",
     "LSTM": "convolutions over time",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": "convolutions over time",
     "L2_POOL_2D": "AVERAGE_POOL_2D",
     "SPACE_TO_BATCH_ND": "a convolution with dilation",
     "SVDF": "DEPTHWISE_CONV_2D and CONV_2D",
@@ -574,8 +576,10 @@ class _Reader:
         attributes = {name: _option(options, number, code, default) for name, number, code, default in fields}
         if kind.startswith("CUSTOM"):
             attributes = {"options": table.array(5, "u1").tobytes()}
-        name = short_name(outputs[0]) if outputs else table.what
-        return Operator(kind, name, self._names(table, 1), outputs, attributes, version)
+        name, inputs = short_name(outputs[0]) if outputs else table.what, self._names(table, 1)
+        if kind == LSTM:
+            inputs = tuple("" if place in STATES else each for place, each in enumerate(inputs))
+        return Operator(kind, name, inputs, outputs, attributes, version)
 
     def _names(self, table: FlatTable, field: int) -> tuple[str, ...]:
         """Tensors by name; "" for -1, an optional one that is left out."""

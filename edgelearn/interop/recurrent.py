@@ -138,6 +138,29 @@ def _torch_weights(kind: str, arrays: Sequence[Array]) -> dict[str, Array]:
     return weights
 
 
+def tflite_layer(b: Builder, x: Value, rest: Sequence[Array | None]) -> Value:
+    """TFLite's LSTM over a sequence: outputs of all steps. It begins with a state of zeros, as an interpreter after
+    reset_all_variables."""
+    a: Any = b.operator.attributes
+    parts = [*rest, *[None] * (23 - len(rest))]
+    kernels, turned, peepholes, biases = parts[:4], parts[4:8], parts[8:11], parts[11:15]
+    others = [*peepholes, *parts[15:17], *parts[19:23]]
+    if any(array is None for array in (*kernels, *turned, *biases)) or any(array is not None for array in others):
+        raise UnsupportedError("LSTM with coupled gates, peepholes, a projection or normalization.", "A plain LSTM.")
+    if a["cell_activation"] != "tanh" or a["cell_clip"] or a["projection_clip"]:
+        raise UnsupportedError(f"LSTM with {a['cell_activation']}, or a clip.", NATURAL)
+    steps = 0 if a["time_major"] else 1
+    if x.rank != 3 or x.batch_axis != 1 - steps:
+        raise UnsupportedError(f"LSTM of {x.shape}.", "(batch, steps, channels).")
+    weights = {
+        "kernel": np.concatenate(kernels).T, "recurrent_kernel": np.concatenate(turned).T,
+        "bias": np.concatenate(biases),
+    }  # fmt: skip
+    layer = recurrent(b, x, weights, LSTM(len(biases[0]), True), steps=steps)
+    y = _result(b, x, layer, sequences=True)
+    return y if steps else y.transposed((1, 0, 2))
+
+
 ONNX_ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"]}
 ORDERS = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2)}  # of ONNX's gates, as Keras has them
 

@@ -130,6 +130,35 @@ def test_an_operator_with_a_state_is_named(tmp_path):
         el.load(path)
 
 
+@pytest.mark.parametrize("time_major", [False, True])
+def test_lstm(time_major, tmp_path):
+    """As Keras's LSTM is converted; in LiteRT its state is zeros at the first call."""
+    file = tflite_files.File()
+    file.tensor("x", (1, 5, 3)), file.tensor("y", (1, 5, 4)), file.constant("order", np.int32([1, 0, 2]))
+    file.tensor("turned", (5, 1, 3)), file.tensor("h turned", (5, 1, 4))
+    names = [
+        *(file.constant(f"w{gate}", RNG.standard_normal((4, 3)).astype(np.float32)) for gate in "ifco"),
+        *(file.constant(f"r{gate}", RNG.standard_normal((4, 4)).astype(np.float32)) for gate in "ifco"),
+        "", "", "",
+        *(file.constant(f"b{gate}", RNG.standard_normal(4).astype(np.float32)) for gate in "ifco"),
+        "", "", *(file.tensor(name, (1, 4), isVariable=True) for name in ("h", "c")),
+    ]  # fmt: skip
+    ends = ("turned", "h turned") if time_major else ("x", "y")
+    if time_major:
+        file.operator("TRANSPOSE", ["x", "order"], ["turned"], "TransposeOptions")
+    file.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", [ends[0], *names], [ends[1]], "UnidirectionalSequenceLSTMOptions",
+                  fusedActivationFunction=4, timeMajor=time_major)  # fmt: skip
+    lstm = file.operators[-1]
+    if time_major:
+        file.operator("TRANSPOSE", ["h turned", "order"], ["y"], "TransposeOptions")
+    path = file.write(tmp_path / "m.tflite", ["x"], ["y"])
+    x = RNG.standard_normal((1, 5, 3)).astype(np.float32)
+    assert np.allclose(el.load(path).predict(x), tflite_files.run(path, x), atol=1e-5)
+    lstm[-1]["cellClip"] = 1.0
+    with pytest.raises(UnsupportedError, match="clip"):
+        el.load(file.write(path, ["x"], ["y"]))
+
+
 def test_an_input_without_a_batch(tmp_path):
     """As YAMNet's waveform."""
     file, kernel = tflite_files.File(), RNG.standard_normal((3, 3, 3, 1)).astype(np.float32)
