@@ -4,6 +4,7 @@ A kernel that a compiler warns of fails the test that builds it, and an answer w
 the test that runs the command."""
 
 import gc
+import os
 import shlex
 import signal
 from collections import OrderedDict
@@ -13,11 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgelearn.runtime import kernels
-from edgelearn.runtime.driver import POCL
+from edgelearn.runtime import driver, kernels
 from tests import few_tiles
-
-pytest_plugins = ["tests.workers"]
 
 pytest_plugins = ["tests.workers"]
 
@@ -32,7 +30,9 @@ SLOW = (
 )  # fmt: skip
 # Folders and files whose tests are about networks, not about tiles, and don't compare bits with another process's
 SHARED = ("compile", "keywords", "models", "test_memory.py", "test_precision_job.py", "train")
-UNOPTIMISED = ("compile",)  # folders whose kernels compute less than PoCL takes to optimise them
+# Folders whose kernels compute less than PoCL takes to optimise them: two thirds of the time of tests/ops. Networks in
+# tests/models, and all of another processor (tests/processors.py), run as PoCL optimises them.
+UNOPTIMISED = ("compile", "ops")
 SPEAKING = ("cli", "experiments", "keywords", "widgets")  # folders whose tests use words that tests/data has tested
 CLIPS = 2000  # synthesised ones that are kept, of 64 kB
 PROGRAMS = 500  # compiled ones that are kept; PoCL takes 1.3 MB for each
@@ -94,7 +94,7 @@ def _programs_are_shared():
 def _optimisation(device, options):
     """Return the option that turns optimisation off for kernels of GPUs on PoCL, where only their results matter: the
     compiler takes a third of the time, which was up to 4 s a kernel. Kernels of CPUs have work-groups of one item."""
-    return ["-cl-opt-disable"] if device.platform == POCL and "-DGROUP=1" not in options else []
+    return ["-cl-opt-disable"] if device.platform == driver.POCL and "-DGROUP=1" not in options else []
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -109,7 +109,7 @@ def _networks_share_kernels(request):
 @pytest.fixture(autouse=True, scope="module")
 def _kernels_compile_sooner(request):
     with pytest.MonkeyPatch.context() as patch:
-        if request.path.parent.name in UNOPTIMISED:
+        if request.path.parent.name in UNOPTIMISED and driver.CPU not in os.environ:
             patch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
         yield
 

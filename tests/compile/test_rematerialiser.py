@@ -13,7 +13,7 @@ from edgelearn.ops import SGD, Add, BatchNormalization, Conv2D, Dropout, Format,
 from edgelearn.ops.observers import CurrentMinMax, InHindsightMinMax
 
 from .steps import batches, first_step, same, same_bits, shrink, steps
-from .test_networks import EXAMPLES, NETWORKS, convolutions, drawn, head, separable
+from .test_networks import CLASSES, EXAMPLES, NETWORKS, convolutions, drawn, head, separable
 
 
 def everything(network: Network) -> dict:
@@ -45,7 +45,7 @@ def test_recomputed_steps_have_the_same_bits(start, kernels, name, batchnorm):
     request = Request(network, EXAMPLES, 2, SGD(0.05), batchnorm, seed=7)
     expected = steps(start, request)
     fewest = len(make_plan(request, kernels.context.device).program(Kind.TRAIN, 2).micro)
-    for policy in (checkpoints, square_root, nested, everything):
+    for policy in (checkpoints, square_root, nested, everything) if batchnorm == "batch" else (checkpoints, everything):
         activation_memory = policy(network)
         same(steps(start, replace(request, activation_memory=activation_memory)), expected)
         launches = (
@@ -155,17 +155,12 @@ def test_transformed_kernels_are_made_again(start):
 
 
 @pytest.mark.parametrize(
-    ("make", "policy", "size", "n"),
-    (
-        (mobilenet_v2_reversible, invertible, 224, 1),
-        (mobilenet_v2_reversible, invertible, 96, 8),
-        (mobilenet_v2, checkpoints, 224, 1),
-    ),
+    ("make", "policy", "n"), ((mobilenet_v2_reversible, invertible, 3), (mobilenet_v2, checkpoints, 1))
 )
 @pytest.mark.parametrize("batchnorm", ("moving", "batch"))
-def test_gradients_of_mobilenet_v2(start, make, policy, size, n, batchnorm):
-    network, rng = make((size, size, 3)), np.random.default_rng(0)
-    x, labels = rng.standard_normal((n, size, size, 3)).astype(np.float32), rng.integers(0, 1000, n).astype(np.int32)
+def test_gradients_of_mobilenet_v2(start, make, policy, n, batchnorm):
+    network, rng = make((64, 64, 3), alpha=0.35, classes=CLASSES), np.random.default_rng(0)
+    x, labels = rng.standard_normal((n, 64, 64, 3)).astype(np.float32), rng.integers(0, CLASSES, n).astype(np.int32)
     weights, found = network.initialize(1), []
     for activation_memory in ({}, policy(network)):
         session = start(Request(network, n, n, SGD(0.1), batchnorm, activation_memory=activation_memory), weights)

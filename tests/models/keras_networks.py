@@ -3,9 +3,8 @@
     python keras_networks.py NETWORKS FOLDER
 
 NETWORKS is JSON: options by "NETWORK REMARK". Builds each NETWORK of MODELS in float64 with random weights, and writes
-weights, images, labels, logits, and the gradients of the mean cross-entropy: with kept statistics for the first image
-and for all of them into "FOLDER/NETWORK REMARK/moving.npz"; with the batch's for all of them, and the moving statistics
-afterwards, into batch.npz beside it. FOLDER/vgg16.json has the shapes of the weights of keras.applications.VGG16.
+weights, images, labels, logits, and the gradients of the mean cross-entropy: with kept statistics into
+"FOLDER/NETWORK REMARK/moving.npz"; with the batch's, and the moving statistics afterwards, into batch.npz beside it. FOLDER/vgg16.json has the shapes of the weights of keras.applications.VGG16.
 """
 
 import json
@@ -233,14 +232,13 @@ def write(model, options, statistics, folder):
     training = statistics == "batch"
     give_weights(model, images, training)
     found = {"images": images, "labels": labels} | arrays_of(model, "weight")
-    for n in (IMAGES,) if training else (1, IMAGES):
-        with tf.GradientTape() as tape:
-            logits = model(images[:n], training=training)
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:n], logits))
-        variables = {f"{layer.name}/{v.name}": v for layer in model.layers for v in layer.trainable_variables}
-        gradients = tape.gradient(loss, [v.value for v in variables.values()])
-        found |= {"logits": np.asarray(logits), f"loss {n}": np.asarray(loss)}
-        found |= {f"gradient {n} {name}": np.asarray(g) for name, g in zip(variables, gradients, strict=True)}
+    with tf.GradientTape() as tape:
+        logits = model(images, training=training)
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+    variables = {f"{layer.name}/{v.name}": v for layer in model.layers for v in layer.trainable_variables}
+    gradients = tape.gradient(loss, [v.value for v in variables.values()])
+    found |= {"logits": np.asarray(logits), "loss": np.asarray(loss)}
+    found |= {f"gradient {name}": np.asarray(g) for name, g in zip(variables, gradients, strict=True)}
     np.savez(f"{folder}/{statistics}.npz", **found, **arrays_of(model, "after"))
 
 
