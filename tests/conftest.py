@@ -21,12 +21,14 @@ pytest_plugins = ["tests.workers"]
 
 # Files that take longest, longest first: the processes that share the tests begin with them, and end together.
 SLOW = (
-    "tests/notebooks/test_notebooks.py", "tests/models/test_against_keras.py", "tests/ops/test_tiles.py",
-    "tests/docs/test_examples.py", "tests/experiments/test_memory.py", "tests/experiments/test_federated_engines.py",
-    "tests/compile/test_rematerialiser.py", "tests/compile/test_integer_steps.py", "tests/lab/bench/test_peers.py",
-    "tests/compile/test_planner.py", "tests/ops/test_compute.py", "tests/experiments/test_precision_job.py",
-    "tests/experiments/test_federated.py", "tests/compile/test_half_steps.py", "tests/models/test_models.py",
-    "tests/compile/test_networks.py",
+    "tests/notebooks/test_notebooks.py", "tests/notebooks/test_browser.py", "tests/experiments/test_memory.py",
+    "tests/models/test_against_keras.py", "tests/ops/test_linear.py", "tests/ops/test_quantized.py",
+    "tests/bundles/test_plain.py", "tests/experiments/test_flowers_resume.py", "tests/cli/test_cli.py",
+    "tests/cli/test_cli_memory.py", "tests/cli/test_cli_keywords.py", "tests/lab/bench/test_peers.py",
+    "tests/ops/test_ops.py", "tests/ops/test_tiles.py", "tests/docs/test_examples.py",
+    "tests/experiments/test_federated.py", "tests/interop/test_imported_files.py", "tests/torture/test_torture.py",
+    "tests/lab/bench/test_run.py", "tests/experiments/test_federated_engines.py", "tests/interop/test_converters.py",
+    "tests/compile/test_ops_in_networks.py", "tests/compile/test_planner.py",
 )  # fmt: skip
 # Folders and files whose tests are about networks, not about tiles, and don't compare bits with another process's
 SHARED = ("compile", "keywords", "models", "test_memory.py", "test_precision_job.py", "train")

@@ -221,6 +221,13 @@ class Converted:
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
 
+    def outputs(self, text: str, seed: int, x: dict[str, list], logits: bool) -> dict[str, list]:
+        """Outputs of a network with several of them, by name; `seed` draws its weights."""
+        network = Network.from_json(text)
+        arrays = {name: np.float32(array) for name, array in x.items()}
+        found = self.several(network, network.initialize(seed), arrays, logits)
+        return {name: np.asarray(array).tolist() for name, array in found.items()}
+
     def refused(self) -> None:
         network = Network("unknown", (2, 2, 1))
         network.add("unknown", Unknown())
@@ -269,6 +276,15 @@ class Torch(Converted):
         (y * torch.from_numpy(dy)).sum().backward()
         return net.decode(y), net.gradients(), net.weights()
 
+    def several(self, network, weights, x, logits):
+        import torch
+
+        from edgelearn.interop.to_torch import TorchNetwork
+
+        twin = TorchNetwork(network, weights, logits=logits)
+        with torch.no_grad():
+            return {name: twin.decode(y) for name, y in twin({name: twin.encode(a) for name, a in x.items()}).items()}
+
 
 class MirroredTorch(Torch):
     mirrored = True
@@ -294,6 +310,12 @@ class Keras(Converted):
         import keras
 
         keras.backend.set_floatx("float64")
+
+    def several(self, network, weights, x, logits):
+        from edgelearn.interop.to_keras import to_keras
+
+        made = to_keras(network, weights, logits=logits)
+        return {name: np.asarray(y) for name, y in made(x).items()}
 
     def run(self, network, weights, x, dy, batchnorm):
         import tensorflow as tf

@@ -2,9 +2,10 @@
 
     python keras_networks.py NETWORKS FOLDER
 
-NETWORKS is JSON: options by "NETWORK REMARK". Builds each NETWORK of MODELS in float64 with random weights, and writes
-weights, images, labels, logits, and the gradients of the mean cross-entropy: with kept statistics into
-"FOLDER/NETWORK REMARK/moving.npz"; with the batch's, and the moving statistics afterwards, into batch.npz beside it. FOLDER/vgg16.json has the shapes of the weights of keras.applications.VGG16.
+NETWORKS is JSON: options by network. Builds each network of MODELS in float64 with random weights. Writes weights,
+images, labels, logits, and the gradients of the mean cross-entropy: with kept statistics into FOLDER/NAME/moving.npz,
+with the batch's, and the moving statistics afterwards, into batch.npz beside it. FOLDER/vgg16.json has the shapes of
+the weights of keras.applications.VGG16.
 """
 
 import json
@@ -253,8 +254,8 @@ if __name__ == "__main__":
     for name, options in json.loads(sys.argv[1]).items():
         rng = np.random.default_rng(SEED)
         keras.utils.set_random_seed(SEED)
-        (folder := Path(sys.argv[2]) / name.replace("/", "-")).mkdir()
-        model = MODELS[name.split()[0]](**options)
+        (folder := Path(sys.argv[2]) / name).mkdir()
+        model = MODELS[name](**options)
         first = model.get_weights()
         for statistics in ("moving", "batch"):
             model.set_weights(first)

@@ -60,10 +60,10 @@ def keras_folder(tmp_path_factory):
 @pytest.fixture(scope="module", params=NETWORKS)
 def case(request, keras_folder):
     """(network, Keras's results with moving statistics, and with the batch's)."""
-    name, options = request.param.split()[0], NETWORKS[request.param]
+    name, options = request.param, NETWORKS[request.param]
     found = []
     for statistics in ("moving", "batch"):
-        with np.load(keras_folder / request.param.replace("/", "-") / f"{statistics}.npz", allow_pickle=False) as file:
+        with np.load(keras_folder / name / f"{statistics}.npz", allow_pickle=False) as file:
             found.append(dict(file))
     ours = {key: value for key, value in options.items() if key != "size"}
     maker = getattr(models, name)
