@@ -9,6 +9,7 @@ import shlex
 import signal
 from collections import OrderedDict
 from functools import lru_cache, wraps
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -31,10 +32,14 @@ SLOW = (
     "tests/compile/test_ops_in_networks.py", "tests/compile/test_planner.py",
 )  # fmt: skip
 # Folders and files whose tests are about networks, not about tiles, and don't compare bits with another process's
-SHARED = ("compile", "keywords", "models", "test_memory.py", "test_precision_job.py", "train")
-# Folders whose kernels compute less than PoCL takes to optimise them: two thirds of the time of tests/ops. Networks in
-# tests/models, and all of another processor (tests/processors.py), run as PoCL optimises them.
-UNOPTIMISED = ("compile", "ops")
+SHARED = (
+    "compile", "keywords", "models", "test_cli_keywords.py", "test_cli_memory.py", "test_cli_precision.py",
+    "test_memory.py", "test_precision_job.py", "train",
+)  # fmt: skip
+# Folders and files whose kernels compute less than PoCL takes to optimise them: half of the time of tests/ops.
+# Networks in tests/models, and all of another processor (tests/processors.py), run as PoCL optimises them.
+UNOPTIMISED = ("compile", "ops", "test_cli_memory.py")
+FLAGS = "POCL_EXTRA_BUILD_FLAGS"
 SPEAKING = ("cli", "experiments", "keywords", "widgets")  # folders whose tests use words that tests/data has tested
 CLIPS = 2000  # synthesised ones that are kept, of 64 kB
 PROGRAMS = 500  # compiled ones that are kept; PoCL takes 1.3 MB for each
@@ -81,7 +86,7 @@ def _programs_are_shared():
 
     def shared_program(own, source, options=()):
         options = [*options, *_optimisation(own.device, options)]
-        key = own.device.index, source, tuple(options)
+        key = own.device.index, source, tuple(options), os.environ.get(FLAGS)
         programs[key] = programs.pop(key, None) or compile_new(own, source, options)
         if len(programs) > PROGRAMS:
             programs.popitem(last=False)
@@ -111,8 +116,9 @@ def _networks_share_kernels(request):
 @pytest.fixture(autouse=True, scope="module")
 def _kernels_compile_sooner(request):
     with pytest.MonkeyPatch.context() as patch:
-        if request.path.parent.name in UNOPTIMISED and driver.CPU not in os.environ:
-            patch.setenv("POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable")
+        if {request.path.parent.name, request.path.name} & set(UNOPTIMISED) and driver.CPU not in os.environ:
+            patch.setenv(FLAGS, "-cl-opt-disable")
+            patch.setattr(kernels, "_in_use", WeakValueDictionary())
         yield
 
 
