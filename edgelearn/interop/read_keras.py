@@ -359,12 +359,6 @@ def read_hdf5(path: Path) -> ForeignGraph:
         return _graph(file, structure, _in_hdf5(file, structure), version)
 
 
-def holds_graph(path: Path) -> bool:
-    """True if an HDF5 file holds a model's structure. Raises FormatError if it can't be read."""
-    with open_arrays(path, "hdf5", FILE) as file:
-        return "@model_config" in file.texts
-
-
 def _graph(
     file: ArrayFile, structure: Structure, weights: dict[tuple[str, ...], dict[str, str]], version: str
 ) -> ForeignGraph:

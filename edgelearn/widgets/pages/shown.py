@@ -68,11 +68,6 @@ def html(part: Part) -> str:
     return part._repr_html_()
 
 
-def small_multiples(found: Mapping[str, Part]) -> list[Part]:
-    """Parts with their titles above them."""
-    return [part for title, body in found.items() for part in (title, body)]
-
-
 _REDRAW_SECONDS = 1.0
 
 
