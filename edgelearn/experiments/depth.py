@@ -6,6 +6,7 @@ updates, low-rank adapters, all layers from pretrained weights, and all from scr
     edgelearn depth flowers    # the photographs, MobileNet V1 of ImageNet
     edgelearn depth cifar10    # five classes of CIFAR-10, a network pretrained on the other five
     edgelearn depth digits     # TransferCL's job: 128 digits, the last layer
+    edgelearn depth mnist      # the same with MNIST
 
 Guide: docs/guides/depth.md. Figures: docs/results/depth.md.
 """
@@ -26,7 +27,7 @@ from edgelearn.compile import Combination, account
 from edgelearn.compile.plan import Kind
 from edgelearn.compile.policies import keep_all, masks
 from edgelearn.data.cifar10 import standardized
-from edgelearn.data.digits import load_digits, standardized_digits
+from edgelearn.data.digits import load_digits, load_mnist, standardized_digits
 from edgelearn.data.draws import stratified_split
 from edgelearn.data.flowers import load_flowers
 from edgelearn.data.pictures import ImageDataset, load_folder, load_images, normalize
@@ -62,6 +63,7 @@ PUBLISHED_SHARE = 0.22  # 100 / 448, rounded
 RANK = 4
 HELD_OUT = 0.2  # of the training examples, to choose learning rates by
 MOMENTUM = 0.9  # of the moving statistics where all layers are trained
+TRANSFERRED = 128  # digits that TransferCL learns
 EXAMPLES = 64  # that a sparse update is chosen by
 
 
@@ -91,10 +93,12 @@ class DepthConfig(Config):
     Raises ConfigError for an invalid value.
     """
 
-    task: str = setting("sample", "what is learned: sample, thicket, flowers, cifar10 or digits", positional=True)
+    task: str = setting(
+        "sample", "what is learned: sample, thicket, flowers, cifar10, digits or mnist", positional=True
+    )
     network: str | None = setting(
         None,
-        "of cifar10 and digits, which are pretrained here (default: mobilenet_v2_cifar, lenet_transfercl)",
+        "of cifar10, digits and mnist, pretrained here (default: mobilenet_v2_cifar, lenet_transfercl)",
         metavar="NETWORK",
     )
     alpha: float = setting(0.5, "width of that network, if it has one", above=0)
@@ -132,6 +136,9 @@ class DepthConfig(Config):
     data: str | None = setting(None, DATA, metavar="DIR")
     download: bool = setting(True, DOWNLOAD)
     device: str | None = device_setting()
+
+
+Examples = tuple[np.ndarray, np.ndarray]  # with their labels
 
 
 @dataclass(frozen=True)
@@ -347,20 +354,42 @@ def _classes(dataset: ImageDataset, part: np.ndarray, size: int, first: int) -> 
 
 def _digits(config: DepthConfig) -> Start:
     """TransferCL's job: a network that knows digits learns 128 others, as somebody else writes them."""
-    name = config.network or "lenet_transfercl"
     images, labels = load_digits()
-    x = standardized_digits(images, config.size or 28)
-    order = np.random.default_rng(0).permutation(len(x))
-    known, new, tested = order[:1000], order[1000:1128], order[1128:]
-    weights = _pretrained(name, config, (x[known], labels[known]), x.shape[1], epochs=20)
-    network = _named(name, config.alpha, x.shape[1:], 10)
-    description = f"Digits of scikit-learn: 1,000 to pretrain, 128 to train, {len(tested)} to test."
-    examples = (x[new], labels[new]), (x[tested], labels[tested])
-    return Start(network, _without_head(network, weights), *examples, 100, 128, 0.1, description)
+    x, order = standardized_digits(images, config.size or 28), np.random.default_rng(0).permutation(len(labels))
+    known, new, tested = order[:1000], order[1000 : 1000 + TRANSFERRED], order[1000 + TRANSFERRED :]
+    test = x[tested], labels[tested]
+    return _transfer(config, (x[known], labels[known]), (x[new], labels[new]), test, 20, "Digits of scikit-learn")
+
+
+def _mnist(config: DepthConfig) -> Start:
+    """The same with MNIST: what is pretrained is DeepCL's job."""
+    (images, labels), (test_images, test_labels) = (
+        load_mnist(s, config.data, config.download) for s in ("train", "test")
+    )
+    count = len(labels)
+    x = standardized_digits(np.concatenate([images, test_images]), config.size or 28)
+    order = np.random.default_rng(0).permutation(count)
+    new, known = order[:TRANSFERRED], order[TRANSFERRED:]
+    test = x[count:], test_labels
+    return _transfer(config, (x[known], labels[known]), (x[new], labels[new]), test, 5, "MNIST")
+
+
+def _transfer(config: DepthConfig, known: Examples, new: Examples, test: Examples, epochs: int, name: str) -> Start:
+    """A network pretrained for `epochs` on known examples, to be trained in 100 steps on new ones."""
+    network = config.network or "lenet_transfercl"
+    shape = known[0].shape[1:]
+    weights = _pretrained(network, config, known, shape[0], epochs)
+    description = f"{name}: {len(known[1]):,} to pretrain, {len(new[1])} to train, {len(test[1]):,} to test."
+    model = Model(_named(network, config.alpha, shape, 10), weights, config.device).compile(SGD())
+    right = float((model.predict(test[0], 256).argmax(-1) == test[1]).mean())
+    description += f" The pretrained network names {right:.1%} of the digits to test."
+    fresh = _without_head(model.network, weights)
+    return Start(model.network, fresh, new, test, 100, TRANSFERRED, 0.1, description)
 
 
 TASKS: Mapping[str, Callable[[DepthConfig], Start]] = {
     "sample": _flowers, "thicket": _flowers, "flowers": _flowers, "cifar10": _cifar10, "digits": _digits,
+    "mnist": _mnist,
 }  # fmt: skip
 
 

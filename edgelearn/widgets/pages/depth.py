@@ -38,7 +38,7 @@ def depth(
     """Train one network on one task at every depth; finished trainings are not repeated.
 
     Arguments:
-    - `task`: "sample" or "thicket" (default), drawings of the package; "flowers", "cifar10" or "digits".
+    - `task`: "sample" or "thicket" (default), drawings of the package; "flowers", "cifar10", "digits" or "mnist".
     - `depths`: see `edgelearn depth` (default all).
     - `seeds`: a training of each with each (default one, 0).
     - `store`: a RunStore or its folder (default: that of the commands).
