@@ -351,7 +351,29 @@ export function charts(runs) {
     }
   }
   const first = ["loss", "accuracy"].filter((name) => groups[name]), others = Object.keys(groups).filter((name) => !first.includes(name));
-  return element("div", { className: "el-charts" }, ...[...first, ...others].map((name) => chart(name, groups[name])));
+  const still = others.filter((name) => unmoved(groups[name])), texts = still.map((name) => `${name} ${compact(groups[name][0].y[0])}`);
+  const drawn = [...first, ...others.filter((name) => !still.includes(name))].map((name) => chart(name, groups[name]));
+  const told = texts.length ? element("p", { className: "el-quiet", textContent: `The same in every epoch: ${texts.join(", ")}.` }) : null;
+  return element("div", {}, element("div", { className: "el-charts" }, ...drawn), ...(told ? [told] : []));
+}
+
+// A figure that is the same, to a thousandth, in all epochs of all runs.
+function unmoved(lines) {
+  const values = lines.flatMap((line) => [...line.y]);
+  let least = Infinity, most = -Infinity;
+  for (const value of values) { least = Math.min(least, value); most = Math.max(most, value); }
+  return values.length > lines.length && most - least <= 1e-3 * Math.abs(most);
+}
+
+const compact = (value) => Math.abs(value) >= 1e4
+  ? new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 }).format(value) : String(+value.toPrecision(4));
+
+// Round numbers between two, about `count` of them.
+function round(low, high, count, least = 0) {
+  const rough = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(rough));
+  const step = Math.max(least, power * [1, 2, 5, 10].find((each) => each * power >= rough * 0.999)), found = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at++) found.push(+(at * step).toPrecision(12));
+  return found;
 }
 
 function chart(name, lines) {
@@ -392,17 +414,18 @@ function chart(name, lines) {
     const px = (x) => left + (high === low ? .5 : (x - low) / (high - low)) * width, py = (y) => top + height - (turn(y) - a) / (b - a) * height;
     pen.font = "12px " + style.fontFamily;
     pen.lineWidth = 1;
-    let before = null;
-    for (let tick = 0; tick <= 4; tick++) {
-      const value = back(a + (b - a) * tick / 4), y = py(value), e = Math.round(low + (high - low) * tick / 4), x = px(e);
+    const marks = log ? [0, 1, 2, 3, 4].map((tick) => back(a + (b - a) * tick / 4)) : round(a, b, 4);
+    for (const value of marks) {
+      const y = py(value);
       pen.strokeStyle = style.getPropertyValue("--el-line");
       pen.beginPath(); pen.moveTo(left, y); pen.lineTo(left + width, y); pen.stroke();
       pen.fillStyle = style.getPropertyValue("--el-quiet");
       pen.textAlign = "right"; pen.textBaseline = "middle";
-      pen.fillText(share ? percent(value) : String(+value.toPrecision(3)), left - 5, y);
-      pen.textAlign = tick === 4 ? "right" : "center"; pen.textBaseline = "top";
-      if (e !== before) pen.fillText(e.toLocaleString("en"), x, top + height + 6);
-      before = e;
+      pen.fillText(share ? `${+(100 * value).toPrecision(3)} %` : compact(log ? +value.toPrecision(3) : value), left - 5, y);
+    }
+    for (const e of high > low ? round(low, high, Math.min(6, width / 80), 1) : [low]) {
+      pen.textAlign = px(e) > left + width - 8 ? "right" : "center"; pen.textBaseline = "top";
+      pen.fillText(e.toLocaleString("en"), px(e), top + height + 6);
     }
     pen.save();
     pen.beginPath(); pen.rect(left - 3, top - 3, width + 6, height + 6); pen.clip();
@@ -503,7 +526,7 @@ export function runView(root, host, id, data = null) {
       run.pictures.length > 0 && section("Pictures", ...run.pictures.map((each) => element("figure", {},
         element("img", { className: "el-figure", src: each.source, alt: each.alt }), element("figcaption", { textContent: each.name })))),
       run.logs.length > 0 && section("Logs", ...run.logs.map((each) => folded(each.name, element("pre", { tabIndex: 0, textContent: each.text })))),
-      section("Files", table([], run.files.map(([name, bytes]) => [name, megabytes(bytes) + " MB"]), "Files", (at) => at > 0)),
+      section("Files", table([], run.files.map(([name, bytes]) => [name, bytes < 1e5 ? `${(bytes / 1e3).toFixed(1)} kB` : megabytes(bytes) + " MB"]), "Files", (at) => at > 0)),
     ];
     const said = root.querySelector(".el-said");
     root.replaceChildren(...parts.filter(Boolean), ...(said ? [said] : []));
