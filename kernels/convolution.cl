@@ -51,6 +51,19 @@ INLINE void write_weights(const Weights target, V sum[DEPTH][PANELS], const int 
 }
 #include "window_products.h"
 
+// Groups of channels that are whole blocks: each COLUMN_BLOCKS blocks of the result read `channels` of their own. 0: there
+// is one group.
+#ifndef COLUMN_BLOCKS
+#define COLUMN_BLOCKS 0
+#endif
+INLINE Data column_of(Data x, const int panel, const int channels, const int rows) {
+#if COLUMN_BLOCKS
+  return x + (size_t)(panel / COLUMN_BLOCKS * (channels / BLOCK)) * rows * BLOCK;
+#else
+  return x;
+#endif
+}
+
 // y = activation((x * w) * scale + shift)
 KERNEL convolution_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), const int images, const int height,
                            const int width, const int channels, const int out_height,
@@ -59,7 +72,8 @@ KERNEL convolution_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), c
   const int image = part / (tiles * out_height), oy = part / tiles % out_height, ox = part % tiles * TILE;
   if (image >= images) return;
   const Outputs target = {ITEM_START(y), EPILOGUE};
-  forward_tile(target, START(x), ITEM_START(w), SIZES, channels, image, oy, ox, panel, 0);
+  const Data column = column_of(START(x), panel, channels, images * height * width);
+  forward_tile(target, column, ITEM_START(w), SIZES, channels, image, oy, ox, panel, 0);
 }
 
 // dx = dy * w backwards, given transposed weights t: [channels/16][taps][out][16]. A tile holds every STRIDE_X-th
@@ -71,7 +85,8 @@ KERNEL convolution_backward_data(INPUT_VALUES(dy), INPUT_VALUES(t), const int im
   if (image >= images) return;
   const int iy = part / tiles % height, residue = part % tiles % STRIDE_X;
   const int ix = part % tiles / STRIDE_X * TILE * STRIDE_X + residue;
-  backward_tile(GRADIENT, START(dy), ITEM_START(t), SIZES, out, image, iy, ix, panel, 0);
+  const Data column = column_of(START(dy), panel, out, images * out_height * out_width);
+  backward_tile(GRADIENT, column, ITEM_START(t), SIZES, out, image, iy, ix, panel, 0);
 }
 
 // partials[group]: [out/16][taps][channels][16] = (add ? what was there : 0) + the sum of x * dy over (image, output
@@ -85,5 +100,6 @@ KERNEL convolution_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(pa
   const int panel = get_global_id(1) * PANELS, group = get_global_id(2), total = images * out_height;
   const int first = (group * MEMBERS + ITEM % MEMBERS) * rows, last = first + rows < total ? first + rows : total;
   const Weights target = {ITEM_START(partials), channels, out_blocks, group, add, shares};
-  weight_tile(target, START(x), ITEM_START(dy), SIZES, tap, channel, panel, first, last, 0, 0);
+  const Data column = column_of(START(x), panel, channels, images * height * width);
+  weight_tile(target, column, ITEM_START(dy), SIZES, tap, channel, panel, first, last, 0, 0);
 }

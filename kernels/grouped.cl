@@ -1,5 +1,5 @@
-// Convolution with several groups of channels. Borders of groups need not fall between blocks of 16, so each value is
-// computed by itself: right for every shape, and not fast. w: [out/16][taps][channels of a group][16].
+// Convolution with several groups of channels, whose borders need not fall between blocks of 16: each value is computed by
+// itself, right for every shape, and not fast. Groups of whole blocks are columns of convolution.cl. w: [out/16][taps][channels of a group][16].
 #include "elementwise.h"
 #include "epilogue.h"
 #include "window.h"

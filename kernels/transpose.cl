@@ -66,6 +66,17 @@ KERNEL transpose_blocks(TRANSPOSE_ARGUMENTS) {
     UNROLL for (int i = 0; i < BLOCK; i++) if (i < columns) store(target + i * BLOCK, a[i]);
   }
 }
+
+// t: [channels/16][taps][filters of a group][16] = w transposed group by group, which are whole blocks
+KERNEL transpose_columns(INPUT(w), OUTPUT(t), const int taps, const int in_group, const int out_group) {
+  const int row = get_global_id(0), block = get_global_id(1);
+  if (row >= taps * out_group) return;
+  const int tap = row / out_group, group = block * BLOCK / in_group, o = group * out_group + row % out_group;
+  input from = START(w) + ((size_t)(o / BLOCK * taps + tap) * in_group + block * BLOCK % in_group) * BLOCK + o % BLOCK;
+  V v = (V)0;
+  UNROLL for (int i = 0; i < BLOCK; i++) ELEMENT(v, i) = from[i * BLOCK];
+  store(ITEM_START(t) + ((size_t)block * taps * out_group + row) * BLOCK, v);
+}
 #endif
 
 // t = w * scale for a kernel [channels/16][rows][16]; a job a layer, so many work-items a block of channels

@@ -63,15 +63,15 @@ KERNELS = {
     ),
     "convolution_forward": (
         f"x w y images height width channels out_height out_width {OUT}",
-        "x w y images height width channels out_height out_width 1*PANELS IN_BLOCK WINDOW EPILOGUE",
+        "x w y images height width channels out_height out_width 1*PANELS IN_BLOCK COLUMN_BLOCKS WINDOW EPILOGUE",
     ),
     "convolution_backward_data": (
         f"dy t images height width out out_height out_width {DX}",
-        "dy t images height width out out_height out_width 1*PANELS WINDOW GRADIENT",
+        "dy t images height width out out_height out_width 1*PANELS COLUMN_BLOCKS WINDOW GRADIENT",
     ),
     "convolution_backward_weights": (
         "x dy dw images height width channels out_height out_width rows blocks add",
-        "x dy dw images height width channels out_height out_width rows blocks add 2 IN_BLOCK WINDOW",
+        "x dy dw images height width channels out_height out_width rows blocks add 2 IN_BLOCK COLUMN_BLOCKS WINDOW",
     ),
     "depthwise_forward": (
         f"x w y images {SIZES} rows steps {OUT}", f"x w y images {SIZES} 1 WINDOW EPILOGUE",
@@ -225,6 +225,7 @@ KERNELS = {
     "grouped_forward": (f"x w y {GROUPED} {OUT}", f"x w y {GROUPED} 1 IN_BLOCK WINDOW EPILOGUE"),
     "grouped_backward_data": (f"dy w {GROUPED} {DX}", f"dy w {GROUPED} 1 WINDOW GRADIENT"),
     "grouped_backward_weights": (f"x dy dw {GROUPED} rows add", f"x dy dw {GROUPED} rows add 1 2 IN_BLOCK WINDOW"),
+    "transpose_columns": ("w t taps in_group out_group", "w t taps in_group out_group 0 1"),
     "local_response_forward": (f"x y {ROWS} {RESPONSE}", f"x y m 1 {RESPONSE}"),
     "local_response_terms": (f"x dy terms {ROWS} {RESPONSE}", f"x dy terms m 1 {RESPONSE}"),
     "local_response_backward": (f"x dy terms {ROWS} {RESPONSE} {DX}", f"x dy terms m 1 {RESPONSE} GRADIENT"),

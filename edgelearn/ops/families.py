@@ -5,13 +5,14 @@ A family names the configurations in which it can compute a product, best guess 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from edgelearn.device import WARPGROUPS, KernelConfig, Traits, with_probe
 
 from . import products
 from .emit import LONGEST_SUM, Emitter, GradientSum, emit_channel_sums, start_sum
-from .formats import StoredType
+from .formats import StoredType, tensor_of
 from .products import DATA, WEIGHTS, MatrixTiles, Product, Sizes
 from .tensor import BLOCK, Tensor, ceil_div
 
@@ -34,39 +35,64 @@ class Family:
         raise NotImplementedError
 
 
+def has_columns(p: Product) -> bool:
+    """True for a convolution whose groups are whole blocks of channels, in floats."""
+    columns, tensors = p.kind == "grouped", (p.x, p.y, *map(tensor_of, p.factors))
+    whole = all(t.channels % (BLOCK * p.geometry.groups) == 0 for t in (p.x, p.y))
+    return columns and whole and all(t.dtype == "float32" for t in tensors)
+
+
 class Convolution(Family):
-    """Any convolution: kernels/convolution.cl."""
+    """Any convolution, or one in groups of whole blocks (`has_columns`): kernels/convolution.cl."""
 
     def candidates(self, e: Emitter, p: Product) -> list[KernelConfig]:
         alone = not e.traits.gpu or p.left.block < BLOCK  # else for what work-groups share there are other kernels
         if p.part != WEIGHTS:
             found = products.convolution_tiles(e.traits, p)
             return found if alone else found[:1]
-        best, sizes = products.convolution_depths(e.traits, p.x.block, p.y.blocks, items=0)
+        best, sizes = products.convolution_depths(e.traits, p.x.block, p.y.blocks // p.geometry.groups, items=0)
         return products.worth_trying(best, **sizes, items=products.items(e.traits)) if alone else [best]
 
     def emit(self, e: Emitter, p: Product, config: KernelConfig) -> Sums | None:
         (images, height, width, *output), left, stride = p.sizes, p.left, p.strides[1]
-        more = p.macros | p.window.macros | e.compute.macros
+        more, groups = p.macros | p.window.macros | e.compute.macros, p.geometry.groups
+        channels = left.channels // groups
+        if groups > 1:
+            result = p.y if p.part == WEIGHTS else p.out
+            more = more | {"column_blocks": result.blocks // groups}
+        if groups > 1 and p.part == DATA:
+            p = replace(p, factors=(p.factors[0], _transposed_columns(e, p)))
         if p.part != WEIGHTS:
             rows, columns = p.sink
             tiles = images * rows * stride * ceil_div(columns, config["tile"] * stride)
             e.launch(
                 "convolution.cl", f"convolution_{p.part}", (tiles, p.out.blocks // config["panels"]), *p.reads,
-                *p.first, images, height, width, left.channels, *output, *p.last, flops=p.flops, in_block=left.block,
+                *p.first, images, height, width, channels, *output, *p.last, flops=p.flops, in_block=left.block,
                 depth=1, **config, **more,
             )  # fmt: skip
             return None
         depth, panels, members = config["depth"], config["panels"], e.traits.members
-        work = (p.window.taps * ceil_div(left.channels, depth), p.y.blocks // panels)
+        work = (p.window.taps * ceil_div(channels, depth), p.y.blocks // panels)
         _, rows = e.split_rows(images * output[0], work[0] * work[1], 1 if e.traits.gpu else 4, config["items"])
         total, rows = _start_rows(e, p, rows, members)
         e.launch(
             "convolution.cl", "convolution_backward_weights", (work[0] * members, work[1], total.groups), *p.reads,
-            total.access(p.add), images, height, width, left.channels, *output, rows, p.y.blocks, int(p.add),
+            total.access(p.add), images, height, width, channels, *output, rows, p.y.blocks, int(p.add),
             flops=p.flops, in_block=left.block, tile=1, panels=panels, depth=depth, **more,
         )  # fmt: skip
         return total, None
+
+
+def _transposed_columns(e: Emitter, p: Product) -> Tensor:
+    """Emit the launch that transposes a kernel group by group, as `convolution_backward_data` reads it."""
+    kernel, groups, taps = tensor_of(p.factors[1]), p.geometry.groups, p.window.taps
+    of_group = p.x.channels // groups, p.y.channels // groups
+    transposed = e.tensor("kernel transposed by groups", (taps * of_group[1], p.x.channels))
+    e.launch(
+        "transpose.cl", "transpose_columns", (transposed.rows, transposed.blocks), kernel.read, transposed.write, taps,
+        *of_group, whole=True,
+    )  # fmt: skip
+    return transposed
 
 
 def _start_rows(e: Emitter, p: Product, rows: int, members: int = 1) -> tuple[GradientSum, int]:

@@ -21,6 +21,7 @@ from .families import (
     Pointwise,
     Sums,
     Units,
+    has_columns,
     matrix_problem,
 )
 from .formats import QuantizedTensor, Stored, is_integers, tensor_of
@@ -147,6 +148,7 @@ CHOICES = [
     ),
     Choice(_multiplies_integers, [QuantizedUnits()], _integer_units, flattened),
     Choice(lambda e, p: p.of_integers, [QuantizedConvolution()], _sliding("quantized_convolution"), flattened),
+    Choice(lambda e, p: has_columns(p), [Convolution()]),
     Choice(lambda e, p: p.kind == "grouped", [Grouped()]),
     Choice(lambda e, p: p.kind == "depthwise", [Depthwise()], _sliding("depthwise", filters=False)),
     Choice(lambda e, p: e.compute.uses_units, [UNITS], _unit_decision),

@@ -194,7 +194,7 @@ def items(traits: Traits) -> tuple[int, ...]:
 
 def convolution_tiles(traits: Traits, p: Product) -> list[KernelConfig]:
     """Neighbouring outputs x blocks of channels of a tile."""
-    width, blocks = ceil_div(p.sink[1], p.strides[1]), p.out.blocks
+    width, blocks = ceil_div(p.sink[1], p.strides[1]), p.out.blocks // p.geometry.groups
     best = {"tile": row_tile(traits, width), "panels": panels(traits, blocks)}
     return worth_trying(best, tile=up_to(ROW_TILES, width), panels=dividing(PANELS, blocks))
 

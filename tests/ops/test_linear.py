@@ -28,6 +28,7 @@ CASES = [  # op, shape, images, channels of a block
     *((Conv2D(20, 3, strides=2, padding=ODD), (8, 10, c), 2, c) for c in (1, 3, 15)),
     *((Conv2D(f, (3, 2), padding="same", groups=groups), (4, 5, c), 2, 16)  # borders of groups between blocks
       for groups, c, f in ((2, 62, 66), (3, 3, 33), (31, 31, 62), (4, 64, 4))),
+    *((Conv2D(f, 3, 2, "same", groups=groups), (6, 9, c), 2, 16) for groups, c, f in ((2, 64, 96), (3, 48, 144))),
     (Conv2D(10, 3, (2, 1), ((1, 0), (2, 1)), (1, 2), 5), (7, 8, 15), 2, 16), (Conv2D(6, 1, groups=2), (1, 1, 4), 1, 16),
     *((Conv2D(17, 1), (4, 5, c), 2, 16) for c in SIZES), *((Conv2D(f, 1), (4, 5, 33), 2, 16) for f in SIZES),
     *((Conv2D(33, 1), (1, rows, 18), 1, 16) for rows in SIZES),
@@ -75,6 +76,7 @@ AS_GPUS_DO = [  # op, shape, images
     *((op, *images)
       for op in (Conv2D(18, (2, 3), (1, 2), ((3, 0), (1, 2)), dilation_rate=(2, 1)), Conv2D(18, 1, 3), Conv2D(18, 3, 3))
       for images in (((8, 13, 33), 2), ((3, 7, 17), 1))),
+    (Conv2D(64, 3, padding="same", groups=2), (5, 6, 32), 2),
     *((op, (5, 6, 20), 2) for op in (
         Conv2DTranspose(33, 3, 2, "same"), Conv2DTranspose(35, 3, 2, groups=5), DepthwiseConv2D(3, depth_multiplier=2),
     )),

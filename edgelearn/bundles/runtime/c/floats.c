@@ -94,17 +94,23 @@ void el_pointwise_backward_weights(const el_value *v) {
   }
 }
 
-/* -- convolutions -- */
+/* -- convolutions, of one group of channels or of groups of whole blocks: each `columns` blocks of the result read so many
+   channels of their own; 0 columns: there is one group -- */
 
-/* x, w, y, images, height, width, channels, out_height, out_width, blocks, block of x, window, epilogue */
+static const float *column_of(const float *x, int columns, int block, int channels, int rows) {
+  return columns ? x + row_at(block / columns * (channels / B), rows, 0) : x;
+}
+
+/* x, w, y, images, height, width, channels, out_height, out_width, blocks, block of x, columns, window, epilogue */
 void el_convolution_forward(const el_value *v) {
-  const float *x = v[0].p, *w = v[1].p;
+  const float *w = v[1].p;
   const int images = v[3].i, height = v[4].i, width = v[5].i, channels = v[6].i;
   const int out_height = v[7].i, out_width = v[8].i, blocks = v[9].i, in_block = v[10].i;
-  const Window o = window_of(v + 11);
-  const Epilogue e = epilogue_of(v + 19);
+  const Window o = window_of(v + 12);
+  const Epilogue e = epilogue_of(v + 20);
   int image, block, oy, ox, ky, kx, first, i, c;
-  for (block = 0; block < blocks; block++)
+  for (block = 0; block < blocks; block++) {
+    const float *x = column_of(v[0].p, v[11].i, block, channels, images * height * width);
     for (image = 0; image < images; image++)
       for (oy = 0; oy < out_height; oy++)
         for (ox = 0; ox < out_width; ox++) {
@@ -126,17 +132,19 @@ void el_convolution_forward(const el_value *v) {
           write_output(e, block, sum, v[2].p + row_at(block, images * out_height * out_width,
                                                       (image * out_height + oy) * out_width + ox));
         }
+  }
 }
 
-/* dy, transposed w, images, height, width, channels of dy, out_height, out_width, blocks, window, gradient */
+/* dy, transposed w, images, height, width, channels of dy, out_height, out_width, blocks, columns, window, gradient */
 void el_convolution_backward_data(const el_value *v) {
-  const float *dy = v[0].p, *t = v[1].p;
+  const float *t = v[1].p;
   const int images = v[2].i, height = v[3].i, width = v[4].i, out = v[5].i, out_height = v[6].i, out_width = v[7].i;
   const int blocks = v[8].i;
-  const Window o = window_of(v + 9);
-  const Gradient g = gradient_of(v + 17);
+  const Window o = window_of(v + 10);
+  const Gradient g = gradient_of(v + 18);
   int image, block, iy, ix, ky, kx, j, c;
-  for (block = 0; block < blocks; block++)
+  for (block = 0; block < blocks; block++) {
+    const float *dy = column_of(v[0].p, v[9].i, block, out, images * out_height * out_width);
     for (image = 0; image < images; image++)
       for (iy = 0; iy < height; iy++)
         for (ix = 0; ix < width; ix++) {
@@ -155,20 +163,34 @@ void el_convolution_backward_data(const el_value *v) {
             }
           write_gradient(g, row_at(block, images * height * width, (image * height + iy) * width + ix), sum);
         }
+  }
+}
+
+/* w, t, taps, channels and filters of a group, rows of t, blocks of t: w transposed group by group */
+void el_transpose_columns(const el_value *v) {
+  const int taps = v[2].i, in_group = v[3].i, out_group = v[4].i;
+  int block, row, i;
+  for (block = 0; block < v[6].i; block++)
+    for (row = 0; row < v[5].i; row++) {
+      const int o = block * B / in_group * out_group + row % out_group;
+      const float *w = v[0].p + value_at(o, taps * in_group, row / out_group * in_group + block * B % in_group);
+      EACH(i) v[1].p[row_at(block, v[5].i, row) + i] = w[i * B];
+    }
 }
 
 /* x, dy, partial sums, images, height, width, channels, out_height, out_width, rows a group, blocks, add, groups, block
-   of x, window */
+   of x, columns, window */
 void el_convolution_backward_weights(const el_value *v) {
-  const float *x = v[0].p, *dy = v[1].p;
+  const float *dy = v[1].p;
   const int images = v[3].i, height = v[4].i, width = v[5].i, channels = v[6].i, out_height = v[7].i;
   const int out_width = v[8].i, rows = v[9].i, blocks = v[10].i, add = v[11].i, groups = v[12].i, in_block = v[13].i;
-  const Window o = window_of(v + 14);
+  const Window o = window_of(v + 15);
   const int taps = o.height * o.width;
   int group, block, tap, row, ox, channel, c;
   for (group = 0; group < groups; group++)
     for (block = 0; block < blocks; block++)
       for (tap = 0; tap < taps; tap++) {
+        const float *x = column_of(v[0].p, v[14].i, block, channels, images * height * width);
         float *dw = v[2].p + (size_t)((group * blocks + block) * taps + tap) * channels * B;
         if (!add) memset(dw, 0, (size_t)channels * B * sizeof *dw);
         for (row = group * rows; row < smaller((group + 1) * rows, images * out_height); row++)

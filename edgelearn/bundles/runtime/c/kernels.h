@@ -48,7 +48,7 @@ enum { EL_ADD, EL_SUBTRACT, EL_MULTIPLY, EL_DIVIDE, EL_MAXIMUM, EL_MINIMUM };
   KERNEL(concatenate_backward) KERNEL(move_image) KERNEL(stored_whole_forward) KERNEL(stored_whole_backward)          \
   KERNEL(grouped_forward) KERNEL(grouped_backward_data) KERNEL(grouped_backward_weights)                              \
   KERNEL(local_response_forward) KERNEL(local_response_terms) KERNEL(local_response_backward) KERNEL(begin)           \
-  KERNEL(couple) KERNEL(uncouple) KERNEL(gather) KERNEL(move_channels)
+  KERNEL(couple) KERNEL(uncouple) KERNEL(gather) KERNEL(move_channels) KERNEL(transpose_columns)
 
 #define EL_DECLARE(name) void el_##name(const el_value *v);
 EL_KERNELS(EL_DECLARE)
