@@ -28,8 +28,10 @@ INLINE V response(input x, const int m, const int row, const int block, const in
   return s;
 }
 
-INLINE V power(V s, const float exponent) {
-  for (int i = 0; i < VECTOR_WIDTH; i++) ELEMENT(s, i) = pow(ELEMENT(s, i), exponent);
+// s^-beta; that of AlexNet, 0.75, by square roots, which vectors have
+INLINE V power(V s, const float beta) {
+  if (beta == 0.75f) return (V)1 / sqrt(s * sqrt(s));
+  for (int i = 0; i < VECTOR_WIDTH; i++) ELEMENT(s, i) = pow(ELEMENT(s, i), -beta);
   return s;
 }
 
@@ -40,7 +42,7 @@ KERNEL local_response_forward(INPUT(x), OUTPUT(y), ROWS_ARGUMENTS, RESPONSE_ARGU
   for (int row = band.start; row < band.stop; row++) {
     const size_t at = row_at(band.block, m, row);
     const V s = response(x, m, row, band.block, channels, before, after, bias, alpha);
-    store(y + at, load(x + at + FIRST_CHANNEL) * power(s, -beta));
+    store(y + at, load(x + at + FIRST_CHANNEL) * power(s, beta));
   }
 }
 
@@ -52,7 +54,7 @@ KERNEL local_response_terms(INPUT(x), INPUT(dy), OUTPUT(terms), ROWS_ARGUMENTS, 
   for (int row = band.start; row < band.stop; row++) {
     const size_t at = row_at(band.block, m, row);
     const V s = response(x, m, row, band.block, channels, before, after, bias, alpha);
-    store(terms + at, load(dy + at) * load(x + at + FIRST_CHANNEL) * power(s, -beta - 1.0f));
+    store(terms + at, load(dy + at) * load(x + at + FIRST_CHANNEL) * power(s, beta) / s);
   }
 }
 
@@ -71,6 +73,6 @@ KERNEL local_response_backward(INPUT(x), INPUT(dy), INPUT(terms), ROWS_ARGUMENTS
       if (c < channels) ELEMENT(sum, i) = window_sum(terms, m, row, channels, c, after, before, 0);
     }
     const V own = load(x + at + FIRST_CHANNEL) * sum * (2.0f * alpha * beta);
-    write_gradient(dx, at, load(dy + at) * power(s, -beta) - own);
+    write_gradient(dx, at, load(dy + at) * power(s, beta) - own);
   }
 }

@@ -6,7 +6,8 @@
     python tools/try_bundles.py steps --steps 30   # target opencl beside Python's session, in turn
 
 Bundles: `c`, a small AlexNet (groups, response normalization, dropout); `int8`, the keyword network DS-CNN in int8, and
-`opencl`, the same in float32. Debian's packages: clang-16, valgrind, oclgrind, gcc-aarch64-linux-gnu, qemu-user-static.
+`opencl`, LeNet-5, small enough for Oclgrind.
+Debian's packages: clang-16, libclang-rt-16-dev, valgrind, oclgrind, gcc-aarch64-linux-gnu, qemu-user-static.
 What isn't installed is said and left out. The program ends with 1 if something was found.
 """
 
@@ -47,8 +48,10 @@ def model_of(name: str) -> el.Model:
     if name == "c":
         network = el.models.alexnet((67, 67, 3), alpha=0.125, classes=5, softmax=False, units=24)
         return el.Model(network, seed=1).compile(el.SGD(RATE, momentum=0.9))
+    if name == "opencl":
+        return el.Model(el.models.lenet5(softmax=False), seed=1).compile(el.SGD(RATE, momentum=0.9))
     model = el.Model(el.models.ds_cnn(), seed=1)
-    return model.compile(el.SGD(RATE, momentum=0.9), batchnorm="moving", precision="int8" if name == "int8" else None)
+    return model.compile(el.SGD(RATE, momentum=0.9), batchnorm="moving", precision="int8")
 
 
 def examples(model: el.Model, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -79,7 +82,15 @@ def build(folder: Path, compiler: str, *options: str) -> Path | None:
 def run(folder: Path, *program: object, weights: str = "model.weights", state: Path | None = None, **variables: str):
     words = [*program, folder / weights, folder / "data", 1, RATE, folder / "state", *([state] if state else [])]
     library = opencl_library()
-    own = {"EDGELEARN_OPENCL": library} if library and "oclgrind" not in str(program[0]) else {}
+    own = (
+        {
+            "EDGELEARN_OPENCL": library,
+            "LD_LIBRARY_PATH": str(Path(library).parent),
+            "OCL_ICD_VENDORS": str(Path(library).parent),
+        }
+        if library and "oclgrind" not in str(program[0])
+        else {}
+    )
     return subprocess.run(
         list(map(str, words)), capture_output=True, text=True, timeout=900, env=os.environ | own | variables
     )

@@ -164,27 +164,27 @@ static float window_sum(const float *x, int m, int row, int channels, int c, int
   return sum;
 }
 
-/* power = s^exponent of a block's channels; s is 1 in the padding. */
-static void response_power(const Response *r, const float *x, int m, int row, int block, float exponent, float *power) {
+/* power = s^-beta of a block's channels, and s, which is 1 in the padding; beta 0.75 by square roots */
+static void response_power(const Response *r, const float *x, int m, int row, int block, float *s, float *power) {
   int c;
   EACH(c) {
     const int channel = block * B + c, exists = channel < r->channels;
-    power[c] = exists ? powf(r->bias + r->alpha * window_sum(x, m, row, r->channels, channel, r->before, r->after, 1),
-                             exponent)
-                      : 1.0f;
+    s[c] = exists ? r->bias + r->alpha * window_sum(x, m, row, r->channels, channel, r->before, r->after, 1) : 1.0f;
   }
+  if (r->beta == 0.75f) EACH(c) power[c] = 1.0f / sqrtf(s[c] * sqrtf(s[c]));
+  else EACH(c) power[c] = powf(s[c], -r->beta);
 }
 
 /* x, y, m, blocks, response */
 void el_local_response_forward(const el_value *v) {
   const Response r = response_of(v + 4);
   const int m = v[2].i;
-  float power[B];
+  float s[B], power[B];
   int block, row, c;
   for (block = 0; block < v[3].i; block++)
     for (row = 0; row < m; row++) {
       const size_t at = row_at(block, m, row);
-      response_power(&r, v[0].p, m, row, block, -r.beta, power);
+      response_power(&r, v[0].p, m, row, block, s, power);
       EACH(c) v[1].p[at + c] = v[0].p[at + c] * power[c];
     }
 }
@@ -193,13 +193,13 @@ void el_local_response_forward(const el_value *v) {
 void el_local_response_terms(const el_value *v) {
   const Response r = response_of(v + 5);
   const int m = v[3].i;
-  float power[B];
+  float s[B], power[B];
   int block, row, c;
   for (block = 0; block < v[4].i; block++)
     for (row = 0; row < m; row++) {
       const size_t at = row_at(block, m, row);
-      response_power(&r, v[0].p, m, row, block, -r.beta - 1.0f, power);
-      EACH(c) v[2].p[at + c] = v[1].p[at + c] * v[0].p[at + c] * power[c];
+      response_power(&r, v[0].p, m, row, block, s, power);
+      EACH(c) v[2].p[at + c] = v[1].p[at + c] * v[0].p[at + c] * (power[c] / s[c]);
     }
 }
 
@@ -208,12 +208,12 @@ void el_local_response_backward(const el_value *v) {
   const Response r = response_of(v + 5);
   const Gradient g = gradient_of(v + 11);
   const int m = v[3].i;
-  float power[B], dx[B];
+  float s[B], power[B], dx[B];
   int block, row, c;
   for (block = 0; block < v[4].i; block++)
     for (row = 0; row < m; row++) {
       const size_t at = row_at(block, m, row);
-      response_power(&r, v[0].p, m, row, block, -r.beta, power);
+      response_power(&r, v[0].p, m, row, block, s, power);
       EACH(c) {
         const int channel = block * B + c;
         const float sum = channel < r.channels
