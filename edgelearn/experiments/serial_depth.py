@@ -122,7 +122,7 @@ def compare_serial(
     for name in networks:
         for depth in depths:
             log(f"{name}: {depth}")
-            settings = {} if shape is None else {"input_shape": shape}
+            settings: dict[str, Any] = {} if shape is None else {"input_shape": shape}
             network, _ = depth_network(named_network(name, softmax=False, **settings), depth, DepthConfig())
             model = Model(network, device=device, seed=0)
             model.compile(SGD(RATE, momentum=0.9), batchnorm="moving")
