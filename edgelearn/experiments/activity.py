@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 NETWORKS = ("mlp", "cnn", "lstm", "cnn-lstm")
 EPOCHS, DRAWN_EPOCHS = 30, 12
+PERSONAL_RATE, DRAWN_PERSONAL_RATE = 1e-4, 2e-4
 PERSONAL_BATCH = 16  # windows of an update with a person's first recording, which has about 40
 
 
@@ -92,7 +93,9 @@ class ActivityConfig(Config):
     learning_rate: float | None = setting(None, "learning rate of Adam (default: the study's)", above=0)
     precision: str = setting("fp32", "number formats", choices=tuple(PRECISIONS))
     personal_epochs: int = setting(30, "passes over the person's first recording afterwards, 0 for none", minimum=0)
-    personal_rate: float = setting(2e-4, "learning rate of these", above=0)
+    personal_rate: float | None = setting(
+        None, f"learning rate of these (default: {PERSONAL_RATE:g}, drawn: {DRAWN_PERSONAL_RATE:g})", above=0
+    )
     drawn: bool = setting(False, "drawn people, also where there is data")
     data: str | None = setting(None, DATA, metavar="DIR")
     seed: int = seed_setting()
@@ -176,16 +179,18 @@ def _personal(training: ActivityTraining) -> np.ndarray:
     """What a copy of the network, trained on the person's first recording, says of the tested windows."""
     config, model, (x, y) = training.config, training.model, training.test
     copy = Model(model.network, model.weights, share_with=model, seed=config.seed)
-    copy.compile(Adam(config.personal_rate), precision=PRECISIONS[config.precision])
+    copy.compile(Adam(config.personal_rate or PERSONAL_RATE), precision=PRECISIONS[config.precision])
     copy.fit(x[training.first], y[training.first], PERSONAL_BATCH, config.personal_epochs, verbose=0)
     return copy.predict(x).argmax(-1)
 
 
 def _resolve(config: ActivityConfig) -> ActivityConfig:
-    """Fill in the first person and the number of epochs."""
+    """Fill in the first person, the number of epochs and the rate of the person's own."""
     drawn = config.drawn or (find_motion(config.data) is None and not config.data)
     person = config.person or load_motion(config.sensors, config.data, config.drawn).names[0]
-    return replace(config, drawn=drawn, person=person, epochs=config.epochs or (DRAWN_EPOCHS if drawn else EPOCHS))
+    epochs = config.epochs or (DRAWN_EPOCHS if drawn else EPOCHS)
+    rate = config.personal_rate or (DRAWN_PERSONAL_RATE if drawn else PERSONAL_RATE)
+    return replace(config, drawn=drawn, person=person, epochs=epochs, personal_rate=rate)
 
 
 def _presets() -> dict[str, ActivityConfig]:
