@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from edgelearn import load
 from edgelearn.experiments.characters import CharactersConfig, CharactersExperiment, stream_text
 from edgelearn.experiments.config import setting
 from edgelearn.experiments.tasks import FILE
 from edgelearn.lab.runs import RunStore
+from edgelearn.train import load
 
 from .answer import Answer
 from .parser import DEVICE, RESUME, RUNS, argument, command, writable
