@@ -24,19 +24,18 @@ from .train.rate_finder import find_learning_rate
 from .version import __version__ as __version__
 
 __all__ = [
-    "LAMB", "SGD", "Adam", "AdamW", "Combination", "Compute", "EdgelearnError", "Lion", "Model", "Network", "Plan",
-    "Precision", "RMSprop", "SoftmaxCrossEntropy", "Trainer", "adapt", "bundle", "choose_device", "combined", "compare",
-    "explain", "find_learning_rate", "finetune", "from_torch", "home", "inspect", "lab", "list_devices", "load",
-    "load_published", "losses", "metrics", "models", "ops", "plan_for", "runs", "self_test", "tradeoff", "tune",
+    "LAMB", "SGD", "Adam", "AdamW", "Board", "Combination", "Compute", "EdgelearnError", "Lion", "Model", "Network",
+    "Plan", "Precision", "RMSprop", "SoftmaxCrossEntropy", "Trainer", "adapt", "bundle", "choose_device",
+    "combined", "compare", "explain", "find_learning_rate", "finetune", "from_torch", "home", "inspect", "lab",
+    "list_devices", "load", "load_published", "losses", "metrics", "models", "ops", "plan_for", "plan_for_board",
+    "runs", "self_test", "tradeoff", "tune",
 ]  # fmt: skip
 
 
 def __getattr__(name: str):
     """Import what lies higher, and with it much more, when it is first used."""
-    if name == "bundle":
-        from .bundles import bundle
-
-        return bundle
+    if name in ("Board", "bundle", "plan_for_board"):
+        return getattr(import_module(".bundles", __name__), name)
     if name == "tune":
         from .lab.tuning import tune
 

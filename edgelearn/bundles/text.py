@@ -13,6 +13,7 @@ from edgelearn.compile import Kind
 from .tables import MODES, PARTS, Fill, Matrix, Place, Tables, correction, search_periods
 
 WIDTH = 112  # of a line of numbers
+WEIGHTS_HEADER = 12  # bytes of model.weights before the weights: a name and a checksum
 ESCAPES = {"\\": "\\\\", '"': '\\"', "\t": "\\t", "\n": "\\n\n"}
 
 

@@ -17,9 +17,12 @@ from edgelearn.interop.weights import Weights
 from edgelearn.runtime import choose_device, launch_times
 from edgelearn.train import Model
 
-from .cortex_m import CortexMTarget
+from .cortex_m import Board, CortexMTarget
+from .fitting import BoardPlanner
+from .memory_map import MemoryMap
 from .opencl import OpenCLTarget
 from .plain import PlainTarget
+from .predicted import predict_map
 from .tables import Tables
 from .text import model_source, weights_file
 
@@ -42,6 +45,7 @@ class Bundle(Displayed, Recorded):
     - `code_bytes`: size of the kernels' texts.
     - `kernels`, `launches`: numbers of different kernels, and of launches of a step.
     - `multiply_adds`: of a step's linear layers.
+    - `map`: predicted memory of a microcontroller's program (default None: it isn't for one).
     """
 
     folder: Path
@@ -53,6 +57,7 @@ class Bundle(Displayed, Recorded):
     kernels: int
     launches: int
     multiply_adds: int
+    map: MemoryMap | None = None
 
     entries = (
         "folder", "target", "device", "memory_bytes: plan.peak_bytes", "weights_bytes", "code_bytes", "kernels",
@@ -82,9 +87,15 @@ class Bundle(Displayed, Recorded):
             f"  kernels                   {self.kernels:>10,}, {self.code_bytes:,} bytes",
             f"  launches of a step        {self.launches:>10,}",
             f"  multiply-adds of a step   {self.multiply_adds:>10,}",
-            f"  model.weights             {self.weights_bytes / MB:>10.2f} MB",
+            f"  model.weights             {self.weights_bytes / MB:>10.2f} MB", *self._board_lines(),
             "", str(plan),
         ])  # fmt: skip
+
+    def _board_lines(self) -> list[str]:
+        if self.map is None:
+            return []
+        memories = zip(("flash", "SRAM"), self.map.used, self.map.sizes, strict=True)
+        return [f"  {name + ', predicted':<25} {used:>10,} of {size:,} bytes" for name, used, size in memories]
 
 
 def bundle(
@@ -96,6 +107,8 @@ def bundle(
     budget: BudgetLike | None = None,
     last_batches: Sequence[int] = (),
     target: str = "opencl",
+    sram: int | str | None = None,
+    flash: int | str | None = None,
 ) -> Bundle:
     """Write the training of a model as C99 sources, which build and run without Python.
 
@@ -116,6 +129,8 @@ def bundle(
     - `target`: "opencl" (default), a device with a driver of OpenCL 1.2; "c", one processor without any driver: plain
       C99 on static memory, which computes in float32; "cortex-m", the same for a microcontroller, with frozen weights
       in flash.
+    - `sram`, `flash`: memory of the microcontroller, such as "256 KiB" and "1 MiB" (the defaults where one is given).
+      The micro-batch is then the largest that fits, unless it is given, and activations are recomputed if they must be.
 
     Raises PlanError for a training that a bundle can't hold, saying what to change; RunError if a file can't be
     written.
@@ -124,12 +139,19 @@ def bundle(
         model.settings, batch_size=batch_size, micro_batch=batch_size if micro_batch is None else micro_batch,
         last_batches=tuple(last_batches), known_ranges=bool(records := model.range_records()),
     )  # fmt: skip
-    return write_bundle(request, model.weights, out, target, model.device, budget, records)
+    board = None
+    if sram is not None or flash is not None:
+        board = Board.of(sram, flash)
+        if target != "cortex-m" or budget is not None:
+            raise PlanError("sram and flash are for target='cortex-m', and take the place of a budget.")
+        fitted = BoardPlanner(request, model, board, request.known_ranges, micro_batch or 0).fitted()
+        request = fitted.plan.request
+    return write_bundle(request, model.weights, out, target, model.device, budget, records, board)
 
 
 def write_bundle(
     request: Request, weights: Weights, out: str | Path, target: str, device: Device | None = None,
-    budget: BudgetLike | None = None, records: Weights | None = None,
+    budget: BudgetLike | None = None, records: Weights | None = None, board: Board | None = None,
 ) -> Bundle:  # fmt: skip
     """Write a bundle of any request that trains; see `bundle`.
 
@@ -139,6 +161,7 @@ def write_bundle(
     - `out`, `target`, `budget`: as in `bundle`.
     - `device`: that the plan is for, if the target doesn't say (default: the best one here).
     - `records`: ranges of quantized tensors, if the request knows them (default none).
+    - `board`: memory of a microcontroller (default: 256 KiB of SRAM, 1 MiB of flash).
 
     Raises as `bundle`.
     """
@@ -152,11 +175,11 @@ def write_bundle(
     plan = make_plan(request, chosen, budget, traits=kind.traits, launch_times=times)
     tables = Tables(plan)
     fills = tables.fills(weights, records or {})
-    made = kind(tables, fills)
+    made = CortexMTarget(tables, fills, board or Board()) if kind is CortexMTarget else kind(tables, fills)
     folder, content = Path(out), weights_file(made.fills)
     written = Bundle(
         folder, plan, target, chosen.id, len(content), made.code_bytes, made.kernels, tables.launches_of_step,
-        tables.multiply_adds_of_step,
+        tables.multiply_adds_of_step, predict_map(made) if isinstance(made, CortexMTarget) else None,
     )  # fmt: skip
     _make(folder)
     own = [source for name in made.folders for source in sorted((RUNTIME / name).iterdir())]

@@ -13,7 +13,7 @@ from typing import Any
 from edgelearn import atomic
 from edgelearn.compile import Encoding, Offload
 from edgelearn.compile.plan import explain
-from edgelearn.compile.search import COUNTS
+from edgelearn.compile.search import COUNTS, budgets
 from edgelearn.display import MB
 from edgelearn.errors import PlanError
 from edgelearn.experiments import memory_plans
@@ -69,13 +69,17 @@ def page(
             "planned": [each.peak_bytes for each in plans]}  # fmt: skip
 
 
-@command("memory plan", "the fastest plan within a budget, explained", one={
+PLAN = {
     "network, device, budget": "names", "batch_size, micro_batch": "examples", "planned": "all device memory, bytes",
     "process_predicted": "growth of the process, bytes; without the device's memory on a GPU",
     "stored, peak, paged": "activations between the passes, at their peak, and outside the device, bytes",
     "predicted_seconds": "of a step", "measured_launches": "share of them whose time was measured",
     "shares": "layer, purpose and nbytes", "timeline": "layer, forward, nbytes and paged, in order",
-})  # fmt: skip
+    "board": "with --target cortex-m choice, trainings, ruled_out, and most other entries are null; else null",
+}  # fmt: skip
+
+
+@command("memory plan", "the fastest plan within a budget, explained", one=PLAN)
 def plan(
     network: str = NETWORK_ARGUMENT,
     alpha: float = ALPHA,
@@ -92,11 +96,23 @@ def plan(
     pages: str | None = setting(
         None, "with --allow paged: to a file there, not to the host's memory", metavar="DIR"
     ),
-    batchnorm: str = setting("batch", choices=("moving", "batch")),
+    batchnorm: str = setting(
+        "auto", "(default: batch; of a microcontroller moving)", choices=("auto", "moving", "batch")
+    ),
+    target: str | None = setting(
+        None, "a microcontroller instead of a device: layers, micro-batch, precision and activation memory are chosen "
+        "so that the linker's map fits", choices=("cortex-m",),
+    ),
+    sram: str | None = setting(None, "with --target: its memory (default 256 KiB)", check=budgets, metavar="SIZE"),
+    flash: str | None = setting(None, "with --target: its flash (default 1 MiB)", check=budgets, metavar="SIZE"),
     layers: bool = setting(False, "a row for each layer"),
     plot: Path | None = png("draw the timeline there"),
     device: str | None = DEVICE,
-) -> dict[str, Any]:  # fmt: skip
+) -> Answer:  # fmt: skip
+    if target:
+        return _for_board(network, alpha, batch_size, batchnorm, sram, flash)
+    if sram or flash:
+        raise PlanError("--sram and --flash are a microcontroller's: add --target cortex-m.")
     chosen = choose_device(device).device
     if pages and "paged" not in allow:
         raise PlanError("--pages is for offloading, which isn't allowed: add --allow paged, or leave --pages out.")
@@ -108,7 +124,8 @@ def plan(
         Offload(pages) if each == "paged" else ALLOWED.get(each) or import_instance(each, Encoding) for each in allow
     ]
     net = find_network(network, alpha).network
-    made = named_plan(name, net, chosen, batch_size, batchnorm, allowed, log)
+    statistics = "batch" if batchnorm == "auto" else batchnorm
+    made = named_plan(name, net, chosen, batch_size, statistics, allowed, log)
     times, explanation = launch_times(chosen, allowed if made.paged_bytes else ()), explain(made)
     print(f"{explanation}\n")
     if layers:
@@ -121,14 +138,34 @@ def plan(
     if plot:
         atomic.write_bytes(plot, figures.to_png(memory_plans.plot_timeline(made, name)))
     accounted = explanation.accounting
-    return {
+    return Answer({
         "network": net.name, "device": chosen.id, "batch_size": made.request.batch_size,
         "micro_batch": made.request.micro_batch, "budget": name, "planned": made.peak_bytes,
         "process_predicted": made.process_bytes,
         **{each: accounted and getattr(accounted, each) for each in ("stored", "peak", "paged")},
         "predicted_seconds": times.step(made), "measured_launches": known, "shares": explanation.shares,
-        "timeline": explanation.timeline,
+        "timeline": explanation.timeline, "board": None,
+    })  # fmt: skip
+
+
+def _for_board(
+    network: str, alpha: float, batch_size: int, batchnorm: str, sram: str | None, flash: str | None
+) -> Answer:
+    """The answer of `memory plan` for a microcontroller."""
+    from edgelearn.bundles.cortex_m import Board
+    from edgelearn.bundles.fitting import plan_for_board
+    from edgelearn.train.loading import as_network
+
+    found = plan_for_board(
+        as_network(network, alpha), Board.of(sram, flash), batch_size, batchnorm=batchnorm, progress=log
+    )  # fmt: skip
+    show(found.table())
+    best = found.trainings[0] if found.trainings else None
+    record = dict.fromkeys(entry for names in PLAN for entry in names.split(", ")) | {
+        "network": found.network, "device": "cortex-m", "batch_size": batch_size,
+        "micro_batch": best and best.micro_batch, "planned": best and best.plan.peak_bytes, "board": found.to_dict(),
     }  # fmt: skip
+    return Answer(record, 0 if best else 1)
 
 
 @command("memory fit", "combinations of precision, memory, micro-batch and layers that fit", one={

@@ -24,7 +24,7 @@ def script(tmp_path_factory):
         ("edgelearn mem", {"memory"}),
         ("edgelearn memory ", {"plan", "compare", "measure", "train", "check"}),
         ("edgelearn memory compare --pl", {"--plans"}),
-        ("edgelearn memory plan --batchnorm ", {"moving", "batch"}),
+        ("edgelearn memory plan --batchnorm ", {"auto", "moving", "batch"}),
         ("edgelearn completion ", {"bash", "zsh"}),
     ],
 )
