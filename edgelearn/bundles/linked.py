@@ -24,7 +24,7 @@ TOOLS = {  # and Debian's packages of them
 }  # fmt: skip
 _REGION = re.compile(r"^(FLASH|SRAM)\s+0x[0-9a-f]+\s+0x([0-9a-f]+)", re.MULTILINE)
 _STACK = re.compile(r"^\.stack\s+0x[0-9a-f]+\s+0x([0-9a-f]+)", re.MULTILINE)
-_LOSS = re.compile(r"\b[0-9a-f]{16}\b")
+_NUMBER = re.compile(r"\b[0-9a-f]{16}\b")
 _SECONDS = 120
 ARENA = ".bss.arena"
 
@@ -67,8 +67,13 @@ def _arena(bundle: Bundle) -> dict[str, int]:
 
 
 def emulate(bundle: Bundle, x: np.ndarray, y: np.ndarray, rate: float) -> list[float]:
-    """Train in an emulated board (QEMU's mps2-an386, a Cortex-M4), and return the loss of each step. Emulation has
-    bits and no times.
+    """Train as `emulate_steps`, and return the loss of each step."""
+    return [loss for loss, _ in emulate_steps(bundle, x, y, rate)]
+
+
+def emulate_steps(bundle: Bundle, x: np.ndarray, y: np.ndarray, rate: float) -> list[tuple[float, float]]:
+    """Train in an emulated board (QEMU's mps2-an386, a Cortex-M4), and return (loss, number of right answers) of each
+    step, from before its update. Emulation has bits and no times.
 
     Arguments:
     - `bundle`: for target cortex-m.
@@ -88,10 +93,11 @@ def emulate(bundle: Bundle, x: np.ndarray, y: np.ndarray, rate: float) -> list[f
     (bundle.folder / "examples.bin").write_bytes(b"".join(x[part].tobytes() + y[part].tobytes() for part in parts))
     (bundle.folder / "model.elf").unlink(missing_ok=True)  # it has the learning rate
     said = _make(bundle.folder, "run", f"RATE={float(rate)!r}f", tools=tuple(TOOLS))
-    losses = [struct.unpack(">d", bytes.fromhex(word))[0] for word in _LOSS.findall(said)]
-    if len(losses) != (steps := -(-count // request.batch_size)):
-        raise DeviceError(f"The emulated board made {len(losses)} of {steps} steps, and said:\n{said}")
-    return losses
+    numbers = [struct.unpack(">d", bytes.fromhex(word))[0] for word in _NUMBER.findall(said)]
+    found = list(zip(numbers[::2], numbers[1::2], strict=True))
+    if len(found) != (steps := -(-count // request.batch_size)):
+        raise DeviceError(f"The emulated board made {len(found)} of {steps} steps, and said:\n{said}")
+    return found
 
 
 def _make(folder: Path, *words: str, tools: Sequence[str]) -> str:

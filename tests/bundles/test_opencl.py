@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import edgelearn as el
 from edgelearn import bundles
 from edgelearn.bundles import native
-from edgelearn.bundles.native import COMPILERS
+from edgelearn.bundles.native import COMPILERS, compile_library
 from edgelearn.cli import main
 from edgelearn.compile import policies
 from edgelearn.compile.precision import named_precision
@@ -255,3 +256,17 @@ def test_the_command_writes_a_bundle(tmp_path, capsys):
     page = (out / "plan.txt").read_text()
     assert "trained layers            logits" in page and f"{answer['multiply_adds']:,}" in page
     assert {"edgelearn.h", "edgelearn.c", "main.c", "CMakeLists.txt", "kernels.c"} <= {p.name for p in out.iterdir()}
+
+
+@needs_compiler
+def test_programs_are_small(tmp_path):
+    """Runtime without kernels and weights, and the stripped program of MobileNet V1 with all its training kernels."""
+    model = el.Model(el.models.mobilenet_v1(), seed=0).compile(el.SGD(RATE, momentum=0.9), batchnorm="batch")
+    el.bundle(model, tmp_path, batch_size=1)
+    runtime = 0
+    for name in ("edgelearn", "device"):
+        command = [native.compiler(), "-std=c99", "-Os", "-shared", "-fPIC", "-s", f"{name}.c", "-o", f"{name}.so"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        runtime += (tmp_path / f"{name}.so").stat().st_size
+    whole = compile_library(tmp_path, ("-Os", "-s")).stat().st_size
+    assert runtime <= 50_000 and whole <= 400_000

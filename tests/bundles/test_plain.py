@@ -291,3 +291,61 @@ def test_the_kernels_of_ready_made_networks_have_functions(name):
 def test_every_kernel_of_the_table_has_a_function():
     header = (RUNTIME / "c" / "kernels.h").read_text().partition("define EL_KERNELS")[2].partition("#define")[0]
     assert set(re.findall(r"KERNEL\((\w+)\)", header)) == set(KERNELS)
+
+
+@needs_compiler
+def test_integers_amplify_the_last_bit_in_python_as_in_c(tmp_path):
+    """Sums in another order differ in the last bit, and rounding to integers can turn this into a whole step: losses
+    then differ by more than 1e-5, in C no more than in Python from weights that are one bit away."""
+    settings = {"batchnorm": "batch", "precision": PER_CHANNEL}
+
+    def losses(network, change=0):
+        model = el.Model(network, seed=4).compile(el.Adam(RATE), **settings)
+        if change:
+            upwards = np.random.default_rng(change)
+            model.weights = {
+                name: np.nextafter(w, np.where(upwards.random(w.shape) < 0.5, -np.inf, np.inf).astype(np.float32))
+                if name.endswith("kernel") else w
+                for name, w in model.weights.items()
+            }  # fmt: skip
+        with model.trainer(6, 3) as trainer:
+            return model, np.array([float(trainer.step(*examples(network, 6, n))["loss"]) for n in range(10)])
+
+    network = separable_network()
+    model, expected = losses(network)
+    model = el.Model(network, seed=4).compile(el.Adam(RATE), **settings)
+    el.bundle(model, tmp_path, batch_size=6, micro_batch=3, target="c")
+    built = Built(tmp_path)
+    built.check(built.open())
+    ours = np.array([built.step(*examples(network, 6, n), RATE).loss for n in range(10)])
+    built.close()
+    nudged = max(np.max(np.abs(losses(network, change)[1] / expected - 1)) for change in (1, 2))
+    assert nudged > 1e-5
+    assert np.max(np.abs(ours / expected - 1)) < 3 * nudged
+
+
+@needs_compiler
+def test_the_process_takes_what_was_planned(tmp_path):
+    """The example's memory at its most, by Linux: planned bytes, 10 MiB, and nothing else."""
+    model = el.Model(named_network("ds_cnn"), seed=0).compile(el.SGD(RATE, momentum=0.9), batchnorm="batch")
+    written = el.bundle(model, tmp_path, batch_size=32, target="c")
+    report = """
+    #include <stdio.h>
+    #include <string.h>
+    __attribute__((destructor)) static void report(void) {
+      char line[256];
+      FILE *file = fopen("/proc/self/status", "r");
+      while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, "VmHWM:", 6) == 0) fputs(line, stderr);
+    }"""
+    (tmp_path / "report.c").write_text(report)
+    program, sources = tmp_path / "example", sorted(map(str, tmp_path.glob("*.c")))
+    subprocess.run([COMPILER, *FLAGS, "-O1", "-o", program, *sources, "-lm"], check=True)
+    x, y = examples(model.network, 32, 0)
+    (tmp_path / "data").write_bytes(x.tobytes() + y.tobytes())
+    words = [program, tmp_path / "model.weights", tmp_path / "data", "1", str(RATE), tmp_path / "state"]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=True, timeout=60)
+    if not (found := re.search(r"VmHWM:\s+(\d+) kB", done.stderr)):
+        pytest.skip("needs Linux's /proc/self/status")
+    assert written.plan.peak_bytes > 10 << 20
+    assert 1024 * int(found[1]) < written.plan.peak_bytes + (10 << 20)

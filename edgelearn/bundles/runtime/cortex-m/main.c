@@ -16,7 +16,7 @@ static int semihosting(int operation, const void *block) {
   return r0;
 }
 
-/* The bits of a loss, as 16 hexadecimal digits */
+/* The bits of a number, as 16 hexadecimal digits */
 static void print_bits(double value) {
   char text[] = "0000000000000000\n";
   uint64_t bits;
@@ -65,7 +65,10 @@ int main(void) {
   options.weights_bytes = el_weights_bytes;
   code = edgelearn_open(&options);
   file = (uint32_t)semihosting(SYS_OPEN, opening);
-  while (code == EDGELEARN_OK && (code = train_step(file, &result)) == EDGELEARN_OK) print_bits(result.loss);
+  while (code == EDGELEARN_OK && (code = train_step(file, &result)) == EDGELEARN_OK) {
+    print_bits(result.loss);
+    print_bits(result.correct);
+  }
   if (code == AT_END) code = EDGELEARN_OK;
   if (code != EDGELEARN_OK) print(edgelearn_error(code));
   semihosting(SYS_EXIT, (const void *)STOPPED);
