@@ -600,9 +600,9 @@ void el_quantized_convolution_backward_weights(const el_value *v) {
           for (row = group * rows; row < smaller((group + 1) * rows, images * out_height); row++) {
             const int plane = channel / in_block * images + row / out_height;
             const int iy = row % out_height * o.stride_y - o.top + tap / o.width * o.dilation_y;
-            const int8_t *line = x + ((size_t)plane * height + iy) * width * in_block + channel % in_block;
-            const int8_t *g = dy + row_at(block, m, row * out_width);
+            const int8_t *g = dy + row_at(block, m, row * out_width), *line;
             if (iy < 0 || iy >= height) continue;
+            line = x + ((size_t)plane * height + iy) * width * in_block + channel % in_block;
             for (ox = 0; ox < out_width; ox++, g += B) {
               const int ix = ox * o.stride_x - o.left + tap % o.width * o.dilation_x;
               int value;
