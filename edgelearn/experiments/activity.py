@@ -10,8 +10,9 @@ Guide: docs/guides/sequences.md. Figures: docs/results/sequences.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NETWORKS = ("mlp", "cnn", "lstm", "cnn-lstm")
-EPOCHS, DRAWN_EPOCHS = 30, 12
+EPOCHS, DRAWN_EPOCHS = 50, 12  # at most
+PATIENCE, LEAST_FALL = 5, 1e-3  # of the study: epochs in which the training loss has to fall by so much
 PERSONAL_RATE, DRAWN_PERSONAL_RATE = 1e-4, 2e-4
 PERSONAL_BATCH = 16  # windows of an update with a person's first recording, which has about 40
 
@@ -88,7 +90,9 @@ class ActivityConfig(Config):
     network: str = setting("cnn", "network", choices=NETWORKS)
     sensors: str = setting("phone", "what people wear", choices=SENSORS)
     person: str | None = setting(None, "the person left out, who is tested (default: the first)", metavar="NAME")
-    epochs: int | None = epochs_setting(None, f"passes over the windows (default: {EPOCHS}, drawn: {DRAWN_EPOCHS})")
+    epochs: int | None = epochs_setting(
+        None, f"most passes over the windows (default: {EPOCHS}, drawn: {DRAWN_EPOCHS})"
+    )
     batch_size: int = setting(64, "windows of an update", minimum=1)
     learning_rate: float | None = setting(None, "learning rate of Adam (default: the study's)", above=0)
     precision: str = setting("fp32", "number formats", choices=tuple(PRECISIONS))
@@ -104,13 +108,43 @@ class ActivityConfig(Config):
 
 @dataclass(kw_only=True, repr=False)
 class ActivityTraining(Training[ActivityConfig]):
-    """A training of all people but one.
+    """A training of all people but one, which ends as the study's: by the loss of the training, so that nobody's
+    windows but those trained on choose the number of epochs.
 
     Arguments: those of Training, and
     - `first`: bool, the tested windows that are of the person's first recording.
+    - `losses`: of the epochs that are done (default: none).
     """
 
     first: np.ndarray
+    losses: list[float] = field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        return super().finished or settled(self.losses)
+
+    def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict[str, Any] | None:
+        self.losses = [row["loss"] for row in run.history()]
+        return super().run(run, [*callbacks, _StopWhereSettled(self)], log)
+
+
+class _StopWhereSettled(Callback):
+    def __init__(self, training: ActivityTraining) -> None:
+        self.training = training
+
+    def on_epoch_end(self, epoch: int, logs: Any) -> None:
+        self.training.losses[epoch:] = [logs["loss"]]
+        if settled(self.training.losses):
+            self.model.stop_training = True
+
+
+def settled(losses: Sequence[float]) -> bool:
+    """True if a training's loss, by epochs, has not fallen by 0.001 below its least for five epochs, where the study
+    ends a training."""
+    best, waited = inf, 0
+    for loss in losses:
+        best, waited = (loss, 0) if loss < best - LEAST_FALL else (best, waited + 1)
+    return waited >= PATIENCE
 
 
 def load_activity(config: ActivityConfig) -> ActivityTraining:
@@ -157,6 +191,7 @@ def _finish(training: ActivityTraining, run: Run, seconds: float) -> tuple[dict[
     predicted = training.model.predict(x, training.phases["test"].request.micro_batch).argmax(-1)
     right = predicted == y
     results = training.results(int(right.sum()), len(y), run.history()[-1]["val_loss"], seconds)
+    results["epochs"] = len(run.history())
     save_model(run, training.model, names, training.preprocessing)
     figures.plot_confusion(confusion_matrix(y, predicted, len(names)), names, run.folder / "confusion.png")
     figures.plot_learning_curves(run.history(), run.folder / "curves.png")
