@@ -180,7 +180,7 @@ class Lowering:
     def with_memory(self, activation_memory: ActivationMemory) -> Program:
         """The same program with other strategies for activations, which hold temporaries alone. Raises PlanError for
         tensors that can't be restored as they say."""
-        if not self.trains:
+        if not self.trains or self.request.statistics_only:
             return self.program
         remat = self.rematerialiser
         launches, rematerialisation = remat.rewritten(activation_memory)
@@ -201,7 +201,9 @@ class Lowering:
         rematerialisation = Rematerialisation(loss_at, loss_at, {}, {}, {})
         if losses.by_output:
             answers = [self._loss(name, loss) for name, loss in losses.by_output.items()]
-            if self.trains:
+            if self.trains and self.request.statistics_only:
+                self._commit_statistics()
+            elif self.trains:
                 if not self.gradients:
                     outputs = ", ".join(f"'{name}'" for name in losses.by_output)
                     raise PlanError(
@@ -859,11 +861,7 @@ class Lowering:
         self.held.learn(finish)
         finish.emit_jobs()
         self.at("optimizer")
-        if statistics := storage.sizes.get(Role.STATISTICS):
-            lasting, moving = (storage.stretch(role, 0, statistics) for role in (Role.STATISTICS, Role.MOVING))
-            # A step moves a copy of the statistics: one that fails leaves the lasting ones as they were.
-            emit_commit(self.prepare, lasting, moving, control)
-            emit_commit(finish, moving, lasting, control)
+        self._commit_statistics()
         if optimizer.clips:
             clipping.emit(finish, factors)
         parameters, slots = storage.stretch(Role.PARAMETER, 0, total), {slot.name: slot for slot in storage.slots}
@@ -872,6 +870,14 @@ class Lowering:
         self._emit_rules(optimizer)
         if optimizer.use_ema:
             emit_average(finish, optimizer, parameters, slots[AVERAGE], control)
+
+    def _commit_statistics(self) -> None:
+        """A step moves a copy of the statistics: one that fails leaves the lasting ones as they were."""
+        storage = self.storage
+        if statistics := storage.sizes.get(Role.STATISTICS):
+            lasting, moving = (storage.stretch(role, 0, statistics) for role in (Role.STATISTICS, Role.MOVING))
+            emit_commit(self.prepare, lasting, moving, storage.control)
+            emit_commit(self.finish, moving, lasting, storage.control)
 
     def _emit_rules(self, optimizer: Optimizer) -> None:
         """Emit the optimizer's rule, for all parameters at once or tensor by tensor."""

@@ -46,6 +46,7 @@ class Request(Displayed):
       that gives them; default: store everything.
     - `input_gradients`: the backward pass goes down to the network's inputs, whose gradients a session reads; nothing
       is updated, and layers that act in training alone are left out (default False).
+    - `statistics_only`: a step moves BatchNorms' statistics and nothing else, without a backward pass (default False).
     - `known_ranges`: ranges of quantized tensors are given before the first step, so that no program measures them,
       which takes tensors of floats (default False).
     - `allow`: strategies that the planner may use within a budget, besides exact ones on the device (default none).
@@ -72,6 +73,7 @@ class Request(Displayed):
     compute: Compute = Compute()  # noqa: RUF009
     allow: tuple[Encoding, ...] = ()
     input_gradients: bool = False
+    statistics_only: bool = False
     known_ranges: bool = False
     trainable: frozenset[str] = field(init=False, repr=False)
     outputs: tuple[str, ...] = field(init=False, repr=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -33,7 +33,7 @@ WORKING_SIZE = 128  # pixels that smaller pictures are enlarged to: noise then i
 SILENCE = -60  # decibels, at which a reverberation has died away
 
 
-def corrupt(pictures: np.ndarray, kind: str, severity: int = 5, seed: int = 0) -> np.ndarray:
+def corrupt(pictures: np.ndarray, kind: str, severity: int = 5, seed: int = 0, first: int = 0) -> np.ndarray:
     """Corrupt pictures, uint8 (n, height, width, 3), each by a draw of its own, which depends on `seed`, `kind` and the
     picture's number.
 
@@ -41,6 +41,7 @@ def corrupt(pictures: np.ndarray, kind: str, severity: int = 5, seed: int = 0) -
     - `kind`: one of KINDS, which need `pip install 'edgelearn[corruptions]'`, or of DRAWN.
     - `severity`: 1 to 5 (default 5).
     - `seed`: of the draws (default 0).
+    - `first`: number of the first picture, where these are a part of others (default 0).
 
     Raises DataError for an unknown kind or severity, for pictures of another type, or if the package is missing.
     """
@@ -55,7 +56,7 @@ def corrupt(pictures: np.ndarray, kind: str, severity: int = 5, seed: int = 0) -
         draw = DRAWN[kind]
         rows = [
             draw(picture / np.float32(255), severity, np.random.default_rng([seed, *kind.encode(), i]))
-            for i, picture in enumerate(pictures)
+            for i, picture in enumerate(pictures, first)
         ]
         return np.round(255 * np.clip(rows, 0, 1)).astype(np.uint8).reshape(pictures.shape)
     if kind not in KINDS:
@@ -63,7 +64,7 @@ def corrupt(pictures: np.ndarray, kind: str, severity: int = 5, seed: int = 0) -
     package = _imagecorruptions()
     with _drawn_by(seed, kind) as start:
         rows = []
-        for i, picture in enumerate(pictures):
+        for i, picture in enumerate(pictures, first):
             start(i)
             rows.append(_enlarged(package.corrupt, picture, kind, severity))
     return np.stack(rows) if rows else pictures
@@ -113,10 +114,26 @@ def _imagecorruptions() -> ModuleType:
     def random_noise(image: Any, **settings: Any) -> Any:
         return salted(image, rng=np.random.randint(1 << 31), **settings)  # noqa: NPY002  else it can't be repeated
 
-    own.gaussian, own.np = gaussian, _WithOldNames()
+    own.gaussian, own.np, own.glass_blur = gaussian, _WithOldNames(), partial(_glass_blur, gaussian)
+    package.corruption_dict["glass_blur"] = own.glass_blur
     own.sk = SimpleNamespace(**{**vars(own.sk), "color": import_module("skimage.color")})
     own.sk.util = SimpleNamespace(random_noise=random_noise)
     return package
+
+
+def _glass_blur(gaussian: Callable[..., Any], image: Any, severity: int = 1) -> np.ndarray:
+    """The package's, which takes 660 ms a picture of 128 pixels: the same draws at once, the same pixels moved in a
+    list. As there, a pixel is replaced, not swapped."""
+    sigma, most, times = [(0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)][severity - 1]
+    x = np.uint8(gaussian(np.array(image) / 255.0, sigma=sigma, multichannel=True) * 255)
+    rows, columns = (range(size - most, most, -1) for size in x.shape[:2])
+    pixels, width = list(map(tuple, x.reshape(-1, 3))), x.shape[1]
+    for _ in range(times):
+        moves = np.random.randint(-most, most, size=(len(rows) * len(columns), 2)).tolist()  # noqa: NPY002
+        for at, (dx, dy) in zip((h * width + w for h in rows for w in columns), moves, strict=True):
+            pixels[at] = pixels[at + dy * width + dx]
+    moved = np.array(pixels, np.uint8).reshape(x.shape)
+    return np.clip(gaussian(moved / 255.0, sigma=sigma, multichannel=True), 0, 1) * 255
 
 
 def _beside(module: str, file: str) -> str:

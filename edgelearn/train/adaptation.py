@@ -36,6 +36,7 @@ FIRST_CHECKS, CHECK_EVERY = 8, 4  # updates after which the guard looks at the a
 ORDERED = 4.0  # times the variance between batches that a draw of their examples would give
 COLLAPSED = 0.5  # of the entropy of the mean answer
 UNCHANGED = 0.05, 1.0  # nats of the first statistics from the stored ones; these times the examples, of chance
+KNOWN = 2.0  # times the nats of examples of the world before, in place of the former
 
 
 def entropy(xp: Any, probabilities: Any) -> Any:
@@ -128,13 +129,11 @@ class Adaptation(Displayed):
                 "The statistics of one example say little: collect more of them for an update, such as batch_size=64, "
                 "micro_batch=32. Examples can still be given one at a time, and are answered at once."
             )
-        if anchor is not None and method != "eata":
-            raise PlanError("Examples to anchor to are for the method 'eata'.")
         self.classes, self.guard, self._source, self._prior = shape[0], guard, model.weights, prior
         if not prior >= 0:
             raise PlanError(f"The prior is a number of examples of at least 0, not {prior!r}.")
         adapted = network.copy()
-        # A BatchNormalization that isn't trained keeps its statistics: "statistics" trains all of them, at rate 0.
+        # A BatchNormalization that isn't trained keeps its statistics: "statistics" trains all of them, in name.
         adapted.trainable = {f"{name}/{role}" for name in found for role in ("gamma", "beta")} & set(network.parameters)
         for name in self._norms:
             node = adapted.nodes[name]
@@ -143,7 +142,9 @@ class Adaptation(Displayed):
         optimizer = optimizer or (SGD(0.0) if method == "statistics" else Adam(RATE))
         loss = eata_loss(self.classes) if method == "eata" else tent_loss
         self._model.compile(optimizer, loss, batchnorm="batch" if self._norms else "moving")
-        self._fisher = self._importance(anchor, size) if anchor is not None else {}
+        if method == "statistics":
+            self._model.settings = replace(self._model.settings, statistics_only=True)
+        self._fisher = self._importance(anchor, size) if anchor is not None and method == "eata" else {}
         self._anchor_weight = number("anchor_weight", anchor_weight, 0)
         # Sizes of parts that are answered: any number of examples is a sum of them.
         halves = [1 << bit for bit in reversed(range((size - 1).bit_length()))]
@@ -151,6 +152,11 @@ class Adaptation(Displayed):
         self.trainer = self._model.trainer(self.batch_size, size, budget, examples=halves)
         self.answers = np.empty((0, self.classes), np.float32)
         self.reset()
+        self._unchanged = UNCHANGED[0]
+        if anchor is not None and self._norms:
+            self._move(np.asarray(anchor[np.resize(np.arange(len(anchor)), self.batch_size)], np.float32))
+            self._unchanged = KNOWN * self.shift
+            self.reset()
 
     @property
     def plan(self) -> Plan:
@@ -201,20 +207,13 @@ class Adaptation(Displayed):
         return answers
 
     def _update(self, x: np.ndarray) -> None:
-        state = self.trainer.snapshot()
-        state = replace(state, position=replace(state.position))  # which the step counts on
-        self._before = _Moment(state, self._seen, self._mean, self.shift, len(self._checks))
-        targets = np.broadcast_to(self._mean, (len(x), self.classes)).astype(np.float32)
-        statistics = self._statistics()
-        self.trainer.session.put({name: np.zeros_like(value) for name, value in statistics.items()})
+        self._before = _Moment(self.trainer.snapshot(), self._seen, self._mean, self.shift, len(self._checks))
         try:
-            self.trainer.step(x, targets)
+            self._move(x)
         except NonFiniteError as error:
             self._end(str(error))
             return
         self.updates += 1
-        self._seen += len(x)
-        self._blend(statistics, len(x))
         if self._fisher:
             self._pull()
         if self.method == "eata":
@@ -222,6 +221,15 @@ class Adaptation(Displayed):
             self._mean = own if self.updates == 1 else MEAN_MOMENTUM * self._mean + (1 - MEAN_MOMENTUM) * own
         if self.guard and (self.updates <= FIRST_CHECKS or self.updates % CHECK_EVERY == 0):
             self._check(x)
+
+    def _move(self, x: np.ndarray) -> None:
+        """Move statistics, and what is trained, by a batch."""
+        targets = np.broadcast_to(self._mean, (len(x), self.classes)).astype(np.float32)
+        statistics = self._statistics()
+        self.trainer.session.put({name: np.zeros_like(value) for name, value in statistics.items()})
+        self.trainer.step(x, targets)
+        self._seen += len(x)
+        self._blend(statistics, len(x))
 
     def _statistics(self) -> Weights:
         """The statistics by which it answers."""
@@ -268,7 +276,7 @@ class Adaptation(Displayed):
         session.put({name: self._source[name] for name in adapted})
         self._checks.append((own, self.trainer.predict(x)))
         session.put(adapted)
-        unchanged = bool(self._norms) and self.shift < UNCHANGED[0] + UNCHANGED[1] / self._seen
+        unchanged = bool(self._norms) and self.shift < self._unchanged + UNCHANGED[1] / self._seen
         if unchanged:
             self._end(f"the examples look like those before (their first statistics differ by {self.shift:.3f} nats)")
         elif why := reason(self._checks):

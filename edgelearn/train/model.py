@@ -562,8 +562,9 @@ class Model(TrainedModel):
           over them (default: 50, or the next smaller divisor).
         - `optimizer`: moves scales and shifts (default: Adam at 0.001).
         - `prior`: number of examples that the stored statistics count as (default 0).
-        - `anchor`: examples of the world before, (n, ...), without labels: "eata" then changes least what their answers
-          depend on most; `anchor_weight`: factor of that penalty (default 2000).
+        - `anchor`: examples of the world before, (n, ...), without labels: the guard compares new statistics with
+          theirs, and "eata" changes least what their answers depend on most; `anchor_weight`: factor of that penalty
+          (default 2000).
         - `budget`: as in `plan`.
         - `guard`: go back to the unadapted network where the examples look like those before, come in the order of
           their classes, or answers collapse; `Adaptation.off` says why (default True).

@@ -297,7 +297,7 @@ class Trainer(TrainedModel):
         """Copy the state of the training from the device."""
         self.changed = False
         session = self.session
-        return TrainingState(session.weights(), session.optimizer_state(), self.range_records(), self.position)
+        return TrainingState(session.weights(), session.optimizer_state(), self.range_records(), replace(self.position))
 
     def range_records(self) -> Weights:
         return self.session.records() if self.session.ranges_known else {}

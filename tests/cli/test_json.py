@@ -53,6 +53,7 @@ SLOW = {  # tests/conftest.py checks the entries where they are tested, with run
     "federated gateway", "federated personal", "federated attack", "precision exports", "cifar10", "depth",
     "federated verify enrol", "federated verify test", "bundle", "keywords false-accepts",
     "activity train", "activity people", "write", "language train", "language write", "language merge",
+    "adapt",
 }  # fmt: skip
 
 

@@ -1,0 +1,59 @@
+"""Streams of corrupted pictures, method beside method, for a tiny network of pictures in two colours."""
+
+import json
+
+import numpy as np
+import pytest
+
+from edgelearn.cli import main
+from edgelearn.errors import UsageError
+from edgelearn.experiments import cifar10_recipe as recipe
+from edgelearn.experiments.adaptation import AdaptationResults, StreamResult, compare_adaptation
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    monkeypatch.setattr(recipe, "BATCH_SIZE", 8)
+    monkeypatch.setattr(recipe, "STAGES", ((16, 1), (16, 1)))
+    rng = np.random.default_rng(0)
+    labels = np.arange(24, dtype=np.int32) % 2
+    x = rng.integers(0, 200, (24, 32, 32, 3)).astype(np.uint8)
+    x[labels == 1, :, :, 0] += 55
+    monkeypatch.setattr(recipe, "read", lambda path: recipe.Pictures(x, labels, x, labels))
+
+
+def test_methods_beside_each_other(pictures, tmp_path, capsys):
+    arguments = [
+        "adapt", "cifar10", "--kinds", "noise", "bright", "--epochs", "1", "--batch-size", "8", "--micro-batch", "4",
+        "--models", str(tmp_path / "models"), "--corrupted", str(tmp_path / "pictures"), "--json",
+    ]  # fmt: skip
+    assert main(arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    streams = {(row["kind"], row["order"], row["method"]): row for row in found["streams"]}
+    assert len(streams) == len(found["streams"]) == 3 * (4 + 2)
+    assert {row["examples"] for row in found["streams"]} == {24} and ("noise", "single", "tent") in streams
+    assert found["memory"]["statistics"] < found["memory"]["tent"] == found["memory"]["eata"]
+    (model,), kept = (tmp_path / "models").iterdir(), sorted(path.name for path in (tmp_path / "pictures").iterdir())
+    assert (model.name, kept) == ("cifar10_0.safetensors", ["bright_5_24.npy", "noise_5_24.npy"])
+    assert main(arguments) == 0, "from the saved network and pictures"
+    assert json.loads(capsys.readouterr().out) == found
+
+
+def test_the_table_has_intervals_over_seeds():
+    rows = [
+        StreamResult(seed, kind, "shuffled", method, error + 0.01 * seed, 0.5, 100)
+        for seed in (0, 1)
+        for kind in ("clean", "fog")
+        for method, error in (("unadapted", 0.5), ("statistics", 0.3), ("tent", 0.25))
+    ]
+    found = AdaptationResults(rows, {"tent": 2_000_000}, "a device")
+    assert found.gain("tent") == pytest.approx([25, 24])
+    assert found.gain("tent", over="statistics") == pytest.approx([5, 5])
+    text = found.to_text(120)
+    assert "30.5 ± 6.4" in text and "2.00 MB" in text and "tent beside statistics: +5.0 ± 0.0" in text
+    assert found.plot().axes
+
+
+def test_an_unknown_task():
+    with pytest.raises(UsageError, match="thicket"):
+        compare_adaptation(task="cifar")
