@@ -125,7 +125,7 @@ def _glass_blur(gaussian: Callable[..., Any], image: Any, severity: int = 1) -> 
     """The package's, which takes 660 ms a picture of 128 pixels: the same draws at once, the same pixels moved in a
     list. As there, a pixel is replaced, not swapped."""
     sigma, most, times = [(0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)][severity - 1]
-    x = np.uint8(gaussian(np.array(image) / 255.0, sigma=sigma, multichannel=True) * 255)
+    x = (gaussian(np.array(image) / 255.0, sigma=sigma, multichannel=True) * 255).astype(np.uint8)
     rows, columns = (range(size - most, most, -1) for size in x.shape[:2])
     pixels, width = list(map(tuple, x.reshape(-1, 3))), x.shape[1]
     for _ in range(times):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -39,7 +41,7 @@ def changed(x: np.ndarray) -> np.ndarray:
     return 0.3 * x + 1.5
 
 
-def convolutional(norm=BatchNormalization(momentum=0.9)) -> Network:  # noqa: B008
+def convolutional(norm: Any = BatchNormalization(momentum=0.9)) -> Network:  # noqa: B008
     net = Network("gratings", (SIZE, SIZE, 1))
     for i, channels in enumerate((16, 32)):
         net.add(f"conv{i}", Conv2D(channels, 3, 1, ((1, 1), (1, 1)), use_bias=False))
@@ -191,7 +193,8 @@ def test_entropy_gradients_against_float64():
     model = Model(net, seed=3).compile(SGD(), tent_loss)
     x = np.random.default_rng(0).normal(size=(7, 6)).astype(np.float32)
     w = {name: value.astype(np.float64) for name, value in model.weights.items()}
-    normal = net.nodes["norm"].op._normal(x.astype(np.float64))[0].reshape(x.shape)
+    norm: Any = net.nodes["norm"].op
+    normal = norm._normal(x.astype(np.float64))[0].reshape(x.shape)
     z = (normal * w["norm/gamma"] + w["norm/beta"]) @ w["dense/kernel"] + w["dense/bias"]
     p = np.exp(z - z.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
@@ -226,13 +229,14 @@ def test_what_cannot_adapt_says_so(trained):
     plain = Network("plain", (3,))
     plain.add("dense", Dense(2))
     plain.add("softmax", Softmax())
-    for model, settings, words in (
+    cases: list[tuple[Model, dict[str, Any], str]] = [
         (Model(plain), {}, "no normalization"),
         (Model(convolutional(GroupNormalization(groups=4))), {"method": "statistics"}, "no BatchNormalization"),
         (trained, {"method": "guess"}, "'statistics', 'tent', 'eata'"),
         (trained, {"batch_size": 1}, "one example"),
         (trained, {"batch_size": 64, "micro_batch": 48}, "choose a divisor"),
         (trained, {"budget": "10 kB"}, "over the budget"),
-    ):
+    ]
+    for model, settings, words in cases:
         with pytest.raises(PlanError, match=words):
             model.adapt(**settings)
