@@ -7,8 +7,7 @@ arguments give the same bits with the same kernels on the same device.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from itertools import product
+from dataclasses import replace
 
 import numpy as np
 from pretraining import parse
@@ -16,7 +15,7 @@ from pretraining import parse
 from edgelearn.data.audio import SILENCE, ClipDataset, load_clips
 from edgelearn.data.draws import AddNoise, Shift, stretch, synthetic_noises
 from edgelearn.data.features import BC_RESNET
-from edgelearn.data.synthetic_words import WORDS, speak
+from edgelearn.data.synthetic_words import made_up_words, spoken_words
 from edgelearn.graph import Network
 from edgelearn.keywords import Embedder, save_embedder
 from edgelearn.keywords.files import SAMPLE
@@ -28,9 +27,7 @@ from edgelearn.train import Callback, CosineDecay, History, Model, ProgressBar, 
 EPOCHS, COUNT, SPEAKERS, TAKES, BATCH_SIZE, LEARNING_RATE, WEIGHT_DECAY = 25, 80, 24, 4, 64, 5e-3, 0.01
 VOICES = 1  # seed of these speakers; the embedded sample's are those of seed 0 by default
 _SIZE = Size(filters=64, blocks=4, strides=(2, 2), block_strides=(2, 2))
-_WORDS, _SILENCE = 35, 36  # keep these random streams of a seed apart from others
-_VOWELS, _CONSONANTS = "aeiou", "mnlrsxfptk"
-_PATTERNS = ("CVCV", "CVCV", "CVC", "VCV", "CVCVC")
+_SILENCE = 36  # keeps this random stream of a seed apart from others
 
 
 def sample_network(classes: int | None = None) -> Network:
@@ -38,33 +35,19 @@ def sample_network(classes: int | None = None) -> Network:
     return ds_cnn((*BC_RESNET.shape(BC_RESNET.rate), 1), _SIZE, classes)
 
 
-def pretraining_words(count: int, seed: int) -> list[str]:
-    """`count` made-up words of three to five sounds, none of them in the embedded sample."""
-    rng = np.random.default_rng([seed, _WORDS])
-    words: list[str] = []
-    while len(words) < count:
-        pattern = _PATTERNS[rng.integers(len(_PATTERNS))]
-        word = "".join(rng.choice(list(_CONSONANTS if sound == "C" else _VOWELS)) for sound in pattern)
-        if word not in (*WORDS, *words):
-            words.append(word)
-    return sorted(words)
-
-
 def pretraining_clips(words: list[str], speakers: range, takes: int, seed: int) -> ClipDataset:
     """Each of `words` by each of `speakers`, `takes` times, and as many clips of noise as of a word."""
     rng = np.random.default_rng([seed, _SILENCE, speakers.start])
     noises = synthetic_noises(seed + 1)
-    spoken = list(product(range(len(words)), speakers, range(takes)))
+    spoken = spoken_words(words, speakers, takes, VOICES)
     silent = len(speakers) * takes
     silence = [_silence(noises[i % len(noises)], rng) for i in range(silent)]
-    return ClipDataset(
-        name="pretraining_words",
-        origin="embedded sample",
-        description=f"{len(words)} synthesised words by {len(speakers)} synthesised speakers",
+    return replace(
+        spoken,
         class_names=(*words, SILENCE),
-        labels=np.array([w for w, _, _ in spoken] + [len(words)] * silent),
-        speakers=np.array([f"synthesised{s:02d}" for _, s, _ in spoken] + [""] * silent),
-        items=[partial(speak, words[w], s, t, VOICES) for w, s, t in spoken] + silence,
+        labels=np.append(spoken.labels, [len(words)] * silent),
+        speakers=np.append(spoken.speakers, [""] * silent),
+        items=[*spoken.items, *silence],
     )
 
 
@@ -78,7 +61,7 @@ def pretrain(
 ) -> tuple[dict[str, np.ndarray], History]:  # fmt: skip
     """Train on `words` words by `speakers` speakers, shifted and with noise; validate with a quarter as many other
     speakers. Returns the weights of the embedding, and the history."""
-    names = pretraining_words(words, seed)
+    names = made_up_words(words, seed)
     train_clips = pretraining_clips(names, range(speakers), takes, seed)
     test_clips = pretraining_clips(names, range(speakers, speakers + -(-speakers // 4)), 1, seed)
     shift, noise = Shift(seed), AddNoise(seed, synthetic_noises(seed))

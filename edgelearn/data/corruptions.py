@@ -23,14 +23,13 @@ from PIL import Image
 from edgelearn.errors import DataError
 
 from . import RATE
-from .draws import mix, stretch, synthetic_noises
+from .draws import in_room, mix, stretch, synthetic_noises
 
 KINDS = (
     "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
     "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
 )  # fmt: skip
 WORKING_SIZE = 128  # pixels that smaller pictures are enlarged to: noise then is as strong as CIFAR-10-C's
-SILENCE = -60  # decibels, at which a reverberation has died away
 
 
 def corrupt(pictures: np.ndarray, kind: str, severity: int = 5, seed: int = 0, first: int = 0) -> np.ndarray:
@@ -228,20 +227,8 @@ def in_noise(clips: np.ndarray, decibels: float = 0.0, seed: int = 0, rate: int 
 
 
 def reverberant(clips: np.ndarray, seconds: float = 0.6, seed: int = 0, rate: int = RATE) -> np.ndarray:
-    """Put clips, float32 (n, samples), into a room: convolve each with an impulse and Gaussian noise of its power that
-    has fallen by 60 dB after `seconds` (default 0.6), and scale it to its power (Polack's model of late reverberation).
-    """
+    """Put clips, float32 (n, samples), into rooms whose reverberation falls by 60 dB in `seconds` (default 0.6): see
+    `draws.in_room`."""
     if not seconds > 0:
         raise DataError(f"A reverberation lasts more than 0 seconds, not {seconds}.")
-    length = round(seconds * rate)
-    fall = 10 ** (SILENCE / 20 * np.arange(length) / length)
-    rows = []
-    for i, clip in enumerate(clips):
-        room = np.random.default_rng([seed, i]).standard_normal(length) * fall
-        room /= np.linalg.norm(room)
-        room[0] += 1
-        size = len(clip) + length
-        heard = np.fft.irfft(np.fft.rfft(clip, size) * np.fft.rfft(room, size), size)[: len(clip)]
-        power = np.sqrt(np.mean(np.square(heard)) or 1.0)
-        rows.append(np.clip(heard * np.sqrt(np.mean(np.square(clip))) / power, -1, 1).astype(np.float32))
-    return np.stack(rows)
+    return np.stack([in_room(clip, seconds, np.random.default_rng([seed, i]), rate) for i, clip in enumerate(clips)])

@@ -116,7 +116,7 @@ def _choices(seed: int, epoch: int, padding: int, count: int) -> np.ndarray:
     return rng.integers(0, [2, 2 * padding + 1, 2 * padding + 1], (count, 3))
 
 
-_SHIFT, _NOISE, _MASKS = 20, 21, 22  # separate these random streams of a seed from others
+_SHIFT, _NOISE, _MASKS, _SPEED, _ROOM = 20, 21, 22, 25, 26  # separate these random streams of a seed from others
 
 
 @dataclass(frozen=True)
@@ -185,6 +185,67 @@ class AddNoise:
 
 
 @dataclass(frozen=True)
+class Speed:
+    """Random changes of speed, and with it of pitch (Ko et al. 2015, "Audio augmentation for speech recognition"),
+    about the middle of a clip; linear interpolation, padded with zeros.
+
+    Arguments:
+    - `seed`: of the random numbers.
+    - `limit`: largest change in either direction, as a share of the speed (default 0.1).
+
+    Raises DataError for a limit outside 0..0.5.
+    """
+
+    seed: int
+    limit: float = 0.1
+
+    def __post_init__(self):
+        if not 0 <= self.limit <= 0.5:
+            raise DataError(f"limit is a share of a clip's speed, from 0 to 0.5, got {self.limit}.")
+
+    def __call__(self, clips: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
+        """See Shift."""
+        time = np.arange(clips.shape[1]) - clips.shape[1] / 2
+        speeds = 1 + self.limit * (2 * draws(self.seed, _SPEED, epoch, indices, 1)[:, 0] - 1)
+        rows = [np.interp(time * speed, time, clip, 0, 0) for clip, speed in zip(clips, speeds, strict=True)]
+        return np.array(rows, np.float32).reshape(clips.shape)
+
+
+@dataclass(frozen=True)
+class Reverberate:
+    """Put clips into rooms: see `in_room`.
+
+    Arguments:
+    - `seed`: of the random numbers.
+    - `probability`: of a room (default 0.3).
+    - `low`, `high`: range of the seconds until the reverberation has fallen by 60 dB, drawn uniformly (default 0.1 and
+      0.8).
+
+    Raises DataError for an invalid probability or range.
+    """
+
+    seed: int
+    probability: float = 0.3
+    low: float = 0.1
+    high: float = 0.8
+
+    def __post_init__(self):
+        if not (0 <= self.probability <= 1 and 0 < self.low <= self.high):
+            raise DataError(
+                f"Expected probability in 0..1 and 0 < low <= high, got {self.probability}, {self.low} and {self.high}."
+            )
+
+    def __call__(self, clips: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
+        """See Shift."""
+        out = clips.copy()
+        for row, (chance, length) in enumerate(draws(self.seed, _ROOM, epoch, indices, 2)):
+            if chance < self.probability:
+                rng = np.random.default_rng([self.seed, _ROOM, epoch, int(indices[row])])
+                out[row] = in_room(clips[row], self.low + length * (self.high - self.low), rng)
+        return out
+
+
+@dataclass(frozen=True)
 class SpecAugment:
     """Mask frames and bands of features (Park et al. 2019, "SpecAugment", without time warping). Width and position of
     masks are drawn uniformly.
@@ -242,6 +303,19 @@ def mix(clip: np.ndarray, noise: np.ndarray, decibels: float) -> np.ndarray:
         return clip
     gain = np.sqrt(signal / disturbance / 10 ** (decibels / 10))
     return np.clip(clip + np.float32(gain) * noise, -1, 1)
+
+
+def in_room(clip: np.ndarray, seconds: float, rng: np.random.Generator, rate: int = RATE) -> np.ndarray:
+    """Convolve a clip with an impulse and Gaussian noise of its power that has fallen by 60 dB after `seconds`, and
+    scale it to its power (Polack's model of late reverberation)."""
+    length = round(seconds * rate)
+    room = rng.standard_normal(length) * 10 ** (-3 * np.arange(length) / length)
+    room /= np.linalg.norm(room)
+    room[0] += 1
+    size = 1 << (len(clip) + length).bit_length()
+    heard = np.fft.irfft(np.fft.rfft(clip, size) * np.fft.rfft(room, size), size)[: len(clip)]
+    power = np.sqrt(np.mean(np.square(heard)) or 1.0)
+    return np.clip(heard * np.sqrt(np.mean(np.square(clip))) / power, -1, 1).astype(np.float32)
 
 
 def _masked(width: np.ndarray, place: np.ndarray, limit: int, size: int) -> np.ndarray:

@@ -5,8 +5,10 @@ tract, the others are noise. Speakers differ in pitch, length of the tract (whic
 and vowels; takes of a speaker vary slightly in all of these.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from math import pi
 
 import numpy as np
@@ -15,7 +17,7 @@ from edgelearn.errors import DataError
 
 from .audio import ClipDataset
 
-_SPEAKER, _TAKE = 23, 24  # separate these random streams from others of the same seed
+_SPEAKER, _TAKE, _MADE_UP = 23, 24, 35  # separate these random streams from others of the same seed
 _CONTROL = 200  # updates of pitch and resonances per second
 _BANDWIDTHS = np.array([70.0, 100.0, 140.0, 250.0])  # hertz, of the four resonances
 _FOURTH = 3500.0  # hertz: the resonance that all sounds share
@@ -81,16 +83,42 @@ def embedded_words(words: int = len(WORDS), speakers: int = 12, takes: int = 10,
             f"The embedded sample has 1 to {len(WORDS)} words and at least 1 speaker and take, got {words}, {speakers} "
             f"and {takes}."
         )
-    every = [(w, s, t) for w in range(words) for s in range(speakers) for t in range(takes)]
-    return ClipDataset(
-        name="embedded_words",
-        origin="embedded sample",
-        description=f"The embedded sample: {len(every):,} clips of {words} made-up words by {speakers} speakers, "
+    spoken = spoken_words(WORDS[:words], range(speakers), takes, seed)
+    return replace(
+        spoken, name="embedded_words",
+        description=f"The embedded sample: {len(spoken):,} clips of {words} made-up words by {speakers} speakers, "
         f"synthesised by the program: no human voice.",
-        class_names=WORDS[:words],
+    )  # fmt: skip
+
+
+_VOWELS, _CONSONANTS = "aeiou", "mnlrsxfptk"
+_PATTERNS = ("CVCV", "CVCV", "CVC", "VCV", "CVCVC")
+
+
+def made_up_words(count: int, seed: int) -> list[str]:
+    """`count` other words of three to five sounds, none of them in the embedded sample, sorted."""
+    rng = np.random.default_rng([seed, _MADE_UP])
+    words: list[str] = []
+    while len(words) < count:
+        pattern = _PATTERNS[rng.integers(len(_PATTERNS))]
+        word = "".join(rng.choice(list(_CONSONANTS if sound == "C" else _VOWELS)) for sound in pattern)
+        if word not in (*WORDS, *words):
+            words.append(word)
+    return sorted(words)
+
+
+def spoken_words(words: Sequence[str], speakers: range, takes: int, seed: int) -> ClipDataset:
+    """One-second clips of each of `words`, strings of sounds, by each of `speakers`, `takes` times. `seed`: of the
+    speakers and takes."""
+    every = list(product(range(len(words)), speakers, range(takes)))
+    return ClipDataset(
+        name="synthesised_words",
+        origin="embedded sample",
+        description=f"{len(every):,} clips of {len(words)} synthesised words by {len(speakers)} synthesised speakers.",
+        class_names=tuple(words),
         labels=np.array([w for w, _, _ in every], np.int32),
         speakers=np.array([f"synthesised{s:02d}" for _, s, _ in every], np.str_),
-        items=[partial(speak, WORDS[w], s, t, seed) for w, s, t in every],
+        items=[partial(speak, words[w], s, t, seed) for w, s, t in every],
     )
 
 

@@ -2,16 +2,16 @@ import numpy as np
 import pretrain_keywords as pretrain
 
 from edgelearn.data.features import BC_RESNET
-from edgelearn.data.synthetic_words import WORDS
+from edgelearn.data.synthetic_words import WORDS, made_up_words
 from edgelearn.keywords import load_embedder
 
 TINY = {"epochs": 2, "words": 3, "speakers": 4, "takes": 2}
 
 
 def test_no_word_is_the_samples():
-    words = pretrain.pretraining_words(200, 0)
+    words = made_up_words(200, 0)
     assert len(set(words)) == 200 and not set(words) & set(WORDS)
-    assert words == pretrain.pretraining_words(200, 0) != pretrain.pretraining_words(200, 1)
+    assert words == made_up_words(200, 0) != made_up_words(200, 1)
 
 
 def test_the_loss_falls_and_the_command_writes_the_same_bits(tmp_path, capsys):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from edgelearn import atomic, records
-from edgelearn.data.audio import SILENCE, UNKNOWN, ClipDataset, load_clips, load_folder
-from edgelearn.data.draws import AddNoise, Shift, SpecAugment, synthetic_noises
+from edgelearn.data.audio import ClipDataset, load_clips, load_folder
+from edgelearn.data.draws import AddNoise, Reverberate, Shift, SpecAugment, Speed, synthetic_noises
 from edgelearn.data.features import BC_RESNET, FrontEnd, load_features
 from edgelearn.data.files import skipped_lines
 from edgelearn.data.speech_commands import load_named
@@ -45,6 +46,7 @@ from edgelearn.statistics import Interval, interval, student_t
 from edgelearn.train import CosineDecay, Model
 
 from .episodes import ARABIC, ENGLISH, Episodes, EvaluationReport, Evaluator, hold_out, to_table
+from .people import TaskData, by_word, people, voices
 
 METHODS = ("classify", "prototypical", "dummy-prototypes")
 NETWORKS = ("ds-resnet", "bcresnet", "ds-cnn-s", "ds-cnn-m", "ds-cnn-l")
@@ -64,8 +66,8 @@ class KeywordsConfig(Config):
     """
 
     task: str = setting(
-        "sample", "data to train on: sample, arabic, or a folder of recordings, a subfolder for each word",
-        positional=True,
+        "sample", "data to train on: sample, arabic, people (both languages), voices (who speaks), the last two with "
+        "-validation added, or a folder of recordings, a subfolder for each word", positional=True,
     )  # fmt: skip
     method: str = setting(
         "classify", "by a classifier of all words, or in episodes, without or with dummy prototypes", choices=METHODS
@@ -73,10 +75,13 @@ class KeywordsConfig(Config):
     network: str = setting("ds-resnet", "network of the embedding", choices=NETWORKS)
     width: float = setting(1.0, "multiplies the network's channels", above=0)
     size: int = setting(128, "values of an embedding of ds-resnet; other networks' depend on their width", minimum=1)
+    parts: int = setting(4, "parts of a clip whose order an embedding of ds-resnet keeps", minimum=1)
     english: bool = setting(True, "train on English clips, too")
     reversed: bool = setting(True, "train on clips played backwards, too, as words of their own")
     shift: float = setting(0.1, "largest random shift of a clip, as a share of its length", minimum=0, maximum=0.5)
     noise: float = setting(0.5, "probability with which noise is mixed in", minimum=0, maximum=1)
+    speed: float = setting(0.0, "largest random change of a clip's speed, as a share", minimum=0, maximum=0.5)
+    reverberation: float = setting(0.0, "probability with which a clip is put into a room", minimum=0, maximum=1)
     mask: bool = setting(True, "mask random frequencies and times (SpecAugment)")
     num_classes: int = setting(16, "words of a training episode", minimum=1)
     shots: int = setting(3, "clips of each word to enrol", minimum=1)
@@ -116,30 +121,6 @@ class KeywordsConfig(Config):
 HELD_WORDS, HELD_SPEAKERS = 8, 6  # of Ghandoura et al.'s 24 words and 24 speakers
 
 
-@dataclass(frozen=True)
-class TaskData:
-    """Data of a task. `train`: data sets, each with its own words. `test`: other words by other speakers."""
-
-    train: tuple[ClipDataset, ...]
-    test: ClipDataset
-
-    @property
-    def skipped(self) -> list[tuple[str, str]]:
-        """(path, reason) of each file that was left out."""
-        return list(dict.fromkeys(skipped for dataset in (*self.train, self.test) for skipped in dataset.skipped))
-
-    def to_dict(self) -> dict:
-        """The data of a run, for its record."""
-        return {
-            "origin": self.test.origin,
-            "description": " ".join(dataset.description for dataset in (*self.train, self.test)),
-            "words": [word for dataset in self.train for word in dataset.class_names],
-            "test_words": list(self.test.class_names),
-            "test_speakers": sorted(set(self.test.speakers.tolist())),
-            "train": sum(map(len, self.train)), "test": len(self.test),
-        }  # fmt: skip
-
-
 def arabic(config: KeywordsConfig) -> TaskData:
     """Train on 16 Arabic words by 18 speakers, and English clips unless disabled; test 8 words by 6 speakers."""
     split = hold_out(load_named(ARABIC, config.data), HELD_WORDS, HELD_SPEAKERS, config.seed)
@@ -170,7 +151,11 @@ def sample(config: KeywordsConfig) -> TaskData:
     return TaskData((split.train,), split.test)
 
 
-TASKS: dict[str, Callable[[KeywordsConfig], TaskData]] = {"arabic": arabic, "sample": sample}
+TASKS: dict[str, Callable[[KeywordsConfig], TaskData]] = {
+    "arabic": arabic, "sample": sample,
+    "people": lambda config: people(config.data), "people-validation": lambda config: people(config.data, True),
+    "voices": lambda config: voices(config.data), "voices-validation": lambda config: voices(config.data, True),
+}  # fmt: skip
 
 
 def load_task(config: KeywordsConfig) -> TaskData:
@@ -181,18 +166,6 @@ def load_task(config: KeywordsConfig) -> TaskData:
     if not Path(config.task).is_dir():
         raise UsageError(f"There is no task or folder of recordings '{config.task}'. Tasks: {', '.join(TASKS)}.")
     return folder(config)
-
-
-def by_word(dataset: ClipDataset) -> ClipDataset:
-    """Relabel a folder of Speech Commands: clips in _unknown_ get the words that their file names begin with
-    (`tree_<speaker>_nohash_0`), _silence_ is left out."""
-    spoken = dataset.take(dataset.words != SILENCE)
-    words = [
-        item.name.partition("_")[0] if word == UNKNOWN and isinstance(item, Path) else word
-        for word, item in zip(spoken.words.tolist(), spoken.items, strict=True)
-    ]
-    names = tuple(sorted(set(words)))
-    return replace(spoken, class_names=names, labels=np.searchsorted(names, words).astype(np.int32))
 
 
 FRONT_END: FrontEnd = BC_RESNET
@@ -209,7 +182,7 @@ def make_network(config: KeywordsConfig) -> Network:
     if config.network.startswith(_DS_CNN):
         size = SIZES[config.network.removeprefix(_DS_CNN).upper()]
         return ds_cnn((frames, bands, 1), replace(size, filters=round(config.width * size.filters)), classes=None)
-    return ds_resnet((frames, bands, 1), config.width, config.size)
+    return ds_resnet((frames, bands, 1), config.width, config.size, config.parts)
 
 
 def add_head(network: Network, config: KeywordsConfig, words: int) -> Loss:
@@ -335,20 +308,36 @@ class ClipSource:
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
         if self.augment:
-            clips = self.recordings.floats(self._clips[indices])
-            for augment in self.augment:
-                clips = augment(clips, indices, self.epoch)
-            x = self.examples(clips)
+            parts = np.array_split(indices, max(1, len(indices) // _TOGETHER))
+            x = np.concatenate(list(_pool().map(self._augmented, parts)))
         else:
             x = self._inputs[self._clips[indices]]
         if self.mask is not None:
             x = self.mask(x[..., 0], indices, self.epoch)[..., None]
         return x
 
+    def _augmented(self, indices: np.ndarray) -> np.ndarray:
+        clips = self.recordings.floats(self._clips[indices])
+        for augment in self.augment:
+            clips = augment(clips, indices, self.epoch)
+        return self.examples(clips)
+
+
+_TOGETHER = 16  # clips that a thread augments
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="edgelearn-clips")
+
 
 def augmentations(config: KeywordsConfig, bands_first: bool) -> tuple[tuple[Callable, ...], Callable | None]:
     """The arguments `augment` and `mask` of ClipSource."""
-    clips: list[Callable] = [Shift(config.seed, config.shift)] if config.shift else []
+    clips: list[Callable] = [Speed(config.seed, config.speed)] if config.speed else []
+    if config.shift:
+        clips.append(Shift(config.seed, config.shift))
+    if config.reverberation:
+        clips.append(Reverberate(config.seed, config.reverberation))
     if config.noise:
         clips.append(AddNoise(config.seed, synthetic_noises(config.seed), config.noise))
     mask = SpecAugment(config.seed) if config.mask else None
@@ -522,14 +511,17 @@ def one_standard_error(results: Sequence[Interval]) -> int:
 
 
 PROTOCOLS = (("same", 1), ("same", 5), ("other", 1), ("other", 5))  # speakers, shots
+ANY_PROTOCOLS = (("any", 1), ("any", 10))  # of clips without speakers
 NUM_CLASSES = 5
 
 
 def protocols(config: KeywordsConfig, clips: ClipDataset) -> dict[tuple[str, int], Episodes | DataError]:
-    """Test episodes of each of PROTOCOLS, or the error if the clips don't suffice."""
+    """Test episodes of each of PROTOCOLS (of clips without speakers: ANY_PROTOCOLS), or the error if the clips don't
+    suffice."""
     found: dict[tuple[str, int], Episodes | DataError] = {}
-    for speakers, shots in PROTOCOLS:
-        num_classes, queries = min(NUM_CLASSES, len(clips.class_names) - 1), min(5, 10 - shots)
+    named = np.any(clips.speakers != "")
+    for speakers, shots in PROTOCOLS if named else ANY_PROTOCOLS:
+        num_classes, queries = min(NUM_CLASSES, len(clips.class_names) - 1), min(5, 10 - shots) if named else 5
         try:
             found[speakers, shots] = Episodes(clips, num_classes, shots, queries, None, speakers, config.episodes)
         except DataError as problem:

@@ -6,13 +6,14 @@ import sys
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from edgelearn.data import features
 from edgelearn.data.audio import load_clips, load_folder
-from edgelearn.data.draws import AddNoise, Shift, SpecAugment, mix, stretch, synthetic_noises
+from edgelearn.data.draws import AddNoise, Reverberate, Shift, SpecAugment, Speed, mix, stretch, synthetic_noises
 from edgelearn.data.features import (
     BC_RESNET,
     DS_CNN_ARM,
@@ -96,9 +97,11 @@ def test_a_clip_has_the_same_features_in_any_batch(clips):
 
 
 def test_what_cannot_be_is_refused(clips):
-    for settings in ({"hop": 0}, {"window": 600}, {"high": 9000}, {"low": 8000}, {"power": 3}, {"triangles": "bark"}):
+    numbers = {"hop": 0}, {"window": 600}, {"high": 9000}, {"low": 8000}, {"power": 3}
+    wrong: list[dict[str, Any]] = [*numbers, {"triangles": "bark"}]
+    for each in wrong:
         with pytest.raises(DataError):
-            LogMel(**settings)
+            LogMel(**each)
     with pytest.raises(DataError, match=r"1 to 40 .*41"):
         MFCC(41, LogMel())
     for samples, settings in ((240, BC_RESNET), (479, DS_CNN_MLPERF.log_mel)):
@@ -189,7 +192,8 @@ def test_where_they_are_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGELEARN_FEATURES", "")
     assert features.cache_folder() is None and load_features(embedded_words(1, 1, 1)).shape == (1, 101, 40)
     monkeypatch.delenv("EDGELEARN_FEATURES")
-    assert features.cache_folder().parts[-2:] == ("edgelearn", "features")
+    kept = features.cache_folder()
+    assert kept is not None and kept.parts[-2:] == ("edgelearn", "features")
 
 
 def test_no_place_to_keep_them(tmp_path, computed):
@@ -202,10 +206,14 @@ def test_no_place_to_keep_them(tmp_path, computed):
 CLIPS = np.tile(np.arange(1, 101, dtype=np.float32) / 200, (400, 1))
 FEATURES = np.random.default_rng(0).normal(5, 1, (400, 30, 20)).astype(np.float32)
 ALL = np.arange(400)
-VARIATIONS = [(Shift, CLIPS), (lambda seed: AddNoise(seed, synthetic_noises(1, 0.1)), CLIPS), (SpecAugment, FEATURES)]
+VARIATIONS = {
+    "shift": (Shift, CLIPS), "noise": (lambda seed: AddNoise(seed, synthetic_noises(1, 0.1)), CLIPS),
+    "speed": (Speed, CLIPS), "room": (lambda seed: Reverberate(seed, 0.9, 0.01, 0.02), CLIPS),
+    "masks": (SpecAugment, FEATURES),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("make, values", VARIATIONS, ids=["shift", "noise", "masks"])
+@pytest.mark.parametrize("make, values", VARIATIONS.values(), ids=VARIATIONS)
 def test_choices_depend_on_seed_epoch_and_number_alone(make, values):
     vary = make(5)
     whole = vary(values, ALL, 3)
@@ -223,6 +231,16 @@ def test_clips_are_shifted_either_way_with_zeros_coming_in():
     cases |= {np.concatenate([CLIPS[0, k:], np.zeros(k)]).astype(np.float32).tobytes(): -k for k in range(11)}
     found = [cases[clip.tobytes()] for clip in shifted]
     assert set(found) == set(range(-10, 11))
+
+
+def test_speed_changes_pitch_about_the_middle():
+    time = np.arange(16000) / 16000
+    clips = np.tile(np.sin(2 * np.pi * 1000 * time) * np.hanning(16000), (50, 1)).astype(np.float32)
+    varied = Speed(1, 0.2)(clips, np.arange(50), 0)
+    pitch = np.abs(np.fft.rfft(varied)).argmax(1)  # hertz
+    assert 800 <= pitch.min() < 850 and 1150 < pitch.max() <= 1200
+    middle = (np.square(varied) * time).sum(1) / np.square(varied).sum(1)
+    np.testing.assert_allclose(middle, 0.5, atol=2e-3)
 
 
 def test_noise_is_as_far_below_as_was_drawn():
@@ -278,6 +296,8 @@ def test_masks():
         lambda: Shift(0, float("nan")),
         lambda: AddNoise(0, synthetic_noises(0, 0.1), probability=1.5),
         lambda: AddNoise(0, synthetic_noises(0, 0.1), low=20, high=0),
+        lambda: Speed(0, 1.5),
+        lambda: Reverberate(0, low=20),
     ],
 )
 def test_variations_that_cannot_be(make):
