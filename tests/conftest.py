@@ -160,6 +160,7 @@ def _nothing_of_the_user(tmp_path_factory):
         patch.setenv("EDGELEARN_TUNED", str(tmp_path_factory.mktemp("tuned")))
         patch.setenv("EDGELEARN_PROGRAMS", "")
         patch.setenv("EDGELEARN_FEATURES", "")
+        patch.setenv("EDGELEARN_LOCKS", "")  # or tests would wait for one another
         patch.delenv("COLUMNS", raising=False)  # processes that share the tests have 80
         yield
 

@@ -36,6 +36,7 @@ from .config import Config, epochs_setting, setting
 from .experiment import Experiment, Log, Training, silent
 from .sweep import can_go_on, diverged, is_done, known_runs
 from .tasks import Task, finish_task, training_of
+from .turn import Turn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -468,7 +469,8 @@ def compare(
     jobs = [(seed, row) for seed in seeds for row in rows]
     for number, (seed, row) in enumerate(jobs, 1):
         log(f"{number} of {len(jobs)}: {row.combination.name}, seed {seed}")
-        outcome = trainings.run(row.combination, seed, [*callbacks(), *with_progress([], verbose)])
+        with Turn(trainings.first.device.id).taken():
+            outcome = trainings.run(row.combination, seed, [*callbacks(), *with_progress([], verbose)])
         if outcome is None:
             interrupted = True
             break

@@ -49,6 +49,7 @@ from .experiment import Log, silent
 from .flowers import SAMPLE_SIZE, load_pretrained
 from .sparse_update import Scheme, find_scheme, update_bytes
 from .tasks import decoded_cifar10
+from .turn import Turn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -410,7 +411,8 @@ def _pretrained(
     epochs = config.pretrain_epochs or epochs
     model = Model(_named(name, config.alpha, x.shape[1:], int(y.max()) + 1), None, config.device, 0)
     model.compile(SGD(config.scratch_rate, momentum=0.9, weight_decay=5e-4))
-    model.fit(x, y, 64, epochs, verbose=0)
+    with Turn(model.device.id).taken():
+        model.fit(x, y, 64, epochs, verbose=0)
     return model.weights
 
 
@@ -516,7 +518,8 @@ class _Depths:
         """The scheme for the published share of what the last 12 layers take, once the last layer is trained."""
         (x, y), begun = self.start.train, time.perf_counter()
         head = self.model("last")
-        head.fit(x, y, self.batch_size, 3, cache="fp32", verbose=0)
+        with Turn(head.device.id).taken():
+            head.fit(x, y, self.batch_size, 3, cache="fp32", verbose=0)
         budget = round(self.config.budget_share * update_bytes(self.model("last12").plan(self.batch_size)))
         few = np.random.default_rng(0).permutation(len(y))[:EXAMPLES]
         few = np.sort(few)

@@ -33,6 +33,7 @@ from edgelearn.tuned import find
 from . import EXPERIMENTS, timing
 from .claims import Claim, NotMeasured, check_claims
 from .config import Config, settings
+from .turn import Turn
 
 Log = Callable[[str], None]
 Finish = Callable[[Any, Run, float], tuple[dict[str, Any], str]]
@@ -222,6 +223,11 @@ class Training(Tabular, Generic[C]):
         """The energy meter of the model's device."""
         return find_meter(self.model.device)
 
+    @cached_property
+    def turn(self) -> Turn:
+        """The right to train on the model's device, for which programs wait."""
+        return Turn(self.model.device.id)
+
     @property
     def trained(self) -> TrainedModel:
         """The object that is trained: the model, or one that trains it in another way."""
@@ -311,6 +317,7 @@ class Training(Tabular, Generic[C]):
             if isinstance(each, ProgressBar):
                 each.remaining = remaining
         recorder = Recorder(run, self.trained, command, self.meter, remaining)
+        self.turn.note(run.id)
         self.meter.idle()
         start = time.perf_counter()
         earlier = float(run.record.get("seconds", 0.0))
@@ -426,12 +433,12 @@ class Experiment(Tabular, Generic[C, T]):
     def start(
         self, config: C, store: RunStore, callbacks: Sequence[Callback], log: Log = print, **entries: Any
     ) -> dict | None:
-        """Train `config` in a new run of `store`; returns the results, or None after an interrupt. `entries`: further
-        ones of the run's record."""
+        """Train `config` in a new run of `store`, once no other training is on the device; returns the results, or None
+        after an interrupt. `entries`: further ones of the run's record."""
         training = self.load(config)
         training.record = {**training.record, **entries}
         training.log_setup(log)
-        with training.create_run(store) as run:
+        with training.turn.taken(), training.create_run(store) as run:
             log(f"Run {run.id}")
             return training.run(run, callbacks, log)
 
@@ -448,5 +455,6 @@ class Experiment(Tabular, Generic[C, T]):
         with run.resume():
             training = self.load(self.config_type.from_dict(run.config))
             training.log_setup(log)
-            log(f"Run {run.id}, continued")
-            return training.run(run, callbacks, log)
+            with training.turn.taken():
+                log(f"Run {run.id}, continued")
+                return training.run(run, callbacks, log)

@@ -18,6 +18,7 @@ from edgelearn.train import Callback
 
 from .config import Config, find_setting
 from .experiment import silent
+from .turn import VARIABLE
 
 
 def known_runs(store: RunStore, kind: str, key: Callable[[Run], str | None]) -> dict[str, Run]:
@@ -177,7 +178,7 @@ def _run(jobs: Sequence[Job], cores: int) -> Iterator[tuple[int, Outcome]]:
     os.environ.update(ENVIRONMENT)  # of the processes that Ray starts, too
     import ray  # pyright: ignore[reportMissingImports]
 
-    environment = {"env_vars": {"PYTHONPATH": import_path()}}
+    environment = {"env_vars": {"PYTHONPATH": import_path(), VARIABLE: ""}}  # its jobs share the devices
     ray.init(
         address=os.environ.get("RAY_ADDRESS"), include_dashboard=False, log_to_driver=False, runtime_env=environment
     )

@@ -7,6 +7,7 @@ import io
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from html import escape
 from itertools import cycle
 from pathlib import Path
@@ -17,8 +18,10 @@ import ipywidgets
 import numpy as np
 from IPython.display import HTML, display
 
+from edgelearn.device import Device
 from edgelearn.display import UNITS
 from edgelearn.errors import DataError, EdgelearnError, Interrupted, PlanError
+from edgelearn.experiments.turn import Turn, told
 from edgelearn.lab.runs import figures
 from edgelearn.runtime import DeviceChoice
 from edgelearn.tables import Table
@@ -170,17 +173,31 @@ class Waiting:
 
     Arguments:
     - `text`: what is done. Calling the object shows another text.
+    - `device`: is trained or measured: the block waits until no other training is on it, and lets none begin (default:
+      no device; what trains inside by itself waits, and the cell says for whom).
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, device: Device | None = None) -> None:
         self._text, self._ended = text, threading.Event()
+        self._waits, self._device, self._stack = "", device, ExitStack()
 
     def __enter__(self) -> Self:
         self._start = time.monotonic()
         self._shown = display(HTML(self._html()), display_id=True)
         self._thread = threading.Thread(target=self._tick, name="edgelearn-waiting", daemon=True)
         self._thread.start()
+        before = told.set(self._told)
+        self._stack.callback(lambda: told.reset(before))
+        if self._device is not None:
+            try:
+                self._stack.enter_context(Turn(self._device.id).taken())
+            except BaseException as error:
+                self.__exit__(type(error), error, None)
+                raise
         return self
+
+    def _told(self, text: str) -> None:
+        self._waits = text.replace("Ctrl-C", "■")
 
     def __call__(self, text: str) -> None:
         self._text = text
@@ -188,6 +205,7 @@ class Waiting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stack.close()
         self._ended.set()
         self._thread.join()
         self._update("")
@@ -195,7 +213,7 @@ class Waiting:
             raise Interrupted(f"{self._text}: stopped. Run this cell again to start anew.") from None
 
     def _html(self) -> str:
-        return f"{escape(self._text)} … {duration(time.monotonic() - self._start)}"
+        return f"{escape(self._waits or self._text)} … {duration(time.monotonic() - self._start)}"
 
     def _tick(self) -> None:
         while not self._ended.wait(_SECONDS):

@@ -26,8 +26,8 @@ from .worker import Worker, WorkerState
 
 
 class OtherTraining(ipywidgets.HBox):
-    """Shows that another training runs, and stops it; of another program's, which it can't stop, that this one waits
-    for it, with a button to go ahead. Hidden while none runs.
+    """Shows that another training runs, and stops it; of one that it can't stop, such as another program's, that this
+    one waits for it, with a button to go ahead. Hidden while none runs.
 
     A cell that is run again makes a new view; the training that the old one started goes on, and could not be stopped
     otherwise.
@@ -45,15 +45,15 @@ class OtherTraining(ipywidgets.HBox):
         self.show(None)
 
     def show(self, worker: Worker | None, waiting: Worker | None = None) -> None:
-        """Show the training of `worker`, or that `waiting` waits for another program, or hide."""
+        """Show the training of `worker`, or that `waiting` waits for the device, or hide."""
         self._worker, self._waiting = worker, waiting if waiting is not None and waiting.waits_for else None
         self.layout.display = None if worker or self._waiting else "none"
         self._button.layout.display = None if worker else "none"
         self._ahead.layout.display = None if self._waiting and not worker else "none"
         if self._waiting and not worker:
             self._text.value = escape(
-                f"The device is in use: another program trains run {self._waiting.waits_for}. This training begins "
-                f"when that one has ended; Stop takes it back."
+                f"The device is in use by {self._waiting.waits_for}. This training begins when that one has ended; "
+                f"Stop takes it back."
             )
         if worker:
             run = f"run {worker.run.id}" if worker.run else "one that is loading"

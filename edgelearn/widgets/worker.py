@@ -14,6 +14,7 @@ from edgelearn.errors import RunError
 from edgelearn.experiments.config import Config
 from edgelearn.experiments.experiment import Training, silent
 from edgelearn.experiments.timing import of_config
+from edgelearn.experiments.turn import LOOK_SECONDS, Holder, Turn
 from edgelearn.lab.runs import Run, RunStore
 from edgelearn.train import Callback
 from edgelearn.train.callbacks import Progress
@@ -22,7 +23,6 @@ from edgelearn.train.state import Logs
 from edgelearn.train.trainer import Features
 
 _HEARTBEAT_SECONDS = 0.1
-_LOOK_SECONDS = 0.5  # from one look at the runs of other programs to the next
 
 
 class WorkerState(StrEnum):
@@ -49,7 +49,7 @@ class Worker(Callback):
     """Trains an experiment on a thread, in a new run or in `run` from its checkpoint.
 
     One training at a time runs in a process: a worker that starts waits in a line until those before it have ended. It
-    also waits while another program trains in a run of the store, such as a command or a job of the home page, unless
+    also waits while another training has the device, such as a command, a job of the home page or a cell, unless
     `go_ahead` is called. A process that ends stops and saves its trainings first. The watcher hears of every step, and
     often where a step takes long.
 
@@ -91,7 +91,7 @@ class Worker(Callback):
         self.watcher: Watcher | None = None
         self._expected: float | None = None  # seconds, after an earlier run with the same settings
         self._changing = threading.Lock()
-        self.waits_for = ""  # id of another program's run
+        self.waits_for: Holder | None = None  # another training that isn't in the line
         self._ahead = False
         self._stop, self._ended = threading.Event(), threading.Event()
         self._ended.set()
@@ -241,7 +241,7 @@ class Worker(Callback):
         self._notify_others()
 
     def _queue(self) -> None:
-        """Wait until this worker is the first in the line and no other program trains, or is stopped."""
+        """Wait until this worker is the first in the line, or is stopped."""
         with Worker._moved:
             first = Worker._line[0] is self
         if not first:
@@ -249,22 +249,18 @@ class Worker(Callback):
             self._notify()
             with Worker._moved:
                 Worker._moved.wait_for(lambda: self._stop.is_set() or Worker._line[0] is self)
-        while not self._ahead and not self._stop.is_set() and (other := self._elsewhere()):
-            self.waits_for, self.progress = other, Progress(f"waiting for {other}, which another program trains")
-            self._notify()
-            with Worker._moved:
-                Worker._moved.wait(_LOOK_SECONDS)
-        self.waits_for, self.progress = "", Progress("loading")
+        self.progress = Progress("loading")
         self._notify()
 
-    def _elsewhere(self) -> str:
-        """The id of a run of the store that another program trains now, "" if there is none."""
-        own = {worker.run.id for worker in list(Worker._workers) if worker.run is not None}
-        try:
-            running = [each.id for each in self.store.list() if each.status == "running" and each.id not in own]
-        except RunError:  # a store that can't be read is the next step's to explain
-            return ""
-        return running[0] if running else ""
+    def _wait_for(self, turn: Turn) -> None:
+        """Take the turn, once it is free; without it after `stop` or `go_ahead`."""
+        while not self._ahead and not self._stop.is_set() and (holder := turn.take()):
+            self.waits_for, self.progress = holder, Progress(f"waiting for {holder}")
+            self._notify()
+            with Worker._moved:
+                Worker._moved.wait(LOOK_SECONDS)
+        self.waits_for, self.progress = None, Progress("loading")
+        self._notify()
 
     def _train(self) -> dict[str, Any] | None:
         """The results; None if the training was stopped."""
@@ -274,14 +270,22 @@ class Worker(Callback):
             self.experiment = self._source()
         if self.experiment is None or self._stop.is_set():
             return None
-        self.experiment.model.features = Worker._features
-        self.remaining = self.experiment.remaining(self.store)
+        turn = self.experiment.turn
+        try:
+            self._wait_for(turn)
+            return None if self._stop.is_set() else self._train_now(self.experiment)
+        finally:
+            turn.release()
+
+    def _train_now(self, experiment: Training) -> dict[str, Any] | None:
+        experiment.model.features = Worker._features
+        self.remaining = experiment.remaining(self.store)
         if self.run is None:
-            self.run = self.experiment.create_run(self.store)
+            self.run = experiment.create_run(self.store)
         else:
-            self.experiment.resume_run(self.run)
+            experiment.resume_run(self.run)
         with self.run:
-            return self.experiment.run(self.run, [self.remaining, self], silent)
+            return experiment.run(self.run, [self.remaining, self], silent)
 
 
 def _recipe(source: Any) -> Any:

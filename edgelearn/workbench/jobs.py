@@ -22,6 +22,7 @@ from edgelearn.lab.runs import RunStore
 LOG = "output.log"  # in the run's folder
 _SECONDS = 0.3  # from one look to the next
 _RUN = re.compile(r"^Run (\S+?)(?:, continued)?$", re.MULTILINE)
+_WAITS = re.compile(r"^Waits for (.+?)\. ", re.MULTILINE)
 _TAIL = 4000  # bytes of the output that are looked at
 _KEPT = 20  # jobs that have ended
 
@@ -35,8 +36,8 @@ class Job:
     - `title`: in words.
     - `words`: the command, without `edgelearn`.
     - `run`: id of the run that it trains, "" until that is known.
-    - `state`: "waiting", "running", "ended", "failed" or "stopped".
-    - `text`: what it waits for, or why it failed.
+    - `state`: "waiting" for the job before, "running", "ended", "failed" or "stopped".
+    - `text`: whom it waits for, or why it failed.
     """
 
     number: int
@@ -50,8 +51,8 @@ class Job:
 
 
 class Jobs:
-    """A queue of trainings. The next one starts when no run of the store is written any more, whoever trains it: a
-    notebook, a terminal, or the job before.
+    """A queue of trainings. The next one starts when the one before has ended, and then waits, as every training, until
+    no notebook and no terminal trains on the device.
 
     Arguments:
     - `store`: where the runs are kept.
@@ -119,8 +120,6 @@ class Jobs:
                 continue
             if job.process is not None:
                 self._look_after(job)
-            elif other := next((each.id for each in self.store.list() if each.status == "running"), None):
-                job.text = f"waits for {other}"
             else:
                 self._start(job)
 
@@ -138,7 +137,9 @@ class Jobs:
         assert job.process is not None and job.log is not None
         status, text = job.process.poll(), job.log.read_text("utf-8", "replace")
         if not job.run and (found := _RUN.search(text)):
-            job.run, job.text = found[1], "" if job.text == "starts" else job.text
+            job.run, job.text = found[1], "" if job.text.startswith(("starts", "waits")) else job.text
+        elif not job.run and job.text == "starts" and (found := _WAITS.search(text)):
+            job.text = f"waits for {found[1]}"
         if status is None:
             return
         lines = [line for line in text[-_TAIL:].splitlines() if line.strip()]

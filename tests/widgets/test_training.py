@@ -77,7 +77,7 @@ def test_a_notebook_has_a_snapshot_and_how_to_get_the_buttons_back(store, make, 
     assert ended(view) is WorkerState.FINISHED
     until(lambda: kept)
     (last,) = kept
-    assert f"Finished: run {view.training.run.id}." in last["text/html"] and "<img alt='Chart. " in last["text/html"]
+    assert f"Finished: run {store.list()[0].id}." in last["text/html"] and "<img alt='Chart. " in last["text/html"]
     assert "Run this cell again" in last["text/plain"] and "application/vnd.jupyter.widget-view+json" in last
 
 
@@ -182,7 +182,7 @@ def test_interrupt_stops_and_saves(store, make, gate, shown):
     def interrupt():
         """In the middle of training."""
         gate.allow(1)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
         until(lambda: view.training.stopping)
         gate.open()
 
@@ -240,7 +240,7 @@ def test_errors_are_shown_with_their_remedies_or_tracebacks(store, make):
     click(view, "Resume")
     assert ended(view) is WorkerState.FINISHED and view._error.value == ""
     assert [s.id for s in store.list()] == [summary.id]
-    view = TrainingView(lambda: 1 // 0, store)
+    view = TrainingView(lambda: make(1 // 0), store)
     with pytest.raises(ZeroDivisionError):
         view.run()
     assert view.training.state is WorkerState.FAILED and "ZeroDivisionError" in view._error.value
@@ -328,7 +328,7 @@ def test_a_cell_run_again_can_stop_what_it_started_before(store, make, gate, wai
     new = TrainingView(lambda: make(), store)
     if waiting:
         click(new, "Start")
-    assert old.training.run.id in shown_other(new) and shown_other(old) is None
+    assert f"run {store.list()[0].id}" in str(shown_other(new)) and shown_other(old) is None
     new._other._button.click()
     assert old.training.stopping and new._other._button.disabled
     gate.open()
@@ -396,23 +396,26 @@ def test_a_curve_keeps_its_form_in_few_points():
 
 OTHER_PROGRAM = """
 import sys
-from edgelearn.lab.runs import RunStore
-with RunStore(sys.argv[1]).create("flowers", {}) as run:
-    print(run.id, flush=True)
-    sys.stdin.readline()
+from edgelearn.experiments.turn import Turn
+turn = Turn(sys.argv[1])
+turn.take()
+turn.note("flowers-1")
+print("taken", flush=True)
+sys.stdin.readline()
 """
 
 
-def test_a_training_waits_for_another_program_or_goes_ahead(store, make):
-    command = [sys.executable, "-c", OTHER_PROGRAM, str(store.root)]
+def test_a_training_waits_for_another_program_or_goes_ahead(store, make, monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGELEARN_LOCKS", str(tmp_path / "locks"))
+    stopped, ahead, waiting = (TrainingView(make(), store) for _ in range(3))
+    command = [sys.executable, "-c", OTHER_PROGRAM, make().model.device.id]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as other:
-        name = other.stdout.readline().strip()
-        stopped, ahead, waiting = (TrainingView(make(), store) for _ in range(3))
+        assert other.stdout and other.stdout.readline() == "taken\n"
         click(stopped, "Start")
-        until(lambda: stopped.training.waits_for == name)
-        until(lambda: f"another program trains run {name}" in stopped._other._text.value)
-        assert stopped._other.layout.display is None and f"aiting for {name}" in stopped.status
+        until(lambda: stopped.training.waits_for)
+        until(lambda: "in use by flowers-1, which another program trains" in stopped._other._text.value)
+        assert stopped._other.layout.display is None and "aiting for flowers-1" in stopped.status
         click(stopped, "Stop")
         assert ended(stopped) is WorkerState.READY and stopped._other.layout.display == "none"
         click(ahead, "Start")
@@ -429,13 +432,15 @@ def test_time_left_counts_what_is_to_be_compiled_and_tested(store, make, gate):
     view = TrainingView(make(gate=gate, epochs=4), store)
     click(view, "Start")
     gate.allow(5)
-    work = view.training.remaining.work
+    left = view.training.remaining
+    assert left is not None
+    work = left.work
     assert (work["validation"].total, work["validation"].done) == (5, 2)
     assert work["step"].total == 12 and work["step"].done in (5, 6), "the last of them may wait"
-    assert " left" in view.status and view.training.remaining.share < 1
+    assert " left" in view.status and left.share < 1
     gate.open()
-    assert ended(view) is WorkerState.FINISHED and view.training.remaining.share == 1
-    later, measured = make(seed=1).remaining(store), view.training.remaining.measured
+    assert ended(view) is WorkerState.FINISHED and left.share == 1
+    later, measured = make(seed=1).remaining(store), left.measured
     assert later.work["test"].known and later.work["step"].predicted == pytest.approx(measured["step"])
     assert not make(seed=1).remaining(RunStore(store.root / "other")).work["test"].known
 

@@ -10,7 +10,9 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener
 import pytest
 
 from edgelearn.errors import DeviceError, RunError
+from edgelearn.experiments.turn import Turn
 from edgelearn.lab.runs import RunStore
+from edgelearn.runtime import choose_device
 from edgelearn.workbench import facts
 from edgelearn.workbench.cards import CARDS, CHECKOUT
 from edgelearn.workbench.home import Home
@@ -81,20 +83,23 @@ def test_devices_that_give_no_answer(monkeypatch):
         facts.devices()
 
 
-def test_trainings_take_turns_with_whatever_writes_a_run(store, jobs):
-    with store.create("flowers", {}) as other:
-        jobs.add("first", ["runs"])
+def test_trainings_take_turns_with_whatever_is_on_the_device(store, jobs, monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGELEARN_LOCKS", str(tmp_path / "locks"))
+    turn = Turn(choose_device().device.id)
+    with turn.taken():
+        turn.note("flowers-1")
+        stopped = jobs.add("first", ["flowers", "--sample"])
         waiting = jobs.add("second", ["no-such-command"])
         cancelled = jobs.add("third", ["runs"])
-        until = time.monotonic() + 60
-        while not jobs.entries()[-1]["text"] and time.monotonic() < until:
+        until = time.monotonic() + 120
+        while "flowers-1" not in jobs.entries()[-1]["text"] and time.monotonic() < until:
             time.sleep(0.05)
-        assert jobs.entries()[-1]["text"] == f"waits for {other.id}"
+        assert jobs.entries()[-1]["text"] == "waits for flowers-1, which another program trains"
         assert "not started" in jobs.stop(cancelled.number)
-        other.close()
-    third, second, first = ended(jobs, 3)
-    assert (first["state"], second["state"], third["state"]) == ("ended", "failed", "stopped")
-    assert "no-such-command" in second["text"] and waiting.process is None
+        jobs.stop(stopped.number)
+        third, second, first = ended(jobs, 3)
+    assert (first["state"], second["state"], third["state"]) == ("stopped", "failed", "stopped")
+    assert "no-such-command" in second["text"] and waiting.process is None and not store.list()
     with pytest.raises(RunError, match="not started here"):
         jobs.stop(99)
 
@@ -140,7 +145,7 @@ def test_handlers_ask_for_a_token_and_for_xsrf(tmp_path):
         browser = build_opener(HTTPCookieProcessor(jar))
         page = browser.open(f"{address}/edgelearn?token={TOKEN}", timeout=10)
         assert "default-src 'self'" in page.headers["Content-Security-Policy"] and b"edgelearn-data" in page.read()
-        token = next(cookie.value for cookie in jar if cookie.name == "_xsrf")
+        token = next(cookie.value or "" for cookie in jar if cookie.name == "_xsrf")
         body = json.dumps({"do": "list"}).encode()
         with pytest.raises(HTTPError, match="403"):
             browser.open(Request(f"{address}/edgelearn/api", body), timeout=10)

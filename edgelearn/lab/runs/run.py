@@ -215,7 +215,7 @@ def _storable(name: str, array: np.ndarray) -> np.ndarray:
 
 
 class Lock:
-    """An exclusive lock on the file at `path`, which also names the holder for error messages: one writer per run.
+    """An exclusive lock on the file at `path`, in which its holder stands: one writer per run, one training per device.
 
     The lock is tied to an open file, so the kernel releases it when the process ends, however it ends: no stale lock
     outlives a kill, a reboot, or a process number that was given out again.
@@ -232,22 +232,43 @@ class Lock:
         return self._descriptor is not None
 
     def acquire(self) -> None:
-        """Take the lock; raises RunError naming the holder if another has it, or if locking fails."""
-        if self.held:
+        """Take the lock of a run; raises RunError naming the holder if another has it, or if locking fails."""
+        if self.held or (other := self.take()) is None:
             return
-        holder = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode()
+        here = " (this one)" if other.get("pid") == os.getpid() else ""
+        holder = f"process {other['pid']}{here} on {other['host']}" if "pid" in other else "another process"
+        raise RunError(
+            f"The run in {self.path.parent} is being written by {holder}. "
+            "Wait until it ends or stop it, then try again."
+        )
+
+    def take(self) -> dict[str, Any] | None:
+        """Take the lock and return None, or return what `note` wrote last if another has it: empty if that can't be
+        read. Raises RunError if locking fails."""
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
-                self._wait(descriptor)
-                os.ftruncate(descriptor, 0)
-                os.write(descriptor, holder)
+                if not self._locked(descriptor):
+                    found = _holder(descriptor)
+                    os.close(descriptor)
+                    return found
+                self._descriptor = descriptor
+                self.note()
             except BaseException:
+                self._descriptor = None
                 os.close(descriptor)
                 raise
         except OSError as error:
-            raise atomic.explain(error, self.path, len(holder)) from error
-        self._descriptor = descriptor
+            raise atomic.explain(error, self.path, 0) from error
+        return None
+
+    def note(self, **about: str) -> None:
+        """Write who holds this lock: its process and host, and `about`."""
+        assert self._descriptor is not None
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), **about}
+        os.ftruncate(self._descriptor, 0)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        os.write(self._descriptor, json.dumps(holder).encode())
 
     def release(self) -> None:
         """Release the lock by closing the file; unlocking would also release the lock of a forked parent."""
@@ -258,26 +279,23 @@ class Lock:
     def __del__(self) -> None:
         self.release()
 
-    def _wait(self, descriptor: int) -> None:
+    def _locked(self, descriptor: int) -> bool:
         try:
-            if _locked(descriptor, _ATTEMPTS):
-                return
+            return _locked(descriptor, _ATTEMPTS)
         except OSError as error:
             raise RunError(
                 f"{self.path} can't be locked ({error.strerror}): this file system has no locks. "
                 "Keep runs on another one (set EDGELEARN_RUNS)."
             ) from error
-        try:
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            found = records.parse(os.read(descriptor, 4096), dict)
-            here = " (this one)" if found["pid"] == os.getpid() else ""
-            holder = f"process {found['pid']}{here} on {found['host']}"
-        except (OSError, ValueError, KeyError, TypeError):  # Windows locks the first byte against reading, too
-            holder = "another process"
-        raise RunError(
-            f"The run in {self.path.parent} is being written by {holder}. "
-            "Wait until it ends or stop it, then try again."
-        )
+
+
+def _holder(descriptor: int) -> dict[str, Any]:
+    try:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        found = records.parse(os.read(descriptor, 4096), dict)
+        return found if {"pid", "host"} <= found.keys() else {}
+    except (OSError, ValueError):  # Windows locks the first byte against reading, too
+        return {}
 
 
 def is_held(path: Path) -> bool:

@@ -36,7 +36,8 @@ def keywords_for_user(epochs: int = 3, device: str | None = None) -> tuple[Model
     user = clips.speakers == clips.speakers[-1]
     network = ds_cnn(x.shape[1:], "S", WORDS, softmax=False)
     model = Model(network, None, device, 0).compile(Adam(0.003), batchnorm="batch")
-    model.fit(x[~user], y[~user], batch_size=16, epochs=epochs)
+    with Waiting("Training", model.device):
+        model.fit(x[~user], y[~user], batch_size=16, epochs=epochs)
     network.freeze().unfreeze("block4_pointwise", "classifier")
     mine = Model(network, model.weights, device, 0).compile(SGD(RATE, momentum=0.9), batchnorm="moving")
     order = np.random.default_rng(0).permutation(user.sum())
@@ -75,7 +76,8 @@ def linker_map(bundle: Bundle) -> Part:
 
 def step_energy(model: Model, batch_size: int = 4) -> Shown:
     """Show the joules of a training step where this device has a counter, and a projection for other devices."""
-    with find_meter(model.device) as meter, model.trainer(batch_size) as trainer, Waiting("Counting joules"):
+    waiting = Waiting("Counting joules", model.device)
+    with find_meter(model.device) as meter, model.trainer(batch_size) as trainer, waiting:
         shape = (batch_size, *model.network.input_shape)
         x, y = np.zeros(shape, np.float32), np.zeros(batch_size, np.int32)
         idle, energy = meter.idle(), meter.of_steps(lambda: trainer.step(x, y))

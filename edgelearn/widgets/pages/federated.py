@@ -114,7 +114,7 @@ def voices(store: RunStore | str | None = None, **settings: Any) -> Voices:
     kept = store if isinstance(store, RunStore) else RunStore(store)
     with Waiting("Training on voices"):
         training = VerificationExperiment.load(configs["voices"][0])
-        with training.create_run(kept) as run:
+        with training.turn.taken(), training.create_run(kept) as run:
             training.run(run, log=lambda line: None)
     recordings, users = training.task.test
     found = scores(training.model.predict(recordings), training.server.vectors)
@@ -141,8 +141,8 @@ def overheard(clients: int = 12) -> Shown:
     """
     config = FederatedConfig("sample", rounds=1, clients=clients, partition="labels", labels_per_client=2,
                              normalization="group")  # fmt: skip
-    with Waiting("A round"), tempfile.TemporaryDirectory() as folder:
-        training = FederatedExperiment.load(config)
+    training = FederatedExperiment.load(config)
+    with Waiting("A round", training.model.device), tempfile.TemporaryDirectory() as folder:
         grid, names = _Listening(training.clients(Path(folder))), training.model.changing
         Server(training.model, names, ServerSettings(clients, 1), FedAvg(), grid, training.task.test).fit()
     shapes, bias = [training.model.weights[name].shape for name in names], names.index("classifier/bias")

@@ -75,7 +75,7 @@ def reconstruction(depth: int = 110, examples: int = 4, device: str | None = Non
         model = Model(named_network(f"revnet{depth}", step=step), device=device).compile(
             SGD(0.01), batchnorm="batch", activation_memory=invertible
         )
-        with Waiting("Compiling, and one step"):
+        with Waiting("Compiling, and one step", model.device):
             model.fit(pictures, labels, batch_size=examples, callbacks=[watch], verbose=0)
     return Shown(f"Errors of inverted activations of RevNet-{depth}", plot_reconstruction(watches))
 
@@ -114,7 +114,7 @@ def budget(network: str = "mobilenet_v2", rounds: int = 5, device: str | None = 
     """
     chosen, graph = choose_device(device).device, named_network(network)
     try:
-        with Waiting("Measuring launches"):
+        with Waiting("Measuring launches", chosen):
             measure_launches(list(plans_to_measure(graph, chosen).values()), chosen, rounds=rounds)
     except EdgelearnError:  # a busy machine: earlier times are used, or an estimate; the view says which
         pass
@@ -152,6 +152,6 @@ def time_against_memory(
     - `network`: the name of one of el.models.
     - `rounds`: of the measurement (default 5).
     """
-    with Waiting("Measuring") as say:
+    with Waiting("Measuring", choose_device().device) as say:
         measured = memory_plans.compare(network, plans, rounds=rounds, attempts=1, progress=say)
     return Shown(f"{len(measured)} plans of {network}", memory_plans.plot(measured), memory_plans.table(measured))

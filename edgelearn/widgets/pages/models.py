@@ -81,9 +81,10 @@ def finetune(path: str | Path, budget: str = "20 MB", epochs: int = 5) -> Finetu
     config = FinetuneConfig(
         model=str(path), images="drawings", pixels=pixels, train=(last,), epochs=epochs, batch_size=50, budget=budget
     )
-    with Waiting("Training"):
+    with Waiting("Loading"):
         training = finetuning_of(config, embedded_flowers(), read_model(path))
         training.experiment = FinetuneExperiment
+    with Waiting("Training", training.model.device):
         before = training.model.evaluate(*training.test)["accuracy"]
         history = History()
         training.fit([history])

@@ -9,6 +9,7 @@ from edgelearn.experiments.activity import ActivityConfig, leave_one_out
 from edgelearn.experiments.characters import CharactersConfig, CharactersExperiment
 from edgelearn.experiments.through_time import through_time as measure
 from edgelearn.lab.runs import RunStore, figures
+from edgelearn.runtime import choose_device
 from edgelearn.tables import Table
 from edgelearn.widgets.pictures import Waiting
 
@@ -70,7 +71,7 @@ def through_time(
     - `rounds`: updates of each plan that are timed (default 20).
     - `device`: part of a device's name (default: the best one).
     """
-    with Waiting("Planning and timing") as say:
+    with Waiting("Planning and timing", choose_device(device).device) as say:
         found = measure(
             steps, units, rounds=rounds, device=device, log=lambda text: say(f"Planning and timing, {text}")
         )

@@ -106,7 +106,7 @@ class Watching(Waiting, Callback):
         share = (max(0, self.number - 1) + self._share) / max(1, self.total)
         seconds = duration(time.monotonic() - self._start)
         bar = f"<progress value='{share:.3f}' max='1' aria-label='Trainings done' style='width: 100%'></progress>"
-        return f"<div>{escape(self._text)} … {seconds}</div>{bar}{self._curves()}"
+        return f"<div>{escape(self._waits or self._text)} … {seconds}</div>{bar}{self._curves()}"
 
     def _curves(self) -> str:
         """The curves, drawn again if an epoch has ended since."""

@@ -33,7 +33,7 @@ def speed(
     - `rounds`: of the measurement (default 5).
     """
     config = BenchConfig(rounds=rounds, block_seconds=0.1, attempts=1)
-    with Waiting("Measuring") as say:
+    with Waiting("Measuring", choose_device().device) as say:
         report = run(
             [Workload.parse(each) for each in workloads], list(contenders), VARIANTS, config=config, progress=say
         )
@@ -49,7 +49,7 @@ def formats(network: str = "mobilenet_v1", rounds: int = 5, device: str | None =
     - `device`: part of a device's name (default: the best one).
     """
     chosen = choose_device(device).device
-    with Waiting("Compiling kernels and timing steps"):
+    with Waiting("Compiling kernels and timing steps", chosen):
         times = precision_claims.time_precisions(named_network(network), chosen, 1, "batch", rounds=rounds, steps=2)
     return precision_claims.time_table(times)
 
@@ -61,7 +61,7 @@ def _plan(network: str, device: str | None = None):
 def roofline(network: str = "mobilenet_v1", rounds: int = 5, device: str | None = None) -> Shown:
     """Time each launch of a training step of one example, next to the limits of the device, which are measured as well.
     Arguments as of `formats`."""
-    with Waiting("Measuring the limits of the device, then each launch"):
+    with Waiting("Measuring the limits of the device, then each launch", choose_device(device).device):
         found = profile(_plan(network, device), device, name="training step", rounds=rounds)
     return Shown(repr(found), plot(found), Text(roofline_table(found, WIDTH)))
 

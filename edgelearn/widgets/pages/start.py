@@ -168,7 +168,7 @@ def feature_cache(model: Model, examples: Stripes, *layers: str, epochs: int = 1
         history = copy.fit(*examples.train, batch_size=40, epochs=epochs, cache=cache, verbose=0)
         return copy, float(np.median(history.history["seconds"]))
 
-    with Waiting("Training twice"):
+    with Waiting("Training twice", model.device):
         (plain, slow), (cached, fast) = trained(None), trained("fp32")
     same = all(np.array_equal(plain.weights[name], cached.weights[name]) for name in plain.weights)
     rows = [("an epoch without the cache", f"{1e3 * slow:.1f} ms"), ("an epoch with it", f"{1e3 * fast:.1f} ms"),
