@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from math import exp
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import account
+from edgelearn.data.tfds import data_folder
 from edgelearn.display import megabytes, plain
 from edgelearn.errors import DataError
 from edgelearn.lab.runs import Run, figures
@@ -40,6 +42,7 @@ SUMS = 20_000  # lines of the drawn text
 TEST_SHARE = 0.1  # of the text, at its end
 EPOCHS = 10  # that a training is logged in
 Windows = tuple[np.ndarray, np.ndarray]
+_SPEECH = re.compile(r"^([^\n:]+):\n((?:.+\n?)*)", re.MULTILINE)  # a role's name, and lines up to an empty one
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,52 @@ def read_text(path: str | None = None) -> tuple[str, str]:
         return Path(path).read_text("utf-8"), Path(path).name
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} can't be read as a text in UTF-8: {error}. Give another file with --text.") from None
+
+
+def read_roles(data: str | None = None) -> tuple[dict[str, str], str]:
+    """(what each role of tinyshakespeare says, longest first; where it is from): of the folder `data` (default:
+    EDGELEARN_DATA). Where there is none, drawn roles, of which each adds to a number of its own."""
+    named = data_folder(data)
+    path = Path(named) / FILE if named else None
+    if path is None or not path.is_file():
+        lines = [line.split("+") for line in drawn_sums().splitlines()]
+        drawn = {f"adds to {first}": "" for first, _ in lines}
+        for first, rest in lines:
+            drawn[f"adds to {first}"] += f"{first}+{rest}\n"
+        return _longest_first(drawn), "drawn sums"
+    roles: dict[str, str] = {}
+    for role, said in _SPEECH.findall(read_text(str(path))[0]):
+        roles[role] = roles.get(role, "") + said.strip("\n") + "\n"
+    return _longest_first(roles), path.name
+
+
+def _longest_first(roles: Mapping[str, str]) -> dict[str, str]:
+    return dict(sorted(roles.items(), key=lambda role: (-len(role[1]), role[0])))
+
+
+class CharacterWindows:
+    """Source of windows of a text, made when they are needed: examples are numbers of `context` characters.
+
+    Arguments:
+    - `numbers`: of the text's characters, int (n,).
+    - `starts`: where each window begins, int (examples,).
+    - `context`: characters of a window.
+    """
+
+    def __init__(self, numbers: np.ndarray, starts: np.ndarray, context: int) -> None:
+        self.numbers, self.starts, self.context = numbers, starts, context
+        self.shape = (len(starts), context)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, indices: np.ndarray) -> np.ndarray:
+        return self.numbers[self.starts[indices][:, None] + np.arange(self.context)].astype(np.float32)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The numbers of the characters after each window, int32 (examples,)."""
+        return self.numbers[self.starts + self.context].astype(np.int32)
 
 
 def draw_windows(numbers: np.ndarray, count: int, context: int, rng: np.random.Generator) -> Windows:

@@ -1,9 +1,9 @@
-"""Language models: GPT (Radford et al. 2019, "GPT-2"), in the form of nanoGPT's small runs; Llama (Touvron et al. 2023,
-arXiv 2302.13971), with frozen weights in blocks of few bits, or to write texts step by step."""
+"""Language models: LSTMs; GPT (Radford et al. 2019, "GPT-2"), in the form of nanoGPT's small runs; Llama (Touvron et
+al. 2023, arXiv 2302.13971), with frozen weights in blocks of few bits, or to write texts step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -13,6 +13,7 @@ from edgelearn.errors import ShapeError
 from edgelearn.graph import INPUT, Network
 from edgelearn.ops import (
     GELU,
+    LSTM,
     Add,
     Attention,
     Bias,
@@ -59,6 +60,29 @@ def gpt(
         x = _block(network, f"block{number}", x, heads, channels, dropout)
     network.add("norm", LayerNormalization(1e-5, center=False), x)
     network.add("logits", ReverseEmbedding(vocabulary), shares="tokens")
+    return network
+
+
+def character_lstm(
+    vocabulary: int = 65, context: int = 80, embedding: int = 8, units: Sequence[int] = (256, 256), dropout: float = 0.5
+) -> Network:  # fmt: skip
+    """LSTMs that predict the number after `context` others: (context,) -> (vocabulary,) logits; the network of LEAF's
+    Shakespeare (Caldas et al. 2018, arXiv 1812.01097) and of Flower's federations on it.
+
+    Arguments:
+    - `vocabulary`: number of tokens (default 65, the characters of tinyshakespeare).
+    - `context`: steps (default 80).
+    - `embedding`: channels of a token (default 8).
+    - `units`: of each LSTM (default two of 256).
+    - `dropout`: share of values that training leaves out between LSTMs (default 0.5).
+    """
+    network = Network("character_lstm", (context,))
+    network.add("tokens", Embedding(vocabulary, embedding))
+    for number, size in enumerate(units, 1):
+        network.add(f"lstm{number}", LSTM(size, return_sequences=number < len(units)))
+        if dropout and number < len(units):
+            network.add(f"lstm{number}_dropout", Dropout(dropout))
+    network.add("logits", Dense(vocabulary))
     return network
 
 

@@ -8,18 +8,20 @@ import pytest
 
 import edgelearn as el
 from edgelearn.cli import main
-from edgelearn.errors import DataError
+from edgelearn.errors import DataError, UsageError
 from edgelearn.experiments.characters import (
     CharactersConfig,
     CharactersExperiment,
     draw_windows,
     drawn_sums,
+    read_roles,
     read_text,
     stream_text,
     train_characters,
     write_text,
 )
 from edgelearn.experiments.experiment import silent
+from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
 from edgelearn.lab.runs import RunStore
 from edgelearn.train import Callback
 
@@ -109,3 +111,19 @@ def test_texts(tmp_path):
 def test_windows_are_followed_by_the_next_character():
     x, y = draw_windows(np.arange(100), 7, 5, np.random.default_rng(0))
     assert x.shape == y.shape == (7, 5) and (x + 1 == y).all()
+
+
+def test_roles_of_a_text_are_clients_of_a_federation(tmp_path, monkeypatch):
+    path = tmp_path / "sequences" / "tinyshakespeare.txt"
+    path.parent.mkdir()
+    path.write_text("A:\nto be\nor not\n\nB:\n" + 300 * "ab\n" + "\nA:\n" + 400 * "xyz\n" + "\n")
+    roles, source = read_roles(str(tmp_path))
+    assert source == "tinyshakespeare.txt" and [*roles] == ["A", "B"]
+    assert roles["A"].startswith("to be\nor not\nxyz\n") and set(roles["B"]) == set("ab\n")
+    monkeypatch.delenv("EDGELEARN_DATA", raising=False)
+    config = FederatedConfig("characters", rounds=3, clients=4, learning_rate=0.01)
+    store = RunStore(tmp_path / "runs")
+    results = FederatedExperiment.start(config, store, [], silent)
+    assert results is not None and results["accuracy"] > 0.3
+    with pytest.raises(UsageError, match=r"clients: .*100 roles"):
+        FederatedExperiment.load(replace(config, clients=101))

@@ -22,6 +22,7 @@ from edgelearn.data.motion import load_motion
 from edgelearn.data.speech_commands import COMMANDS, load_named
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, PlanError, RunError
+from edgelearn.experiments.characters import CharacterWindows, read_roles
 from edgelearn.experiments.config import ConfigError, TrainingConfig, epochs_setting, setting
 from edgelearn.experiments.experiment import Experiment, Finish, Log, Training
 from edgelearn.experiments.finetune import FRONT_ENDS, PIXELS
@@ -68,6 +69,7 @@ from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore
 from edgelearn.models import ds_cnn
 from edgelearn.models.keywords import Size
+from edgelearn.models.language import character_lstm
 from edgelearn.models.motion import motion_cnn
 from edgelearn.ops import (
     SGD,
@@ -460,6 +462,33 @@ def _motion(config: FederatedConfig) -> FederatedTask:
     return make_task(config, network, train, test, data, 0.1, people, test_people, momentum=0.9)
 
 
+def _characters(config: FederatedConfig) -> FederatedTask:
+    """Predict the character after 80 others (12 drawn ones), as Flower's FedMeta baseline on LEAF's Shakespeare; the
+    roles that say most are clients, and the last fifth of what each says tests, every 20th character of it."""
+    roles, source = read_roles(config.data)
+    drawn = source == "drawn sums"
+    context, units = (12, (32,)) if drawn else (80, (256, 256))
+    said = [each for each in roles.values() if len(each) > 10 * context][: config.clients]
+    if len(said) < (config.clients or 0):
+        raise ConfigError("clients", f"{source} has {len(said)} roles that say {10 * context} characters: take fewer.")
+    alphabet = sorted(set("".join(roles.values())))
+    numbers = np.array([*map({c: n for n, c in enumerate(alphabet)}.get, "".join(said))], np.int32)
+    ends = np.cumsum([len(each) for each in said])
+    middles = ends - [len(each) // 5 for each in said]
+    begins = ends - [len(each) for each in said]
+    sides = []
+    for first, last, step in ((begins, middles, 1), (middles, ends, 20)):
+        starts = [np.arange(a, b - context, step) for a, b in zip(first, last, strict=True)]
+        windows = CharacterWindows(numbers, np.concatenate(starts), context)
+        sides.append((windows, windows.labels, np.repeat(np.arange(len(said)), [len(each) for each in starts])))
+    (x, y, groups), (x_test, y_test, test_groups) = sides
+    description = f"{source}: {len(numbers):,} characters of {len(said)} roles, {len(alphabet)} different ones"
+    data = {"origin": source, "description": description, "classes": alphabet}
+    network = character_lstm(len(alphabet), context, units=units)
+    task = make_task(config, network, (x, y), (x_test, y_test), data, 1e-3, groups, test_groups)
+    return replace(task, optimizer=lambda steps: Adam(config.learning_rate or 1e-3))
+
+
 _SMALL = Size(32, 2, (2, 2), (2, 1))  # a DS-CNN that learns in seconds
 TASKS: dict[str, FederatedTaskKind] = {
     "sample": FederatedTaskKind(
@@ -485,6 +514,10 @@ TASKS: dict[str, FederatedTaskKind] = {
     "motion": FederatedTaskKind(
         "Activities from a phone's motion, or drawn ones; a client is a person or more", 1, 16, _motion, 30, 12, 16,
         "group",
+    ),
+    "characters": FederatedTaskKind(
+        "The next character of Shakespeare's roles, or of drawn sums, LSTMs; a client is a role", 1, 10, _characters,
+        20, 12, 10, "group",
     ),
     OWN: FederatedTaskKind("Your examples (--data) and your network (--model)", 1, 32, own_task, 10, 10, 32),
 }  # fmt: skip
