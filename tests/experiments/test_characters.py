@@ -80,7 +80,7 @@ def test_resumed_equals_uninterrupted(updates, tmp_path, monkeypatch):
     config = replace(TINY, dropout=0.1)
     store, expected = RunStore(tmp_path), train_characters(config, model=tmp_path / "whole.safetensors")
     assert CharactersExperiment.start(config, store, [StopAfter(updates)], silent) is None
-    results = CharactersExperiment.resume(store.list()[0].id, store, [], silent)
+    results = CharactersExperiment.resume(store.list()[0].id, store, [], silent) or {}
     run = store.open(store.list()[0].id)
     assert (results["loss"], results["written"]) == (expected.loss, expected.written)
     assert results["losses"] == list(expected.losses)
