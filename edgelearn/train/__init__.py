@@ -22,6 +22,7 @@ from .callbacks import (
 from .loading import from_torch, load, load_published
 from .model import Model
 from .range_trace import RangeTrace, TraceRanges
+from .replay import Replay
 from .schedules import (
     CosineDecay,
     CosineDecayRestarts,
@@ -35,10 +36,41 @@ from .state import Position, TrainedModel
 from .trainer import Trainer
 
 __all__ = [
-    "Adaptation", "CSVLogger", "Callback", "CosineDecay", "CosineDecayRestarts", "EarlyStopping", "ExponentialDecay",
-    "FeatureCache", "History", "InverseTimeDecay", "LambdaCallback", "LearningRateScheduler", "MixedSource", "Model",
-    "ModelCheckpoint", "Monitor", "PictureSource", "PiecewiseConstantDecay", "PolynomialDecay", "Position",
-    "ProgressBar", "RangeTrace", "ReduceLROnPlateau", "Source", "Subset", "SwapEMAWeights", "TensorBoard", "TimeLimit",
-    "TraceRanges", "TrainedModel", "Trainer", "VariedSource", "WatchReconstruction", "from_torch", "load",
+    "Adaptation",
+    "CSVLogger",
+    "Callback",
+    "CosineDecay",
+    "CosineDecayRestarts",
+    "EarlyStopping",
+    "ExponentialDecay",
+    "FeatureCache",
+    "History",
+    "InverseTimeDecay",
+    "LambdaCallback",
+    "LearningRateScheduler",
+    "MixedSource",
+    "Model",
+    "ModelCheckpoint",
+    "Monitor",
+    "PictureSource",
+    "PiecewiseConstantDecay",
+    "PolynomialDecay",
+    "Position",
+    "ProgressBar",
+    "RangeTrace",
+    "ReduceLROnPlateau",
+    "Replay",
+    "Source",
+    "Subset",
+    "SwapEMAWeights",
+    "TensorBoard",
+    "TimeLimit",
+    "TraceRanges",
+    "TrainedModel",
+    "Trainer",
+    "VariedSource",
+    "WatchReconstruction",
+    "from_torch",
+    "load",
     "load_published",
 ]  # fmt: skip

@@ -38,6 +38,7 @@ from .callbacks import Callback, CallbackList, History, ProgressBar, as_callback
 from .control import Turns, interrupted_between_steps, one_thread
 from .metrics import OutputMetrics
 from .remaining import Remaining
+from .replay import Replay
 from .sources import (
     Stream,
     Targets,
@@ -581,6 +582,28 @@ class Model(TrainedModel):
         if x is not None:
             adaptation.answers = adaptation.predict(x, optional_size("steps", steps))
         return adaptation
+
+    @one_thread
+    def replay(self, memory: BudgetLike | None = "1 MB", *, batch_size: int = 32, updates: int = 1) -> Replay:
+        """Return a Replay: a copy of a classifier that learns examples one at a time, and earlier ones beside them, so
+        that it doesn't forget them (Pellegrini et al. 2020). This model stays as it is.
+
+        >>> learner = model.replay("1 MB")
+        >>> learner.remember(x, y)           # old examples
+        >>> learner.learn(example, [3])      # a new one; undo() goes back
+        >>> model.weights = learner.weights  # keeps what it has learnt
+
+        Arguments:
+        - `memory`: bytes of kept examples, int8 activations of the last frozen layer, or the examples themselves if all
+          layers are trained (default "1 MB"); None keeps none.
+        - `batch_size`: examples of an update: the new ones, and kept ones, from each class as often (default 32).
+        - `updates`: number of updates for each call of `learn` (default 1).
+
+        BatchNormalization keeps its statistics. Raises PlanError for a memory that holds no example, and for a network
+        of several inputs or outputs.
+        """
+        self._close()
+        return Replay(self, memory, batch_size, updates)
 
     # -- loops of one's own --------------------------------------------------------------------------------------
 
