@@ -106,18 +106,18 @@ class OpenCLTarget:
             '/* The launches of the plan. */\n#include "launches.h"\n', array("el_argument el_arguments", arguments),
             array("el_launch el_launches", rows), f"const uint32_t el_source_count = {len(self.sources)};",
             f"const uint32_t el_launch_count = {len(rows)};", f"const uint32_t el_largest_group = {largest};",
-            f"const uint32_t el_largest_page = {self._largest_page()};",
+            f"const uint32_t el_page_bytes = {self._page_bytes()};",
             f"const int el_for_gpu = {int(self.tables.plan.traits.gpu)};", "",
         ])  # fmt: skip
 
-    def _largest_page(self) -> int:
-        """Bytes of the largest tensor that passes between host and device."""
+    def _page_bytes(self) -> int:
+        """Room for the largest tensor that passes between host and device, and for two micro-batches: the next one is
+        written while one is on its way."""
         tables, size = self.tables, self.tables.plan.request.micro_batch
-        targets = tables.targets
-        whole = [tables.input, tables.output, targets]
-        sizes = [size * nbytes(m) for m in whole] + [4 * size * targets.rows]
-        sizes += [nbytes(m) for m, _ in tables.kept().values()] + [len(content) for _, content in self.fills]
-        return max([*sizes, 64])
+        targets = max(nbytes(tables.targets), 4 * tables.targets.rows)
+        micro_batch = sum(-(-size * each // 64) * 64 for each in (nbytes(tables.input), targets))
+        kept = [nbytes(m) for m, _ in tables.kept().values()]
+        return max([2 * micro_batch + 128, size * nbytes(tables.output), *kept])
 
 
 def nbytes(m: Matrix) -> int:

@@ -69,10 +69,16 @@ static size_t size_of(const el_tensor *t) { return (size_t)t->rows * t->channels
 static int put_rows(const el_tensor *t, const void *values, uint32_t rows) {
   const size_t bytes = 4 * floats_of(t);
   const char *from = values;
-  float *page = el_device_page(t->memory, t->place, bytes);
+  float *const start = el_device_page(t->memory, t->place, bytes), *page = start;
   uint32_t block, row;
   if (page == NULL) return EDGELEARN_MEMORY;
   if (values == page) return EDGELEARN_OK; /* they are there: see edgelearn_input */
+  if (t->channels == t->block) { /* nothing to pad */
+    const size_t given = 4 * (size_t)rows * t->channels;
+    memcpy(page, from, given);
+    memset(page + given / 4, 0, bytes - given);
+    return el_device_put(t->memory, t->place, page, bytes);
+  }
   for (block = 0; block < blocks_of(t); block++) {
     const uint32_t first = block * t->block;
     const uint32_t count = t->channels - first < t->block ? t->channels - first : t->block;
@@ -82,7 +88,7 @@ static int put_rows(const el_tensor *t, const void *values, uint32_t rows) {
       memset(page + given, 0, 4 * (t->block - given));
     }
   }
-  return el_device_put(t->memory, t->place, bytes);
+  return el_device_put(t->memory, t->place, start, bytes);
 }
 
 /* Copy the first `rows` rows of a tensor's words to an array of channels. */
@@ -420,10 +426,7 @@ static int put_weights(const char *bytes) {
   bytes += WEIGHTS_HEADER;
   for (i = 0; i < el_plan.fills; bytes += el_fills[i++].bytes) {
     const el_fill *f = &el_fills[i];
-    void *page = el_device_page(f->memory, f->place, f->bytes);
-    if (page == NULL) return el_fail(EDGELEARN_MEMORY, "no room for weights", "");
-    memcpy(page, bytes, f->bytes);
-    if ((code = el_device_put(f->memory, f->place, f->bytes)) != 0) return code;
+    if ((code = el_device_put(f->memory, f->place, bytes, f->bytes)) != 0) return code;
   }
   return EDGELEARN_OK;
 }

@@ -18,11 +18,11 @@ static void *at(uint32_t memory, uint32_t place) { return el_memories[memory] + 
 
 void *el_device_page(uint32_t memory, uint32_t place, size_t bytes) {
   (void)bytes;
-  return at(memory, place); /* in place: there is nothing left to put */
+  return at(memory, place);
 }
 
-int el_device_put(uint32_t memory, uint32_t place, size_t bytes) {
-  (void)memory, (void)place, (void)bytes;
+int el_device_put(uint32_t memory, uint32_t place, const void *from, size_t bytes) {
+  if (from != at(memory, place)) memcpy(at(memory, place), from, bytes);
   return EDGELEARN_OK;
 }
 

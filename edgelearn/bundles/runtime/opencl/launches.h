@@ -31,7 +31,7 @@ extern const el_argument el_arguments[];
 extern const el_launch el_launches[];
 extern const char *const el_builtins;    /* declares what the kernels call, */
 extern const char *const el_no_builtins; /* in programs with this option, instead of the long header of PoCL */
-extern const uint32_t el_source_count, el_launch_count, el_largest_page, el_largest_group;
+extern const uint32_t el_source_count, el_launch_count, el_page_bytes, el_largest_group;
 extern const int el_for_gpu;
 
 #endif
