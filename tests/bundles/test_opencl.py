@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -270,3 +271,67 @@ def test_programs_are_small(tmp_path):
         runtime += (tmp_path / f"{name}.so").stat().st_size
     whole = compile_library(tmp_path, ("-Os", "-s")).stat().st_size
     assert runtime <= 50_000 and whole <= 400_000
+
+
+def wide_network() -> el.Network:
+    network = el.Network("wide", (512,))
+    for number in range(2):
+        network.add(f"hidden_{number}", Dense(1024))
+        network.add(f"relu_{number}", ReLU())
+    network.add("logits", Dense(5))
+    return network
+
+
+DEVICE = ["open", "close", "page", "put", "get", "zero", "run", "is_memory"]  # functions of device.c
+ONLY_DRIVER = (
+    "".join(f"#define el_device_{name} only_{name}\n" for name in DEVICE)
+    + """
+#define el_memory_bytes smallest
+#include "device.c"
+const uint64_t smallest[16] = {64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64};
+"""
+)
+RESIDENT = """
+import sys
+from ctypes import byref
+from pathlib import Path
+from edgelearn.bundles.native import Options, opencl_library
+from edgelearn.lab.measure import peak_resident_bytes, release_free_memory, resident_bytes, restart_peak
+from edgelearn.runtime.devices import list_devices
+from tests.bundles.built import Built
+from tests.bundles.test_opencl import RATE, examples, wide_network
+folder, opening = Path(sys.argv[1]), sys.argv[2]
+list_devices()  # mends PoCL
+built, (x, y) = Built(folder, sys.argv[3], folder / "model.so"), examples(wide_network(), 8, 0)
+release_free_memory()
+before, counts = resident_bytes(), restart_peak()
+if opening == "driver":
+    library = opencl_library()
+    built.check(built.lib.only_open(byref(Options(None, 0, library and library.encode(), built.device, None))))
+else:
+    built.check(built.open())
+    for _ in range(3):
+        built.step(x, y, RATE)
+print(peak_resident_bytes() - before if counts else 0)
+"""
+
+
+@needs_compiler
+def test_the_process_takes_what_was_planned(tmp_path):
+    """Planned bytes, 10 MiB, and what the driver takes that has opened a context and a queue and loaded the kernels."""
+    model = el.Model(wide_network(), seed=0).compile(el.SGD(RATE, momentum=0.9))
+    written = el.bundle(model, tmp_path, batch_size=8)
+    (tmp_path / "driver").mkdir()
+    (tmp_path / "driver" / "only.c").write_text(ONLY_DRIVER)
+    compiled(tmp_path, f"-I{tmp_path}", more=(tmp_path / "driver" / "only.c",))
+
+    def resident(opening: str) -> int:
+        words = [sys.executable, "-c", RESIDENT, tmp_path, opening, model.device.id]
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout)
+
+    if not resident("all"):  # the first one compiles kernels
+        pytest.skip("needs Linux's /proc/self/clear_refs")
+    assert written.plan.peak_bytes > 10 << 20
+    assert resident("all") - resident("driver") < written.plan.peak_bytes + (10 << 20)
