@@ -9,6 +9,7 @@
 """
 
 from importlib import import_module
+from typing import Any
 
 from . import models, ops
 from .compile import Combination, Plan, Precision, explain
@@ -32,7 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     """Import what lies higher, and with it much more, when it is first used."""
     if name in ("Board", "bundle", "plan_for_board"):
         return getattr(import_module(".bundles", __name__), name)

@@ -22,7 +22,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -121,7 +123,7 @@ def check(folder: Path, name: str, options: argparse.Namespace) -> None:
                 say(f"{name}: {compiler} {level}, losses beside Python's", f"{off:.0e} {done.stderr[:200]}", off < 1e-5)
         program = build(folder, compiler, *SANITIZERS)
         # PoCL and its compiler keep memory until the process ends.
-        leaks = {"ASAN_OPTIONS": "detect_leaks=0"} if name == "opencl" else {}
+        leaks: dict[str, Any] = {"ASAN_OPTIONS": "detect_leaks=0"} if name == "opencl" else {}
         done = run(folder, program, **leaks) if program else None
         fine = done is not None and done.returncode == 0 and not done.stderr
         say(f"{name}: {compiler}, ASan and UBSan", "clean" if fine else f"{done and done.stderr[:2000]}", fine)
@@ -167,7 +169,8 @@ def damage(folder: Path, name: str, options: argparse.Namespace) -> None:
         content, at = contents[kind], draw.randrange(len(contents[kind]))
         changed = content[:at] + bytes([content[at] ^ 1 << draw.randrange(8)]) + content[at + 1 :]
         (folder / "damaged").write_bytes(content[:at] if draw.random() < 0.5 else changed)
-        done = run(folder, program, **({"weights": "damaged"} if kind == "weights" else {"state": folder / "damaged"}))
+        given: dict[str, Any] = {"weights": "damaged"} if kind == "weights" else {"state": folder / "damaged"}
+        done = run(folder, program, **given)
         if done.returncode in CODES and "Sanitizer" not in done.stderr and "runtime error" not in done.stderr:
             outcomes[CODES[done.returncode]] += 1
         else:
@@ -205,15 +208,12 @@ def steps(folder: Path, options: argparse.Namespace) -> None:
         el.bundle(model, own, batch_size=1)
         with NativeBundle(own, model.device.id) as native, model.trainer(1) as trainer:
             parts = list(trainer.micro_batches(*trainer._mini_batch(x, y, None), [np.arange(1)]))
-            both = [
-                lambda number, native=native: native.train_step(x, y, 1e-4),
-                lambda number, trainer=trainer, parts=parts: trainer.session.train(parts, 1, 1e-4, number),
-            ]
+            both = partial(native.train_step, x, y, 1e-4), partial(trainer.session.train, parts, 1, 1e-4, 1)
             times = np.zeros((options.steps + 3, 2))
             for number in range(len(times)):
                 for which in (0, 1) if number % 2 else (1, 0):  # neither always finds the other's caches
                     begun = clock()
-                    both[which](number + 1)
+                    both[which]()
                     times[number, which] = clock() - begun
         bundle, python = np.median(times[3:], 0)
         least = np.min(times[3:], 0)
