@@ -38,21 +38,22 @@ KERNEL give_back(INPUT(numbers), INPUT(dy), ROWS_ARGUMENTS, const int images, co
 }
 
 // The same of a table of m rows that all images share: the rows of dy in [group * count, (group + 1) * count) are added
-// to sums[group][block][place].
+// to sums[group][block][place]. A work-item has `span` places, so that numbers are read once for all of these.
 KERNEL give_back_shared(INPUT(numbers), INPUT(dy), OUTPUT(sums), const int m, const int count, const int images,
-                        const int taken, const int groups) {
-  const int group = ITEM / m, place = ITEM % m, block = get_global_id(1), blocks = get_global_size(1);
+                        const int taken, const int groups, const int ranges, const int span) {
+  const int group = ITEM / ranges, first = ITEM % ranges * span, block = get_global_id(1), blocks = get_global_size(1);
   if (group >= groups) return;
   input numbers = START(numbers), dy = ITEM_START(dy);
-  output share = ITEM_START(sums) + row_at(group * blocks + block, m, place);
-  const int start = group * count, stop = start + count < images * taken ? start + count : images * taken;
-#if ACCUMULATE
-  V sum = load(share);
-#else
-  V sum = (V)0;
+  output share = ITEM_START(sums) + row_at(group * blocks + block, m, 0);
+  const int last = first + span < m ? first + span : m;
+#if !ACCUMULATE
+  for (int place = first; place < last; place++) store(share + place * BLOCK, (V)0);
 #endif
-  for (int row = start; row < stop; row++)
-    if (named_row(numbers[value_at(row % taken, images, row / taken)], m) == place)
-      sum += load(dy + row_at(block, images * taken, row));
-  store(share, sum);
+  const int start = group * count, stop = start + count < images * taken ? start + count : images * taken;
+  for (int row = start; row < stop; row++) {
+    const int place = named_row(numbers[value_at(row % taken, images, row / taken)], m);
+    if (place < first || place >= last) continue;
+    output total = share + place * BLOCK;
+    store(total, load(total) + load(dy + row_at(block, images * taken, row)));
+  }
 }

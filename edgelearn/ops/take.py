@@ -112,9 +112,11 @@ class Embedding(Op):
         groups, _ = e.split_rows(dy.rows, self.input_dim * dy.blocks)
         sums, count = start_sum(e, dtable.tensor, dy.rows, groups)
         share = sums.access(dtable.accumulate)
+        ranges, span = e.bands(self.input_dim, dy.blocks)
         e.launch(
-            "take.cl", "give_back_shared", (self.input_dim * sums.groups, dy.blocks), numbers.read, dy.read, share,
-            self.input_dim, count, numbers.images, numbers.channels, sums.groups, accumulate=dtable.accumulate,
+            "take.cl", "give_back_shared", (ranges * sums.groups, dy.blocks), numbers.read, dy.read, share,
+            self.input_dim, count, numbers.images, numbers.channels, sums.groups, ranges, span,
+            accumulate=dtable.accumulate,
         )  # fmt: skip
         return [sums]
 
