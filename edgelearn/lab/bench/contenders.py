@@ -98,6 +98,8 @@ CONTENDERS = (
         "tinygrad", "edgelearn.lab.bench.tinygrad_peer:TinygradPeer", {"tinygrad": "tinygrad", "pyopencl": "pyopencl"},
         opencl=True,
     ),
+    Entry("litert", "edgelearn.lab.bench.phone_peers:LiteRt", {"ai_edge_litert": "ai-edge-litert"}, asked=True),
+    Entry("onnxruntime", "edgelearn.lab.bench.phone_peers:OnnxRuntime", {"onnxruntime": "onnxruntime"}, asked=True),
     Entry("serial", "edgelearn.bundles.serial_peer:Serial", asked=True),
 )  # fmt: skip
 PROBED_STEPS, PROBED_NUMBERS = 3, 4

@@ -1,4 +1,4 @@
-"""PyTorch, as strong as it gets in each type: float32, TF32, autocast to halves, and CUDA graphs."""
+"""PyTorch, as strong as it gets in each type: float32, TF32, autocast to halves, torch.compile, and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._inductor import config as inductor
+from torch._inductor import list_mode_options
 from torch.nn import functional as F
 
 from edgelearn.interop.to_torch import to_torch
@@ -19,6 +21,7 @@ from .workloads import FULL, INT8, NAME, OpProblem, Workload, digest, make_probl
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 LOSS_SCALE = 65536.0  # that GradScaler starts with
 WARM_UP = 3  # steps before a CUDA graph is captured, as PyTorch's manual asks for
+COMPILERS = {"compile": "default", "max_autotune": "max-autotune-no-cudagraphs"}  # torch.compile's mode by variant
 
 
 def use_tf32(allowed: bool) -> None:
@@ -33,23 +36,28 @@ def autocast(workload: Workload, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, AUTOCAST.get(workload.compute, torch.bfloat16), enabled=halves)
 
 
+def is_captured(device: torch.device, variant: str) -> bool:
+    """True if the steps of `variant` replay a CUDA graph: on a GPU those of compiled networks do, too."""
+    return device.type == "cuda" and (variant == "graph" or variant in COMPILERS)
+
+
 def inference(net: nn.Module, inputs: torch.Tensor, variant: str, workload: Workload) -> Callable[[], torch.Tensor]:
-    """A function that runs `net`: traced and frozen for `jit`, compiled for `compile`, captured for `graph`, else as it
-    is."""
+    """A function that runs `net`: traced and frozen for `jit`, compiled by those of COMPILERS, else as it is; captured
+    if `is_captured`."""
     net.requires_grad_(False)
     run: Any = net
     with torch.no_grad():
         if variant == "jit":
             run = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(net, inputs)))
-        elif variant == "compile":
-            run = torch.compile(net, options={"freezing": True})
+        elif variant in COMPILERS:
+            run = torch.compile(net, options={"freezing": True} | list_mode_options(COMPILERS[variant]))
 
     def infer() -> torch.Tensor:
         # A compiled, frozen network is for no_grad; elsewhere inference_mode is the quicker one.
-        with torch.no_grad() if variant == "compile" else torch.inference_mode(), autocast(workload, inputs.device):
+        with torch.no_grad() if variant in COMPILERS else torch.inference_mode(), autocast(workload, inputs.device):
             return run(inputs)
 
-    return _Captured(infer) if variant == "graph" else infer
+    return _Captured(infer) if is_captured(inputs.device, variant) else infer
 
 
 def training(
@@ -61,7 +69,7 @@ def training(
     if workload.momentum:  # an update that GradScaler skips leaves none behind
         optimizer.state.update({p: {"momentum_buffer": torch.zeros_like(p)} for p in trained})
     scaler = torch.amp.GradScaler(inputs.device.type, LOSS_SCALE, enabled=workload.compute == "fp16")
-    run: Any = torch.compile(net) if variant == "compile" else net
+    run: Any = torch.compile(net, mode=COMPILERS[variant]) if variant in COMPILERS else net
     parts = list(zip(inputs.split(workload.micro_batch), labels.split(workload.micro_batch), strict=True))
 
     def update() -> torch.Tensor:
@@ -76,7 +84,7 @@ def training(
         scaler.update()
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
-    if variant != "graph":
+    if not is_captured(inputs.device, variant):
         return lambda: update().item()
     tensors = [tensor.detach() for tensor in (*net.parameters(), *net.buffers())]
     before = [tensor.clone() for tensor in tensors]
@@ -121,11 +129,13 @@ OpStep = Callable[[], Callable[[], list[float]]]
 
 class TorchPeer:
     """Variants: `eager` is NCHW, all others keep images channels-last. `matmul` computes the 1x1 convolution of
-    "cached" as a matrix product; `graph` replays a CUDA graph. Halves are those of autocast, with a GradScaler in fp16.
-    Computes on NVIDIA's GPU if that is the OpenCL device, else on the processor.
+    "cached" as a matrix product; `compile` and `max_autotune` are torch.compile's, which on a GPU compiles for 20
+    seconds to minutes (reported as the time of the first step); there their steps replay a CUDA graph, as those of
+    `graph` do. Halves are those of autocast, with a GradScaler in fp16. Computes on NVIDIA's GPU if that is the OpenCL
+    device, else on the processor.
 
-    Left out, since on two cores they were never faster than these: torch.compile with max_autotune or with cpp_wrapper,
-    and threads bound to cores by OMP_PROC_BIND; and torch.compile on GPUs, which compiles for minutes.
+    Left out, since on two cores they were never faster than these: torch.compile with max_autotune or with cpp_wrapper
+    there, and threads bound to cores by OMP_PROC_BIND.
     """
 
     name = "torch"
@@ -133,10 +143,12 @@ class TorchPeer:
     def __init__(self, cores: int, device: str) -> None:
         torch.set_num_threads(cores)
         self.device = torch.device("cuda" if on_nvidia(device) else "cpu")
+        if self.device.type == "cuda":  # a GPU's steps aren't slowed by a pool of compiler processes beside them
+            inductor.compile_threads = cores
 
     def variants(self, workload: Workload) -> list[str]:
         if self.device.type == "cuda":
-            return [] if workload.op or workload.compute == INT8 else ["eager", "channels_last", "graph"]
+            return [] if workload.op or workload.compute == INT8 else ["eager", "channels_last", "graph", *COMPILERS]
         if workload.compute != FULL and (workload.compute != "bf16" or workload.op):
             return []
         if workload.kind == "cached":

@@ -19,6 +19,7 @@ from edgelearn.runtime import choose_device
 ONCE = BenchConfig(rounds=1, block_seconds=0.0, attempts=1, patience=120, memory_reserve=0.05)
 PLAIN = {
     "edgelearn": "edgelearn*", "torch": "torch channels_last", "keras": "keras function", "tinygrad": "tinygrad jit",
+    "litert": "litert *", "onnxruntime": "onnxruntime *",
 }  # fmt: skip
 # The first three losses, or the first four logits three times over, from PyTorch 2.13 and TensorFlow 2.21.
 EXPECTED = {
@@ -32,8 +33,10 @@ LOSSES = [2.357788, 2.254077, 2.112527]  # of a network with residual blocks
 VARIANTS = {"accumulate": 1}  # of edgelearn; else 2
 BATCH = {"forward": 1, "train": 2, "accumulate": 2, "train_bn": 2, "cached": 8}
 
+ALL = tuple(BATCH)
 # tinygrad compiles its kernels for minutes when it trains the whole network.
-CASES = [(name, kind) for name in PLAIN for kind in BATCH if name != "tinygrad" or kind in ("forward", "cached")]
+KINDS = {"tinygrad": ("forward", "cached"), "litert": ("forward",), "onnxruntime": ("forward",)}
+CASES = [(name, kind) for name in PLAIN for kind in KINDS.get(name, ALL)]
 
 
 @pytest.fixture(scope="module")
