@@ -8,6 +8,7 @@ EXPERIMENTS = {
     "memory": "edgelearn.experiments.memory:MemoryExperiment",
     "activity": "edgelearn.experiments.activity:ActivityExperiment",
     "characters": "edgelearn.experiments.characters:CharactersExperiment",
+    "intents": "edgelearn.experiments.intents:IntentsExperiment",
     "language": "edgelearn.experiments.language:LanguageExperiment",
     "keywords": "edgelearn.experiments.keywords.embedding:KeywordsExperiment",
     "federated": "edgelearn.experiments.federated:FederatedExperiment",

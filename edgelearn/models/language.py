@@ -18,13 +18,17 @@ from edgelearn.ops import (
     Attention,
     Bias,
     CachedAttention,
+    Concatenate,
+    Conv1D,
     Dense,
     Dropout,
     Embedding,
     FrozenDense,
     FrozenEmbedding,
+    GlobalMaxPooling1D,
     LayerNormalization,
     Multiply,
+    ReLU,
     ReverseEmbedding,
     RMSNormalization,
     RotaryEmbedding,
@@ -83,6 +87,36 @@ def character_lstm(
         if dropout and number < len(units):
             network.add(f"lstm{number}_dropout", Dropout(dropout))
     network.add("logits", Dense(vocabulary))
+    return network
+
+
+def text_cnn(
+    vocabulary: int, context: int = 30, channels: int = 128, filters: int = 128, widths: Sequence[int] = (2, 3, 4),
+    classes: int = 150, dropout: float = 0.5,
+) -> Network:  # fmt: skip
+    """Convolutions over the words of a sentence and their maxima (Kim 2014, "Convolutional neural networks for sentence
+    classification", EMNLP): (context,) -> (classes,) logits.
+
+    Arguments:
+    - `vocabulary`: number of tokens.
+    - `context`: steps (default 30).
+    - `channels`: of a token (default 128).
+    - `filters`, `widths`: of each convolution, and the steps that each sees (default 128 for 2, 3 and 4 steps).
+    - `classes`: number of logits (default 150).
+    - `dropout`: share of the maxima that training leaves out, and of tokens' channels half of it (default 0.5).
+    """
+    network = Network("text_cnn", (context,))
+    network.add("tokens", Embedding(vocabulary, channels))
+    x = network.add("tokens_dropout", Dropout(dropout / 2))
+    maxima = []
+    for width in widths:
+        network.add(f"conv{width}", Conv1D(filters, width, padding="same"), x)
+        network.add(f"conv{width}_relu", ReLU())
+        maxima.append(network.add(f"conv{width}_maxima", GlobalMaxPooling1D()))
+    if len(maxima) > 1:
+        network.add("maxima", Concatenate(), *maxima)
+    network.add("maxima_dropout", Dropout(dropout))
+    network.add("logits", Dense(classes))
     return network
 
 

@@ -52,7 +52,8 @@ SLOW = {  # tests/conftest.py checks the entries where they are tested, with run
     "memory fit", "federated verify train", "federated check", "federated deploy", "federated compare",
     "federated gateway", "federated personal", "federated attack", "precision exports", "cifar10", "depth",
     "federated verify enrol", "federated verify test", "bundle", "keywords false-accepts",
-    "activity train", "activity people", "write", "language train", "language write", "language merge",
+    "activity train", "activity people", "write", "language train", "language write", "language merge", "intents train",
+    "intents ask",
     "adapt",
 }  # fmt: skip
 

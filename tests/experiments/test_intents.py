@@ -1,0 +1,55 @@
+"""What sentences ask for: drawn ones are learned, new ones classified; the file of CLINC150 is read, or explained."""
+
+import gzip
+import json
+
+import pytest
+
+import edgelearn as el
+from edgelearn.cli import main
+from edgelearn.data.intents import FILE, drawn_intents, load_intents
+from edgelearn.errors import DataError, EdgelearnError
+from edgelearn.experiments.intents import classify, word_tokenizer
+from edgelearn.lab.runs import RunStore
+
+pytest.importorskip("tokenizers")
+
+
+def test_sentences_are_learned_and_new_ones_classified(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("EDGELEARN_RUNS", str(tmp_path))
+    small = ["--channels", "16", "--filters", "16", "--learning-rate", "0.01"]
+    assert main(["intents", "train", "--drawn", *small, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["results"]
+    assert found["accuracy"] > 0.9 and found["total"] == 96 and found["refused"] > 0.5
+    run = RunStore(tmp_path).list()[0].id
+    assert main(["intents", "ask", run, "please wake me up at eight", "how warm is it in oslo", "--json"]) == 0
+    assert [each["intent"] for each in json.loads(capsys.readouterr().out)] == ["alarm", "weather"]
+    network = el.Network("other", (2,))
+    network.add("dense", el.ops.Dense(2))
+    with pytest.raises(EdgelearnError, match="reads no sentences"):
+        classify(el.Model(network, seed=0), ["hello"])
+
+
+def test_the_file_of_clinc150(tmp_path):
+    rows = {
+        "train": [["Play it", "play"], ["call her", "call"]], "val": [["call", "call"]], "test": [["play", "play"]],
+        "oos_test": [["why", "oos"]],
+    }  # fmt: skip
+    path = tmp_path / FILE
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(json.dumps(rows).encode()))
+    found = load_intents(tmp_path)
+    assert found.class_names == ("call", "play") and found.parts["train"][1].tolist() == [1, 0]
+    path.write_bytes(b"damaged")
+    with pytest.raises(DataError, match="copy it again"):
+        load_intents(tmp_path)
+    path.unlink()
+    with pytest.raises(DataError, match="oos-eval"):
+        load_intents(tmp_path)
+
+
+def test_parts_share_no_sentence_and_words_have_the_same_numbers_each_time():
+    parts = drawn_intents().parts
+    said = [text for texts, _ in parts.values() for text in texts]
+    assert len(set(said)) == len(said) == 8 * 72
+    assert len({word_tokenizer(said, 100, 8).to_str() for _ in range(3)}) == 1
