@@ -1,18 +1,19 @@
 // Convolutions of 3 x 3 without strides from fewer products (winograd.h), for CPUs. A work-item takes chunks of CHUNK
-// tiles in turn and has its own part of the workspace, small enough for a core's cache. PANELS divides out/16.
-#define ROWS CHUNK
+// tiles in turn and has its own part of the workspace, small enough for a core's cache. ROWS tiles are multiplied at a
+// time, as many as registers hold; they divide CHUNK. PANELS divides out/16.
 #include "blocked.h"
 #include "epilogue.h"
 #include "gradient.h"
 #include "products.h"
 #include "winograd_tiles.h"
 
-// products[point][panel][tile] = the chunk's transformed inputs times PANELS blocks of transformed weights
-INLINE void multiply_point(output products, input_values x, input_values u, const int channels) {
+// products[point][panel][tile] = transformed inputs of ROWS tiles from `first` on times PANELS blocks of transformed
+// weights
+INLINE void multiply_point(output products, input_values x, input_values u, const int channels, const int first) {
   V sum[ROWS][PANELS];
-  multiply(sum, x, u, CHUNK, channels, 0, 0);
-  UNROLL for (int j = 0; j < PANELS; j++) UNROLL for (int t = 0; t < CHUNK; t++)
-    store(products + (j * CHUNK + t) * BLOCK, sum[t][j]);
+  multiply(sum, x, u, CHUNK, channels, first, 0);
+  UNROLL for (int j = 0; j < PANELS; j++) UNROLL for (int t = 0; t < ROWS; t++)
+    store(products + (j * CHUNK + first + t) * BLOCK, sum[t][j]);
 }
 
 // The outputs of tile t of a chunk
@@ -45,9 +46,9 @@ INLINE void convolve(const Target target, input_values x, input_values u, output
     const int count = tiles - first < CHUNK ? tiles - first : CHUNK;
     transform_inputs(inputs, x, s, first, count, 0, blocks);
     for (int panel = 0; panel < out_blocks; panel += PANELS) {
-      for (int i = 0; i < POINTS; i++)
+      for (int i = 0; i < POINTS; i++) for (int t = 0; t < count; t += ROWS)
         multiply_point(products + i * PANELS * CHUNK * BLOCK, inputs + i * blocks * CHUNK * BLOCK,
-                       u + (size_t)(i * out_blocks + panel) * channels * BLOCK, channels);
+                       u + (size_t)(i * out_blocks + panel) * channels * BLOCK, channels, t);
       for (int j = 0; j < PANELS; j++) for (int t = 0; t < count; t++) {
         V y[4];
         load_outputs(y, products, j, t);

@@ -18,8 +18,8 @@ from .window import Pair, Window
 
 POINTS = 16  # products of a tile for each pair of channels; the convolution itself has 9 for each of the 4 outputs
 ITEMS = 2  # work-items of a compute unit
-# Work beside the products, as measured (PoCL, AVX-512): transforms of tiles, as a factor, and transforms of the kernel,
-# as a number of tiles
+# Work beside the products, as measured (PoCL, AVX-512; compiled for AVX2, the same choices were the faster ones):
+# transforms of tiles, as a factor, and transforms of the kernel, as a number of tiles
 FORWARD_WORK, WEIGHTS_WORK = (1.1, 18), (1.3, 10)
 GAIN = 0.95  # of the time of the plain kernel, at most
 ROOM = 2  # times what the layer itself holds: more workspace than that is not taken
@@ -39,16 +39,16 @@ class Winograd(Family):
         if not applies(e, p):
             return []
         if p.part != WEIGHTS:
-            chunk, panels = (14, (2, 1)) if e.traits.vector_width >= 16 else (6, (1,))
-            return [{"chunk": chunk, "panels": count} for count in products.dividing(panels, p.out.blocks)]
+            chunks, panels = ((14,), (2, 1)) if _wide(e.traits) else ((12, 24), (1,))
+            return [{"chunk": chunk, "panels": n} for chunk in chunks for n in products.dividing(panels, p.out.blocks)]
         ins, outs = (products.dividing((4, 3, 2, 1), t.blocks)[0] for t in (p.x, p.y))
         chunks = (32, 16) if ins * outs > 4 else (16, 32)
-        depth = products.product_depth(e.traits)
-        sizes = {"depth": depth, "in_blocks": ins, "out_blocks": outs, "panels": 2 - outs % 2}
+        depth, panels = products.product_depth(e.traits), 2 - outs % 2 if _wide(e.traits) else 1
+        sizes = {"depth": depth, "in_blocks": ins, "out_blocks": outs, "panels": panels}
         return [{"chunk": chunk, **sizes} for chunk in chunks]
 
     def rank(self, e: Emitter, p: Product) -> int:
-        if not applies(e, p) or e.traits.vector_width < 16:
+        if not applies(e, p):
             return 1
         first, x, y = self.candidates(e, p)[0], p.left, p.y if p.part == WEIGHTS else p.out
         if p.part == WEIGHTS:
@@ -72,7 +72,7 @@ class Winograd(Family):
         e.launch(
             "winograd.cl", f"winograd_{p.part}", (items,), x.read, u.read, *p.first,
             _workspace(e, items * _convolution_bytes(config, x)).write, x.images, *p.source, *p.sink, *pads, x.channels,
-            y.blocks, *p.last, flops=_flops(_tiles(y), x, y), **config, **p.macros,
+            y.blocks, *p.last, flops=_flops(_tiles(y), x, y), rows=14 if _wide(e.traits) else 6, **config, **p.macros,
         )  # fmt: skip
         return None
 
@@ -121,6 +121,11 @@ def _tiles(y: Tensor) -> int:
 
 def _flops(count: int, x: Tensor, y: Tensor) -> int:
     return 2 * POINTS * count * x.channels * y.channels
+
+
+def _wide(traits: Traits) -> bool:
+    """True if a block of channels is one vector register, of which there are 32."""
+    return traits.vector_width >= BLOCK
 
 
 def _items(traits: Traits, parts: int) -> int:

@@ -98,15 +98,18 @@ INLINE void weight_tile(const Weights target, Data x, Data dy, const Sizes s, co
   Sum sum[DEPTH][PANELS];
   clear(sum, DEPTH);
   const int ky = tap / KERNEL_W, kx = tap % KERNEL_W;
+  // The columns of the output whose input lies in the image
+  const int before = -INPUT_X(0, kx), after = s.width + before;
+  const int start = before > 0 ? (before + STRIDE_X - 1) / STRIDE_X : 0;
+  const int reach = after > 0 ? (after + STRIDE_X - 1) / STRIDE_X : 0, stop = reach < s.out_width ? reach : s.out_width;
   for (int row = first; row < last; row++) {
     const int image = row / s.out_height, oy = row % s.out_height, iy = INPUT_Y(oy, ky);
     if (iy < 0 || iy >= s.height) continue;
     Data p = x + ((size_t)(channel / IN_BLOCK * s.images + image) * s.height + iy) * s.width * IN_BLOCK
              + channel % IN_BLOCK;
     Data d = dy + (((size_t)panel * s.images + image) * s.out_height + oy) * s.out_width * BLOCK;
-    for (int ox = 0; ox < s.out_width; ox++) {
+    for (int ox = start; ox < stop; ox++) {
       const int ix = INPUT_X(ox, kx);
-      if (ix < 0 || ix >= s.width) continue;
       Sum column[PANELS];
       UNROLL for (int j = 0; j < PANELS; j++)
         column[j] = gradients_at(d + ((size_t)j * s.images * s.out_height * s.out_width + ox) * BLOCK, dy_zero);

@@ -82,9 +82,10 @@ PLAIN = {"convolution_forward", "convolution_backward_data", "convolution_backwa
         (8, (32, 32, 64), Conv2D(64, (3, 2), padding="same"), PLAIN),
     ],
 )
-def test_chosen_where_it_was_measured_faster(kernels, images, shape, op, expected):
+@pytest.mark.parametrize("width", [16, 8])
+def test_chosen_where_it_was_measured_faster(kernels, images, shape, op, expected, width):
     bench = Workbench(kernels.context, kernels)
-    bench.traits = type(bench.traits)(compute_units=2, vector_width=16)
+    bench.traits = type(bench.traits)(compute_units=2, vector_width=width)
     assert chosen(bench, op, shape, images) == expected
 
 
