@@ -25,6 +25,8 @@ MOST_DEPTH = 12  # channels of several taps in a tile of the weights' gradient
 MOST_SUMS = 28  # vectors of sums of a tile
 ITEMS = 16  # work-items of a compute unit
 QUAD_UNITS = ("VNNI512", "AVX512BW")  # which shuffle four pixels of 16 channels at a time
+# Its tiles are larger than registers: to widen bytes to shorts once for many sums saves more than sums in memory cost
+PAIRS_UNIT = "AVX2"
 QUAD_TILES = (1, 2, 4, 8)
 GROUP_GPU = 128
 EXACT = 1 << 24  # the most that float32 counts to by ones
@@ -78,7 +80,10 @@ class QuantizedConvolution(Family):
         _check(e, p, p.window.taps * p.left.channels)
         choices = products.convolution_tiles(e.traits, p)
         best = choices[0]
-        if e.traits.quads and best["tile"] * best["panels"] > MOST_SUMS:  # no more sums than registers hold
+        if e.traits.quads == PAIRS_UNIT:
+            width = ceil_div(p.sink[1], p.strides[1])
+            best = best | {"tile": products.row_tile(replace(e.traits, vector_width=BLOCK), width)}
+        elif e.traits.quads and best["tile"] * best["panels"] > MOST_SUMS:  # no more sums than registers hold
             tiles = products.up_to(products.ROW_TILES, MOST_SUMS // best["panels"])
             best = best | {"tile": max(tiles)}
         return [best, *(choice for choice in choices if choice != best)]
@@ -106,6 +111,8 @@ class QuantizedConvolution(Family):
     def _depths(self, traits: Traits, p: Product) -> list[KernelConfig]:
         """Channels x blocks of filters of a tile of the weights' gradient."""
         best, sizes = products.convolution_depths(traits, p.x.block, p.y.blocks)
+        if traits.quads == PAIRS_UNIT and p.x.block == BLOCK:
+            best |= {"depth": BLOCK}
         if (wide := self._wide(traits, p)) > 1:
             deep = p.x.block * wide
             best |= {"depth": ceil_div(deep, ceil_div(deep, MOST_DEPTH))}

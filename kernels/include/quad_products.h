@@ -11,7 +11,6 @@
 typedef int4 Pixel;
 typedef Pixel __attribute__((aligned(4))) Pixel_in_memory;
 typedef Pixel __attribute__((aligned(1))) Bytes_in_memory;
-typedef int __attribute__((aligned(1))) Quad_in_memory;
 
 INLINE void clear(Quads *sum, const int count) { UNROLL for (int i = 0; i < count; i++) sum[i] = (Quads)0; }
 
@@ -56,8 +55,17 @@ INLINE void load_strip(Pixel *strip, Data row, const int first, const int column
 #endif
 }
 
-// Four rows of weights from p on, of which `count` count
-INLINE Quads weights_of_rows(Data p, const int count) { return count < QUAD ? quads_of_few(p, count) : quads_of_rows(p); }
+// The same as numbers that Fours are made of
+INLINE void load_numbers(Unsigned *numbers, Data row, const int first, const int columns, const int length,
+                         const int width, const short zero) {
+#if UNIT == AVX2
+  Pixel strip[STRIP(COLUMNS_FORWARD) > STRIP(COLUMNS_BACKWARD) ? STRIP(COLUMNS_FORWARD) : STRIP(COLUMNS_BACKWARD)];
+  load_strip(strip, row, first, columns, width, zero);
+  UNROLL for (int q = 0; q < length; q++) store_unsigned(numbers + q * BLOCK, strip[q]);
+#else
+  load_strip((Pixel *)numbers, row, first, columns, width, zero);
+#endif
+}
 
 // The sums of the weights of PANELS blocks over the channels and over `together` neighbouring taps at a time
 INLINE void keep_totals(Kept *kept, Data w, const int channels, const int panel, const int together) {
@@ -67,19 +75,19 @@ INLINE void keep_totals(Kept *kept, Data w, const int channels, const int panel,
     Data weights = w + ((size_t)(panel + j) * TAPS + tap) * channels * BLOCK;
     Quads total = (Quads)0;
     for (int row = 0; row < together * channels; row += QUAD)
-      total = add_quads(total, (Quads)ONES, weights_of_rows(weights + row * BLOCK, together * channels - row));
+      total = add_fours(total, ONE_EACH, fours_of_rows(weights + row * BLOCK, together * channels - row));
     kept->totals[tap / together][j] = total;
   }
 }
 
-// sum[i] += the quad at strip[i * step] * PANELS quads of weights, `panel_stride` apart
-INLINE void add_products(Quads sum[TILE][PANELS], const char *strip, const int step, Data weights,
+// sum[i] += the four numbers at numbers[i * step] * PANELS times four weights, `panel_stride` apart
+INLINE void add_products(Quads sum[TILE][PANELS], const Unsigned *numbers, const int step, Data weights,
                          const int panel_stride, const int count) {
-  Quads column[PANELS];
-  UNROLL for (int j = 0; j < PANELS; j++) column[j] = weights_of_rows(weights + j * (size_t)panel_stride, count);
+  Fours column[PANELS];
+  UNROLL for (int j = 0; j < PANELS; j++) column[j] = fours_of_rows(weights + j * (size_t)panel_stride, count);
   UNROLL for (int i = 0; i < TILE; i++) {
-    const Quads value = (Quads)(*(const Quad_in_memory *)(strip + i * step));
-    UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = add_quads(sum[i][j], value, column[j]);
+    const Fours value = fours_of_one(numbers + i * step);
+    UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = add_fours(sum[i][j], value, column[j]);
   }
 }
 
@@ -99,7 +107,8 @@ INLINE void start_sums(Quads sum[TILE][PANELS], const Quads totals[PANELS], cons
 INLINE void forward_tile(const Outputs target, Data x, Data w, const Sizes s, const int channels, const int image,
                          const int oy, const int ox, const int panel, const short zero) {
   Quads sum[TILE][PANELS], totals[PANELS];
-  Pixel strip[STRIP(COLUMNS_FORWARD)];
+  Pixel strip[STRIP(COLUMNS_FORWARD) * sizeof(Unsigned)];
+  Unsigned *numbers = (Unsigned *)strip;
   clear(totals, PANELS);
   if (zero != -128) {
     keep_totals(target.kept, w, channels, panel, KERNEL_W);
@@ -114,11 +123,12 @@ INLINE void forward_tile(const Outputs target, Data x, Data w, const Sizes s, co
     for (int first = 0; first < channels; first += IN_BLOCK) {
       const int count = channels - first < IN_BLOCK ? channels - first : IN_BLOCK;
       Data plane = x + (size_t)(first / IN_BLOCK * s.images + image) * s.height * s.width * IN_BLOCK;
-      load_strip(strip, plane + iy * s.width * IN_BLOCK, INPUT_X(ox, 0), COLUMNS_FORWARD, s.width, zero);
+      load_numbers(numbers, plane + iy * s.width * IN_BLOCK, INPUT_X(ox, 0), COLUMNS_FORWARD, STRIP(COLUMNS_FORWARD),
+                   s.width, zero);
       for (int kx = 0; kx < KERNEL_W; kx += WIDE) {
         Data weights = w + ((size_t)(panel * TAPS + ky * KERNEL_W + kx) * channels + first) * BLOCK;
         for (int c = 0; c < count * WIDE; c += QUAD)
-          add_products(sum, (const char *)strip + kx * DILATION_X * IN_BLOCK + c, STRIDE_X * IN_BLOCK,
+          add_products(sum, numbers + kx * DILATION_X * IN_BLOCK + c, STRIDE_X * IN_BLOCK,
                        weights + c * BLOCK, panel_stride, count * WIDE - c);
       }
     }
@@ -129,7 +139,8 @@ INLINE void forward_tile(const Outputs target, Data x, Data w, const Sizes s, co
 INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s, const int out, const int image,
                           const int iy, const int ix, const int panel, const short zero) {
   Quads sum[TILE][PANELS], totals[PANELS];
-  Pixel strip[STRIP(COLUMNS_BACKWARD)];
+  Pixel strip[STRIP(COLUMNS_BACKWARD) * sizeof(Unsigned)];
+  Unsigned *numbers = (Unsigned *)strip;
   clear(totals, PANELS);
   keep_totals(target.kept, t, out, panel, 1);
   for (int ky = 0; ky < KERNEL_H; ky++) {
@@ -147,13 +158,14 @@ INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s
     for (int first = 0; first < out; first += BLOCK) {
       const int count = out - first < BLOCK ? out - first : BLOCK;
       Data plane = dy + (size_t)(first / BLOCK * s.images + image) * s.out_height * s.out_width * BLOCK;
-      load_strip(strip, plane + oy * s.out_width * BLOCK, edge, COLUMNS_BACKWARD, s.out_width, zero);
+      load_numbers(numbers, plane + oy * s.out_width * BLOCK, edge, COLUMNS_BACKWARD, STRIP(COLUMNS_BACKWARD),
+                   s.out_width, zero);
       for (int kx = 0; kx < KERNEL_W; kx++) {
         const int reach_x = REACH_X(ix, kx);
         if (reach_x % STRIDE_X != 0) continue;
         Data weights = t + ((size_t)(panel * TAPS + ky * KERNEL_W + kx) * out + first) * BLOCK;
         for (int c = 0; c < count; c += QUAD)
-          add_products(sum, (const char *)strip + (reach_x / STRIDE_X - edge) * BLOCK + c, BLOCK,
+          add_products(sum, numbers + (reach_x / STRIDE_X - edge) * BLOCK + c, BLOCK,
                        weights + c * BLOCK, panel_stride, count - c);
       }
     }
@@ -178,6 +190,26 @@ INLINE Quads quads_of_pixels(Data row, const int first, const int count, const i
   load_strip(strip, row, first, (QUAD - 1) * STRIDE_X + WIDE, width, zero);
   return (quads_of_four(AT(0), AT(1), AT(2), AT(3)) & mask) | ((zero + 128) * ONES & ~mask);
 #undef AT
+#endif
+}
+
+// The same as Fours
+INLINE Fours fours_of_pixels(Data row, const int first, const int count, const int width, const int channel,
+                             const short zero) {
+#if UNIT == AVX2 && IN_BLOCK == BLOCK
+#define AT(q) *(__global const Row_in_memory *)(row + (first + (q) * STRIDE_X) * BLOCK)
+  if (count == QUAD && first >= 0 && first + (QUAD - 1) * STRIDE_X < width)
+    return fours_of_unsigned(AT(0), AT(1), AT(2), AT(3));
+#undef AT
+  char16 pixel[QUAD];
+  UNROLL for (int q = 0; q < QUAD; q++) {
+    const int ix = first + q * STRIDE_X, inside = q < count && ix >= 0 && ix < width;
+    const char16 read = *(__global const Row_in_memory *)(row + (inside ? ix : within(first, width)) * BLOCK);
+    pixel[q] = inside ? read : (char16)zero;
+  }
+  return fours_of_unsigned(pixel[0], pixel[1], pixel[2], pixel[3]);
+#else
+  return fours_of(quads_of_pixels(row, first, count, width, channel, zero), 0);
 #endif
 }
 
@@ -207,18 +239,15 @@ INLINE void weight_tile(const Weights target, Data x, Data dy, const Sizes s, co
   Data d = dy + (((size_t)panel * s.images + image) * s.out_height + oy) * s.out_width * BLOCK;
   for (int ox = 0; left > 0; quads++) {
     const int ix = ox * STRIDE_X + edge, count = s.out_width - ox < QUAD ? s.out_width - ox : QUAD;
-    int values[BLOCK];
-    const Quads inputs = quads_of_pixels(p, ix, count, s.width, channel, zero);
-    *(Quads *)values = inputs;
-    of_inputs = add_quads(of_inputs, inputs, (Quads)ONES);
-    Quads column[PANELS];
-    UNROLL for (int j = 0; j < PANELS; j++)
-      column[j] = quads_of_some(d + j * panel_stride + ox * BLOCK, 0, count, 0);
-    if (a) UNROLL for (int j = 0; j < PANELS; j++)
-      of_gradients[j] = add_quads(of_gradients[j], (Quads)ONES, column[j]);
-    const int *value = values + begin;
-    UNROLL for (int i = 0; i < DEPTH; i++) UNROLL for (int j = 0; j < PANELS; j++)
-      sum[i][j] = add_quads(sum[i][j], (Quads)(value[i]), column[j]);
+    const Fours inputs = fours_of_pixels(p, ix, count, s.width, channel, zero);
+    of_inputs = add_fours(of_inputs, inputs, ONE_EACH);
+    Fours column[PANELS];
+    UNROLL for (int j = 0; j < PANELS; j++) column[j] = fours_of_rows(d + j * panel_stride + ox * BLOCK, count);
+    if (a) UNROLL for (int j = 0; j < PANELS; j++) of_gradients[j] = add_fours(of_gradients[j], ONE_EACH, column[j]);
+    UNROLL for (int i = 0; i < DEPTH; i++) {
+      const Fours value = lane_of(&inputs, begin + i);
+      UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = add_fours(sum[i][j], value, column[j]);
+    }
     ox += QUAD;
     if (ox >= s.out_width) {
       ox = 0;

@@ -9,6 +9,9 @@
 //   rows_of_some(p, first, stop, other): what quads_of_some reads, row by row as in memory; with ROWS_AT_ONCE alone
 //   mask_of_rows(first, stop), quads_by_mask(p, mask, other): quads_of_some in two steps; loads may share the first
 //   bytes_of_some(p, first, stop, other): likewise, but `first` and `stop` count bytes and may lie outside
+// Fours are quads as the unit multiplies them soonest. A kernel that multiplies many by the same makes them first:
+//   fours_of(quads, is_signed); fours_of_rows(p, count): as weights_of_rows; fours_of_one(p): of four Unsigned numbers, in
+//   all lanes; lane_of(memory, i): lane i of Fours in memory, in all lanes; ONE_EACH: ones; add_fours(sum, x, w)
 #define PLAIN_QUADS 0
 #define VNNI512 1
 #define AVX512BW 2
@@ -146,6 +149,64 @@ INLINE Quads quads_of_four(const char16 a, const char16 b, const char16 c, const
   return (convert_int16(a) & 255) | (convert_int16(b) & 255) << 8 | (convert_int16(c) & 255) << 16
          | convert_int16(d) << 24;
 }
+#endif
+
+typedef int __attribute__((aligned(1))) Quad_in_memory;
+#if UNIT == AVX2
+// Pairs of shorts: bytes 0 and 1, and bytes 2 and 3, of a word. Widened once, they are multiplied by one instruction and
+// added by one more.
+typedef ushort Unsigned;
+typedef ushort16 __attribute__((aligned(4))) Numbers_in_memory;
+typedef struct { Quads low, high; } Fours;
+#define ONE_EACH ((Fours){(Quads)0x00010001, (Quads)0x00010001})
+INLINE Fours fours_of(const Quads q, const int is_signed) {
+  if (is_signed) return (Fours){(q << 24 >> 24 & 0xFFFF) | q << 16 >> 24 << 16, (q << 8 >> 24 & 0xFFFF) | q >> 24 << 16};
+  return (Fours){(q & 0xFF) | (q & 0xFF00) << 8, (q >> 16 & 0xFF) | (q >> 24 & 0xFF) << 16};
+}
+INLINE Quads widened(const char16 columns, const char16 more) {
+  return (Quads)(as_int8(__builtin_convertvector(columns, short16)), as_int8(__builtin_convertvector(more, short16)));
+}
+INLINE Quads pairs_of(const char16 a, const char16 b) {
+  return widened(__builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+                 __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
+}
+INLINE Fours fours_of_rows(__global const char *p, const int count) {
+  __global const Row_in_memory *rows = (__global const Row_in_memory *)p;
+  if (count >= QUAD) return (Fours){pairs_of(rows[0], rows[1]), pairs_of(rows[2], rows[3])};
+  char16 row[QUAD];
+  UNROLL for (int i = 0; i < QUAD; i++)
+    row[i] = *(__global const Row_in_memory *)(p + (i < count ? i : 0) * BLOCK) & (char16)(i < count ? -1 : 0);
+  return (Fours){pairs_of(row[0], row[1]), pairs_of(row[2], row[3])};
+}
+// Of bytes that are signed but for their highest bit
+INLINE Fours fours_of_unsigned(const char16 a, const char16 b, const char16 c, const char16 d) {
+  const Fours f = {pairs_of(a, b), pairs_of(c, d)};
+  return (Fours){f.low & 0x00FF00FF ^ 0x00800080, f.high & 0x00FF00FF ^ 0x00800080};
+}
+INLINE Fours fours_of_one(const Unsigned *p) {
+  return (Fours){(Quads)(*(const Quad_in_memory *)p), (Quads)(*(const Quad_in_memory *)(p + 2))};
+}
+INLINE Fours lane_of(const Fours *memory, const int i) {
+  return (Fours){(Quads)(((const int *)&memory->low)[i]), (Quads)(((const int *)&memory->high)[i])};
+}
+INLINE Quads add_fours(const Quads sum, const Fours x, const Fours w) {
+  return sum + products_of_pairs(x.low, w.low) + products_of_pairs(x.high, w.high);
+}
+// 16 bytes as Unsigned numbers
+INLINE void store_unsigned(Unsigned *to, const int4 bytes) {
+  *(Numbers_in_memory *)to = __builtin_convertvector(as_uchar16(bytes), ushort16);
+}
+#else
+typedef uchar Unsigned;
+typedef Quads Fours;
+#define ONE_EACH ((Quads)0x01010101)
+INLINE Fours fours_of(const Quads q, const int is_signed) { return q; }
+INLINE Fours fours_of_rows(__global const char *p, const int count) {
+  return count < QUAD ? quads_of_few(p, count) : quads_of_rows(p);
+}
+INLINE Fours fours_of_one(const Unsigned *p) { return (Quads)(*(const Quad_in_memory *)p); }
+INLINE Fours lane_of(const Fours *memory, const int i) { return (Quads)(((const int *)memory)[i]); }
+INLINE Quads add_fours(const Quads sum, const Fours x, const Fours w) { return add_quads(sum, x, w); }
 #endif
 
 // Sixteen columns of 16 bytes, given as the quads of rows 0 to 3, 4 to 7, 8 to 11 and 12 to 15: each of the results has
