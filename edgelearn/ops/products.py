@@ -203,7 +203,7 @@ def convolution_depths(
     traits: Traits, block: int, blocks: int, **more: int
 ) -> tuple[KernelConfig, dict[str, list[int]]]:
     """(best guess, sizes) of a tile of a convolution's weight gradient: channels of `block` x blocks of filters."""
-    depth = min(block, 2 if traits.gpu else product_depth(traits))
+    depth = min(block, 2 if traits.gpu else 4 if traits.vector_width == 8 else 8)
     best = {"depth": depth if block % depth == 0 else block, "panels": panels(traits, blocks), **more}
     return best, {"depth": dividing(DEPTHS, block), "panels": dividing(PANELS, blocks)}
 

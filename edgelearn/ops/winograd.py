@@ -21,6 +21,7 @@ ITEMS = 2  # work-items of a compute unit
 # Work beside the products, as measured (PoCL, AVX-512; compiled for AVX2, the same choices were the faster ones):
 # transforms of tiles, as a factor, and transforms of the kernel, as a number of tiles
 FORWARD_WORK, WEIGHTS_WORK = (1.1, 18), (1.3, 10)
+NARROWEST = 8  # floats of a vector register: with fewer it wasn't measured, and plain C has no kernel of it
 GAIN = 0.95  # of the time of the plain kernel, at most
 ROOM = 2  # times what the layer itself holds: more workspace than that is not taken
 
@@ -48,7 +49,7 @@ class Winograd(Family):
         return [{"chunk": chunk, **sizes} for chunk in chunks]
 
     def rank(self, e: Emitter, p: Product) -> int:
-        if not applies(e, p):
+        if not applies(e, p) or e.traits.vector_width < NARROWEST:
             return 1
         first, x, y = self.candidates(e, p)[0], p.left, p.y if p.part == WEIGHTS else p.out
         if p.part == WEIGHTS:

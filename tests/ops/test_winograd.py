@@ -89,10 +89,12 @@ def test_chosen_where_it_was_measured_faster(kernels, images, shape, op, expecte
     assert chosen(bench, op, shape, images) == expected
 
 
-def test_not_for_other_types_nor_for_gpus(kernels):
+def test_not_for_other_types_nor_for_gpus_nor_narrow_registers(kernels):
     bench, op, shape = Workbench(kernels.context, kernels), Conv2D(64, 3, padding="same"), (56, 56, 64)
     bench.traits = type(bench.traits)(gpu=True, compute_units=8, vector_width=1)
     assert chosen(bench, op, shape).isdisjoint(WINOGRAD)
+    bench.traits = type(bench.traits)(compute_units=1, vector_width=4, bare=True)  # those of plain C
+    assert chosen(bench, op, shape) == PLAIN
     bench.traits = type(bench.traits)(compute_units=2, vector_width=16)
     bench.compute = Compute("tf32", plain=True)
     assert chosen(bench, op, shape) == PLAIN
