@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(
     r"[-−+±<>≈~ ]*\d[\d.,]*(e[-+]?\d+)?( ?[%×]| ?[kMGT]?[BW]| ?(bytes|[nµm]?s|ms|min|h|points|GFLOP/s|GB/s|FLOPs?))?"
+    r"( \([^)]*\))?"  # its interval
 )
 _EMPTY = ("", "–", "-")
 _FAILED = ("fail", "failed")

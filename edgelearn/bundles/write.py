@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from edgelearn import atomic
@@ -14,6 +14,7 @@ from edgelearn.display import MB, Displayed, Recorded
 from edgelearn.errors import FormatError, PlanError, RunError
 from edgelearn.interop import safetensors
 from edgelearn.interop.weights import Weights
+from edgelearn.ops import Optimizer
 from edgelearn.runtime import choose_device, launch_times
 from edgelearn.train import Model
 
@@ -82,7 +83,7 @@ class Bundle(Displayed, Recorded):
             f"  an example                {' x '.join(map(str, shape))} float32, channels last",
             f"  targets                   {numbers}",
             f"  trained layers            {', '.join(trained)}",
-            f"  optimizer                 {plan.request.optimizer!r}",
+            f"  optimizer                 {_described(plan.request.optimizer)}",
             f"  kernels chosen for        {self.device}",
             f"  kernels                   {self.kernels:>10,}, {self.code_bytes:,} bytes",
             f"  launches of a step        {self.launches:>10,}",
@@ -190,6 +191,17 @@ def write_bundle(
         atomic.write_bytes(folder / name, text.encode())
     atomic.write_bytes(folder / "model.weights", content)
     return written
+
+
+def _described(optimizer: Optimizer | None) -> str:
+    """The optimizer with its learning rate, and the settings that aren't defaults."""
+    if optimizer is None:
+        return "none"
+    said = [
+        f"{each.name}={value!r}" for each in fields(optimizer)
+        if (value := getattr(optimizer, each.name)) != each.default or each.name == "learning_rate"
+    ]  # fmt: skip
+    return f"{type(optimizer).__name__}({', '.join(said)})"
 
 
 def _make(folder: Path) -> None:

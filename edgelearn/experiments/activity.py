@@ -345,8 +345,8 @@ class ActivityResults(Tabular):
             axes.bar(places + shift, heights, 0.38, color=color, label=f"{name} the first recording")
         axes.set_xticks(places, [each.person for each in self.people])
         axes.set_ylim(0, 100)
-        axes.legend(fontsize=9, loc="lower right")
-        figures.style(axes, self.headline, "left out", "accuracy (%)", bars=True)
+        figure.legend(fontsize=10, loc="outside lower center", ncols=2, frameon=False)
+        figures.style(axes, self.headline.removeprefix("of "), "Left out", "Test accuracy (%)", bars=True)
         if path is not None:
             atomic.write_bytes(path, figures.to_png(figure))
         return figure

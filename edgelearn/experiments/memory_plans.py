@@ -346,12 +346,13 @@ def plot(measured: Sequence[Measured]) -> Figure:
         axes.annotate(one.plan, (place[0], place[1]), (5, 4), textcoords="offset points", fontsize=10)
     curve = sorted((size, 1e3 * (one.predicted or 0)) for one, size, _ in points if one.plan.endswith("stored"))
     sizes, times = [size for size, _ in curve], [time for _, time in curve]
-    axes.plot(sizes, times, "--", color=figures.GRAY, label="budgets, as predicted")
+    if len(curve) > 1:
+        axes.plot(sizes, times, "--", color=figures.GRAY, label="budgets, as predicted")
+        axes.legend(frameon=False, fontsize=10)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_ylim(0)
+    axes.set_ylim(0, 1.15 * max((high for *_, high in points), default=1.0))
     figures.style(axes, "", "Stored between forward and backward pass (MB)", "A step (ms)", grid=False)
-    axes.legend(frameon=False, fontsize=10)
     return figure
 
 

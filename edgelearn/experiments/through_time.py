@@ -115,16 +115,18 @@ class ThroughTime(Tabular):
                       label=plan)  # fmt: skip
         left.set_xscale("log", base=2)
         left.set_yscale("log", base=2)
-        left.legend(fontsize=9)
-        figures.style(left, "Stored over steps", "steps", "stored (kB)")
+        for axis in (left.xaxis, left.yaxis):
+            axis.set_major_formatter("{x:g}")
+        left.legend(fontsize=9, frameon=False)
+        figures.style(left, "Stored over steps", "Steps", "Stored (kB)")
         for number, steps in enumerate(dict.fromkeys(row.steps for row in self.rows)):
             rows = sorted((row for row in self.rows if row.steps == steps), key=lambda row: row.stored)
             first = next(row for row in rows if row.plan == "keep_all")
             right.plot([row.stored / first.stored for row in rows], [row.seconds / first.seconds for row in rows],
                        marker=figures.MARKERS[number % len(figures.MARKERS)],
                        color=figures.PALETTE[number % len(figures.PALETTE)], label=f"{steps} steps")  # fmt: skip
-        right.legend(fontsize=9)
-        figures.style(right, "Time against memory", "stored, of keep_all's", "time, of keep_all's")
+        right.legend(fontsize=9, frameon=False)
+        figures.style(right, "Time against memory", "Stored, of keep_all's", "Time, of keep_all's")
         if path is not None:
             atomic.write_bytes(path, figures.to_png(figure))
         return figure

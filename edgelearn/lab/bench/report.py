@@ -309,10 +309,18 @@ def _own(values: Any, kind: type) -> dict[str, Any]:
 
 def as_text(report: BenchReport, width: int = WIDTH) -> str:
     """The report as text, `width` characters wide: a table a workload."""
+    return render(report_parts(report), width)
+
+
+def report_parts(report: BenchReport) -> list[Table | str]:
+    """The report as lines of text and tables, one for each workload."""
     counts = {len(variant.blocks) for variant in report.variants if variant.measured}
     steps = {block.steps for variant in report.variants for block in variant.blocks}
     blocks, steps = (" to ".join(map(str, dict.fromkeys((min(n), max(n))))) if n else "no" for n in (counts, steps))
-    parts = [report.summary, f"Times are medians of {blocks} blocks of {steps} steps, contenders in turn."]
+    parts: list[Table | str] = [
+        report.summary,
+        f"Times are medians of {blocks} blocks of {steps} steps, contenders in turn.",
+    ]
     header = HEADER if any(variant.energy for variant in report.variants) else HEADER[:-1]
     for workload in report.workloads:
         rows = [_row(report, variant)[: len(header)] for variant in report.of(workload)]
@@ -336,7 +344,7 @@ def as_text(report: BenchReport, width: int = WIDTH) -> str:
         elif not report.agrees(variant):
             numbers = " ".join(f"{number:.5g}" for number in variant.probe)
             parts.append(f"{variant.workload} {variant.label}: computes other numbers: {numbers}")
-    return render(parts, width)
+    return parts
 
 
 def _row(report: BenchReport, variant: Variant) -> list[str]:

@@ -26,6 +26,11 @@ DEVICE, LAYERS = 1, 2  # threads of a trace
 
 def roofline_table(roofline: Roofline, width: int = WIDTH, layers: bool = False) -> str:
     """A roofline by kind of launch, or by layer, as text `width` characters wide."""
+    return render(roofline_parts(roofline, layers), width)
+
+
+def roofline_parts(roofline: Roofline, layers: bool = False) -> list[Table | str]:
+    """A roofline as lines of text and a table by kind of launch, or by layer."""
     peaks, total, busy = roofline.peaks, roofline.total, roofline.busy
     head = (
         f"{roofline.name} on {roofline.device.id},\n"
@@ -60,11 +65,16 @@ def roofline_table(roofline: Roofline, width: int = WIDTH, layers: bool = False)
     header = ("layer" if layers else "kind of launch", *["type"] * typed, *HEADINGS)
     remedy = [f"Disturbed: {roofline.problem}. {REMEDY}"] if roofline.problem else []
     rows += [[], row("all", "", total)]
-    return render([head, Table(header, rows, notes=remedy, right=True, optional=OPTIONAL)], width)
+    return [head, Table(header, rows, notes=remedy, right=True, optional=OPTIONAL)]
 
 
 def projection_table(projection: Projection, width: int = WIDTH) -> str:
     """Estimates, their assumptions and the errors on measured devices, as text `width` characters wide."""
+    return render(projection_parts(projection), width)
+
+
+def projection_parts(projection: Projection) -> list[Table | str]:
+    """Estimates, their assumptions and the errors on measured devices, as lines of text and tables."""
     rows = [
         (
             e.device.name, e.precision, e.basis, e.launches, f"{e.bound * 1e3:,.1f}", f"{e.expected * 1e3:,.1f}",
@@ -88,7 +98,7 @@ def projection_table(projection: Projection, width: int = WIDTH) -> str:
             for device, steps in errors.items()
         ]
         parts += [Table(("measured device", "on", *names), rows, right=True)]
-    return render(parts, width)
+    return parts
 
 
 def plot(roofline: Roofline) -> Figure:
@@ -113,7 +123,7 @@ def plot(roofline: Roofline) -> Figure:
         color = figures.PALETTE[index % len(figures.PALETTE)]
         axes.scatter(x, y, sizes, color=color, marker=MARKERS[index // len(figures.PALETTE)], alpha=0.6, label=name)
     axes.set(xscale="log", yscale="log")
-    title = f"{roofline.name} on {roofline.device.name}: {roofline.wall * 1e3:,.2f} ms"
+    title = f"{roofline.name}: {roofline.wall * 1e3:,.2f} ms"  # a longer one runs into the legend
     figures.style(axes, title, "Arithmetic intensity (FLOP/byte)", "Speed (GFLOP/s)")
     for handle in figure.legend(loc="outside right upper", fontsize=10, frameon=False).legend_handles[2:]:
         handle.set_sizes([40])  # pyright: ignore[reportOptionalMemberAccess]

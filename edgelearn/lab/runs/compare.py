@@ -194,7 +194,12 @@ def _differences(mappings: Sequence[Mapping[str, Any]]) -> list[str]:
 def _differing(mappings: Sequence[Mapping[str, Any]], keys: Sequence[str] | None = None) -> list[tuple[str, ...]]:
     """Rows of the values that differ."""
     keys = _differences(mappings) if keys is None else keys
-    return [(key, *(setting_text(each.get(key, ABSENT)) for each in mappings)) for key in keys]
+    return [(key, *(_text(key, each.get(key, ABSENT)) for each in mappings)) for key in keys]
+
+
+def _text(key: str, value: Any) -> str:
+    """A value as it is shown; bytes of a plan with commas."""
+    return f"{value:,}" if isinstance(value, int) and "bytes" in key else setting_text(value)
 
 
 def _at(config: Mapping[str, Any], key: str) -> tuple[bool, Any]:

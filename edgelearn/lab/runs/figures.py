@@ -146,8 +146,11 @@ def plot_overlay(
             _curve(axes, rows, key, color=color, marker=marker, linestyle=":", linewidth=1.2, markersize=3)
             _curve(axes, rows, f"val_{key}", color=color, marker=marker)
         handles.append(Line2D([], [], color=color, marker=marker, markersize=5, linewidth=2, label=name))
-    handles.append(Line2D([], [], color=GRAY, linewidth=2, label="test"))
-    handles.append(Line2D([], [], color=GRAY, linewidth=1.2, linestyle=":", label="train"))
+    known = {key for rows in histories.values() for row in rows for key in row}
+    if known & {"val_loss", "val_accuracy"}:
+        handles.append(Line2D([], [], color=GRAY, linewidth=2, label="test"))
+    if known & {"loss", "accuracy"}:
+        handles.append(Line2D([], [], color=GRAY, linewidth=1.2, linestyle=":", label="train"))
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=_TICK, frameon=False)
     return _written(figure, path)
 

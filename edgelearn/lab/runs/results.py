@@ -182,6 +182,8 @@ def _megabytes(value: float) -> str:
 
 
 def setting_text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(setting_text, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -156,7 +156,7 @@ def overheard(clients: int = 12) -> Shown:
     return Shown(line, line, Table(("client", "guessed", "in truth"), rows[:4]))
 
 
-def deployment(engine: str = "deployed", store: RunStore | str | None = None) -> str:
+def deployment(engine: str = "deployed", store: RunStore | str | None = None) -> Shown:
     """Run a federation of two clients here and on processes of Flower, and compare the weights.
 
     Arguments:
@@ -175,6 +175,7 @@ def deployment(engine: str = "deployed", store: RunStore | str | None = None) ->
         with Waiting("Deploying"):
             here, there = weights("local"), weights(engine)
         same = all(here[name].tobytes() == there[name].tobytes() for name in here)
-        return "The same bits" if same else "Other bits"
+        return "The weights are the same bits." if same else "The weights differ."
 
-    return or_reason(compare)
+    found = or_reason(compare)
+    return Shown(found, found)

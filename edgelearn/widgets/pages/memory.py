@@ -118,7 +118,10 @@ def budget(network: str = "mobilenet_v2", rounds: int = 5, device: str | None = 
             measure_launches(list(plans_to_measure(graph, chosen).values()), chosen, rounds=rounds)
     except EdgelearnError:  # a busy machine: earlier times are used, or an estimate; the view says which
         pass
-    return BudgetView(Request(graph, optimizer=SGD(0.01), batchnorm="batch"), chosen, costs=LaunchTimes.of(chosen))
+    view = BudgetView(Request(graph, optimizer=SGD(0.01), batchnorm="batch"), chosen, costs=LaunchTimes.of(chosen))
+    with Waiting("Planning"):
+        view.wait()  # a saved notebook shows a plan
+    return view
 
 
 def budgets(sizes: Sequence[int] = SIZES, network: str = "mobilenet_v2", device: str | None = None) -> Table:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgelearn.experiments import precision_claims
-from edgelearn.lab.bench.report import as_text, draw_chart
+from edgelearn.lab.bench.report import draw_chart, report_parts
 from edgelearn.lab.bench.run import BenchConfig, run
 from edgelearn.lab.bench.workloads import Workload
-from edgelearn.lab.profile import plot, profile, project, projection_table, roofline_table
+from edgelearn.lab.profile import plot, profile, project, projection_parts, roofline_parts
 from edgelearn.models import named_network
 from edgelearn.ops import SGD
 from edgelearn.runtime import choose_device
@@ -19,7 +19,6 @@ from edgelearn.widgets.pictures import Waiting
 from .shown import Shown, Text
 
 VARIANTS = ["edgelearn", "torch channels_last", "keras function"]
-WIDTH = 100  # characters of a table of text
 
 
 def speed(
@@ -37,7 +36,7 @@ def speed(
         report = run(
             [Workload.parse(each) for each in workloads], list(contenders), VARIANTS, config=config, progress=say
         )
-    return Shown(repr(report), draw_chart(report), Text(as_text(report, WIDTH)))
+    return Shown(repr(report), draw_chart(report), *report_parts(report))
 
 
 def formats(network: str = "mobilenet_v1", rounds: int = 5, device: str | None = None) -> Table:
@@ -63,7 +62,7 @@ def roofline(network: str = "mobilenet_v1", rounds: int = 5, device: str | None 
     Arguments as of `formats`."""
     with Waiting("Measuring the limits of the device, then each launch", choose_device(device).device):
         found = profile(_plan(network, device), device, name="training step", rounds=rounds)
-    return Shown(repr(found), plot(found), Text(roofline_table(found, WIDTH)))
+    return Shown(repr(found), plot(found), *roofline_parts(found))
 
 
 def phones(network: str = "mobilenet_v1") -> Shown:
@@ -71,4 +70,4 @@ def phones(network: str = "mobilenet_v1") -> Shown:
     sources of these."""
     with Waiting("Making the plans of other devices"):
         found = project(_plan(network).request, name="training step")
-    return Shown(repr(found), Text(projection_table(found, WIDTH)), Text(found.sources, "Sources"))
+    return Shown(repr(found), *projection_parts(found), Text(found.sources, "Sources"))
