@@ -36,7 +36,12 @@ INLINE float sum_of(const V v) {
 
 // The channels of a head in one row
 INLINE void load_head(float *values, __global const float *x, const int head, const size_t m, const size_t row) {
+#if HEAD % BLOCK == 0
+  for (int b = 0; b < HEAD_BLOCKS; b++)
+    *(V_in_memory *)(values + b * BLOCK) = load(x + row_at(head * HEAD_BLOCKS + b, m, row));
+#else
   for (int c = 0; c < HEAD; c++) values[c] = x[value_at(head * HEAD + c, m, row)];
+#endif
 }
 
 // Each channel of a head in `count` rows from `row` on: a vector with an element for each
@@ -117,6 +122,16 @@ INLINE void add_weighed(V *sums, const float *factors, const V *weights, const V
   }
 }
 
+// Place in a tile of the first queries that see a key which is `ahead` of the tile's first query
+INLINE int first_that_sees(const int ahead) { return CAUSAL && ahead > 0 ? ahead / TOGETHER * TOGETHER : 0; }
+
+// Factor of earlier sums where the largest score is new
+INLINE float shrunk(const float old, const float new) {
+  if (new == old) return 1.0f;
+  const V factor = exponential((V)(old - new));
+  return factor.s0;
+}
+
 #define TILE_OF_QUERIES                                                                             \
   const int tiles = (t + QUERIES - 1) / QUERIES, item = get_global_id(0), head = item / tiles % heads; \
   const int image = item / tiles / heads, first = item % tiles * QUERIES;                           \
@@ -139,7 +154,7 @@ KERNEL attend(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), OUTPUT(y), AT
     load_columns(columns, START(k), key_head, key_m, key_start + key, s - key);
     load_rows(rows, START(v), key_head, key_m, key_start + key, s - key);
     const Ints there = keys_there(MASK_START, n, image, key, s);
-    for (int r = 0; r < count; r += TOGETHER) {
+    for (int r = first_that_sees(key - first); r < count; r += TOGETHER) {
       V weights[TOGETHER];
       float factors[TOGETHER];
       scores_of(weights, queries + r * HEAD, columns);
@@ -148,8 +163,7 @@ KERNEL attend(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), OUTPUT(y), AT
         const V score = sees ? weights[i] * scale : (V)NOTHING;
         const float top = largest(score), old = most[r + i], new = top > old ? top : old;
         weights[i] = sees ? exponential(score - new) : (V)0;
-        const V factor = exponential((V)(old - new));
-        factors[i] = factor.s0;
+        factors[i] = shrunk(old, new);
         most[r + i] = new;
         total[r + i] = total[r + i] * factors[i] + sum_of(weights[i]);
       }
@@ -178,26 +192,31 @@ KERNEL attention_statistics(INPUT(q), INPUT(k) INPUT_IF(MASKED, mask), INPUT(y),
   for (int key = 0; key < stop; key += KEYS) {
     load_columns(columns, START(k), key_head, key_m, key_start + key, s - key);
     const Ints there = keys_there(MASK_START, n, image, key, s);
-    for (int r = 0; r < count; r += TOGETHER) {
+    for (int r = first_that_sees(key - first); r < count; r += TOGETHER) {
       V scores[TOGETHER];
       scores_of(scores, queries + r * HEAD, columns);
       UNROLL for (int i = 0; i < TOGETHER; i++) {
         const Ints sees = seen(there, key, first + r + i);
         const V score = sees ? scores[i] * scale : (V)NOTHING;
         const float top = largest(score), old = most[r + i], new = top > old ? top : old;
-        const V weights = sees ? exponential(score - new) : (V)0, factor = exponential((V)(old - new));
+        const V weights = sees ? exponential(score - new) : (V)0;
         most[r + i] = new;
-        total[r + i] = total[r + i] * factor.s0 + sum_of(weights);
+        total[r + i] = total[r + i] * shrunk(old, new) + sum_of(weights);
       }
     }
   }
   output place = START(statistics) + ((size_t)image * heads + head) * t + first;
   for (int r = 0; r < count; r++) {
-    float products = 0.0f;
-    for (int c = 0; c < HEAD; c++) {
-      const size_t at = value_at(head * HEAD + c, m, start + r);
-      products += START(y)[at] * START(dy)[at];
-    }
+    float own[HEAD], gradient[HEAD], products = 0.0f;
+    load_head(own, START(y), head, m, start + r);
+    load_head(gradient, START(dy), head, m, start + r);
+#if HEAD % BLOCK == 0
+    V sum = (V)0;
+    for (int b = 0; b < HEAD; b += BLOCK) sum += *(V_in_memory *)(own + b) * *(V_in_memory *)(gradient + b);
+    products = sum_of(sum);
+#else
+    for (int c = 0; c < HEAD; c++) products += own[c] * gradient[c];
+#endif
     place[r] = total[r] > 0.0f ? most[r] + log(total[r]) : -NOTHING;
     place[m * heads + r] = products;
   }
@@ -219,7 +238,7 @@ KERNEL attend_backward_queries(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mas
     load_columns(values, START(v), key_head, key_m, key_start + key, s - key);
     load_rows(rows, START(k), key_head, key_m, key_start + key, s - key);
     const Ints there = keys_there(MASK_START, n, image, key, s);
-    for (int r = 0; r < count; r += TOGETHER) {
+    for (int r = first_that_sees(key - first); r < count; r += TOGETHER) {
       V weights[TOGETHER], slopes[TOGETHER];
       const float whole[TOGETHER] = {1.0f, 1.0f, 1.0f, 1.0f};
       scores_of(weights, queries + r * HEAD, columns);

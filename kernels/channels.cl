@@ -9,9 +9,14 @@ KERNEL move_channels(INPUT(x), ROWS_ARGUMENTS, const int from_channels, const in
   const Band band = band_of(m, count);
   for (int row = band.start; row < band.stop; row++) {
     V v = (V)0;
-    for (int i = 0; i < BLOCK; i++) {
-      const int c = band.block * BLOCK + i, from = c + shift;
-      if (c < channels && from >= 0 && from < from_channels) ELEMENT(v, i) = x[value_at(from, m, row)];
+    if (shift % BLOCK == 0 && channels % BLOCK == 0) {  // whole blocks, whose padding is 0
+      const int from = band.block + shift / BLOCK;
+      if (from >= 0 && from * BLOCK < from_channels) v = load(x + row_at(from, m, row));
+    } else {
+      for (int i = 0; i < BLOCK; i++) {
+        const int c = band.block * BLOCK + i, from = c + shift;
+        if (c < channels && from >= 0 && from < from_channels) ELEMENT(v, i) = x[value_at(from, m, row)];
+      }
     }
     write_gradient(dx, row_at(band.block, m, row), v);
   }

@@ -16,6 +16,7 @@ from .target import Target, emit_copy
 from .tensor import Shape, Tensor, ceil_div
 
 QUERIES, KEYS = 32, 16  # of tiles, as in kernels/attention.cl
+MOST_QUERIES, SMALL_HEAD = 64, 32  # on a CPU, of heads of so many channels: keys are turned for fewer tiles
 RATE_STEPS = 1 << 12  # of the logarithms of rotary frequencies, so that their products with channels are exact
 
 
@@ -123,16 +124,15 @@ class Attention(Op):
     def _emit(self, e: Emitter, kernel: str, inputs: list[Tensor], read: list, written: list, products: int) -> None:
         """Emit a kernel of a tile of queries, or of keys, a work-item. `products`: its FLOPs for a pair of channels."""
         (n, queries, channels), keys = inputs[0].shape, inputs[1].shape[1]
-        of_keys = kernel == "attend_backward_keys"
+        of_keys, size = kernel == "attend_backward_keys", self._size(channels)
+        tile = MOST_QUERIES if size <= SMALL_HEAD and not e.traits.gpu else QUERIES
         tiles = (
-            ceil_div(keys, KEYS) * (self.key_heads or self.heads)
-            if of_keys
-            else ceil_div(queries, QUERIES) * self.heads
+            ceil_div(keys, KEYS) * (self.key_heads or self.heads) if of_keys else ceil_div(queries, tile) * self.heads
         )
         e.launch(
             "attention.cl", kernel, (n * tiles,), *read, *written, n, queries, keys, self.heads, self.shared,
             self.factor(channels), whole=True, flops=products * n * queries * keys * channels // (1 + self.causal),
-            head=self._size(channels), causal=self.causal, masked=len(inputs) == 4,
+            head=size, causal=self.causal, masked=len(inputs) == 4, **({} if of_keys else {"queries": tile}),
         )  # fmt: skip
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
