@@ -24,7 +24,7 @@ COMMANDS = {  # the first words of commands, and the modules that have them
         "predict": "runs", "sweep": "runs", "precision": "precision", "memory": "memory", "keywords": "keywords",
         "federated": "federated", "bundle": "bundle", "bench": "machine", "profile": "machine", "tune": "machine",
         "completion": "machine", "characters": "characters", "write": "characters", "activity": "activity",
-        "language": "language", "adapt": "adapt", "intents": "intents",
+        "language": "language", "adapt": "adapt", "intents": "intents", "personal": "personal",
     }.items()
 }  # fmt: skip
 _NO_NAMES = {errno.ENAMETOOLONG, errno.ELOOP}  # found wherever a name first meets the file system

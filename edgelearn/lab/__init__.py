@@ -16,7 +16,7 @@ FUNCTIONS = {
     "precision": ("thicket", "traffic", "counters", "precision", "trace", "published", "accuracies", "bits"),
     "memory": ("memory_claims", "reconstruction", "plan", "budget", "budgets", "memory", "time_against_memory"),
     "keywords": ("keywords",),
-    "personalisation": ("adapt",),
+    "personalisation": ("adapt", "asking", "replay"),
     "sequences": ("activity", "characters", "through_time"),
     "device": ("keywords_for_user", "beside_python", "linker_map", "step_energy"),
     "federated": ("federated", "partitions", "voices", "overheard", "deployment"),

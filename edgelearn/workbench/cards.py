@@ -77,6 +77,10 @@ CARDS = (
         "about a minute", "device", "guides/bundle.md",
     ),
     Card(
+        "Personalisation", "A model that adapts to noise and night without labels, asks for the labels that help most, "
+        "and learns each answer at once without forgetting.", "about a minute", "personalisation", "guides/adapt.md",
+    ),
+    Card(
         "Federated learning", "Many clients, one network: accuracy against bytes, what the server sees, and a real "
         "deployment.", "about two minutes", "federated", "guides/federated.md", ("federated", "run"),
     ),

@@ -54,7 +54,7 @@ SLOW = {  # tests/conftest.py checks the entries where they are tested, with run
     "federated verify enrol", "federated verify test", "bundle", "keywords false-accepts",
     "activity train", "activity people", "write", "language train", "language write", "language merge", "intents train",
     "intents ask",
-    "adapt",
+    "adapt", "personal ask", "personal learn",
 }  # fmt: skip
 
 

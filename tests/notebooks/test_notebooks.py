@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PICTURES = {  # at least
     "00_start_here": 6, "01_flowers": 6, "02_speed": 3, "03_models": 2, "04_depth_of_training": 3, "05_precision": 4,
     "06_memory": 4, "07_keywords": 3, "08_federated": 3, "09_device": 3,
-    "11_sequences": 5,
+    "10_personalisation": 5, "11_sequences": 5,
 }  # fmt: skip
 NOTEBOOKS = [ROOT / "notebooks" / f"{name}.ipynb" for name in PICTURES]
 SMALLER = {  # what a notebook's own text is replaced with, so that its test is quick; every cell still runs
@@ -39,6 +39,11 @@ SMALLER = {  # what a notebook's own text is replaced with, so that its test is 
         ('plan("invertible")', 'plan("invertible", "mobilenet_v2_cifar")'),
         ("budget()", 'budget("mobilenet_v2_cifar", rounds=2)'), ("(64, 16, 4)", '(4, 2), "mobilenet_v2_cifar"'),
         ('"8 MB stored")', '"2 MB stored"), "mobilenet_v2_cifar", rounds=2'),
+    ],
+    "10_personalisation": [
+        ("adapt()", 'adapt(kinds=("noise",), examples=100, epochs=1)'),
+        ('methods=("tent",), ', 'methods=("tent",), examples=100, epochs=1, '), ("answered(25)", "answered(3)"),
+        ("replay()", "replay(seeds=(0,), per_class=2)"),
     ],
     "11_sequences": [
         ("activity()", 'activity(("p02", "p03"), epochs=3)'), ("epochs=4", "epochs=1"),
