@@ -5,6 +5,7 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import numpy as np
@@ -95,12 +96,13 @@ class Listening(NotebookClient):
         self.silence, self._at = {}, (-1, 0.0)
         return super().execute(*arguments, **options)
 
-    def process_message(self, message, cell, index):
-        line, used = cell.source.partition("\n")[0], cpu_seconds(self.km.provisioner.pid)
-        if self._at[0] == index:
+    def process_message(self, msg, cell, cell_index):
+        manager: Any = self.km
+        line, used = cell.source.partition("\n")[0], cpu_seconds(manager.provisioner.pid)
+        if self._at[0] == cell_index:
             self.silence[line] = max(self.silence.get(line, 0.0), used - self._at[1])
-        self._at = index, used
-        return super().process_message(message, cell, index)
+        self._at = cell_index, used
+        return super().process_message(msg, cell, cell_index)
 
 
 def cpu_seconds(pid):
