@@ -17,6 +17,7 @@ from .tensor import Shape, Tensor, ceil_div
 
 QUERIES, KEYS = 32, 16  # of tiles, as in kernels/attention.cl
 MOST_QUERIES, SMALL_HEAD = 64, 32  # on a CPU, of heads of so many channels: keys are turned for fewer tiles
+TOGETHER = 64  # work-items of a work-group on GPUs, each with a query or a key
 RATE_STEPS = 1 << 12  # of the logarithms of rotary frequencies, so that their products with channels are exact
 
 
@@ -122,18 +123,24 @@ class Attention(Op):
         self._emit(e, "attend", inputs, [x.read for x in inputs], [y.write], 4)
 
     def _emit(self, e: Emitter, kernel: str, inputs: list[Tensor], read: list, written: list, products: int) -> None:
-        """Emit a kernel of a tile of queries, or of keys, a work-item. `products`: its FLOPs for a pair of channels."""
+        """Emit a kernel: of a tile of queries, or of keys, a work-item; on GPUs of a single one. `products`: its FLOPs for a
+        pair of channels."""
         (n, queries, channels), keys = inputs[0].shape, inputs[1].shape[1]
         of_keys, size = kernel == "attend_backward_keys", self._size(channels)
-        tile = MOST_QUERIES if size <= SMALL_HEAD and not e.traits.gpu else QUERIES
-        tiles = (
-            ceil_div(keys, KEYS) * (self.key_heads or self.heads) if of_keys else ceil_div(queries, tile) * self.heads
-        )
-        e.launch(
-            "attention.cl", kernel, (n * tiles,), *read, *written, n, queries, keys, self.heads, self.shared,
-            self.factor(channels), whole=True, flops=products * n * queries * keys * channels // (1 + self.causal),
-            head=size, causal=self.causal, masked=len(inputs) == 4, **({} if of_keys else {"queries": tile}),
-        )  # fmt: skip
+        heads = (self.key_heads or self.heads) if of_keys else self.heads
+        numbers = n, queries, keys, self.heads, self.shared, self.factor(channels)
+        settings: dict = {
+            "whole": True, "flops": products * n * queries * keys * channels // (1 + self.causal), "head": size,
+            "causal": self.causal, "masked": len(inputs) == 4,
+        }  # fmt: skip
+        if e.traits.gpu:
+            grid = (n * heads * ceil_div(keys if of_keys else queries, TOGETHER) * TOGETHER,)
+            e.launch("attention_local.cl", kernel, grid, *read, *written, *numbers, group=TOGETHER, **settings)
+            return
+        tile = MOST_QUERIES if size <= SMALL_HEAD else QUERIES
+        tiles = heads * (ceil_div(keys, KEYS) if of_keys else ceil_div(queries, tile))
+        settings |= {} if of_keys else {"queries": tile}
+        e.launch("attention.cl", kernel, (n * tiles,), *read, *written, *numbers, **settings)
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         q, k, v, *mask = inputs

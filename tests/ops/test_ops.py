@@ -152,7 +152,8 @@ ATTENDING = [
       for pairs in (False, True) for heads, c in ((1, 2), (3, 18), (2, 64))),
 ]  # fmt: skip
 AS_GPUS_DO = [
-    (ops.Attention(2, 1, True, 0.02), (37, 34), (37, 17), (37, 17)), (ops.RotaryEmbedding(3), (7, 18)),
+    *(case for case in ATTENDING if isinstance(case[0], ops.Attention)),
+    (ops.Attention(2, 1, True, 0.02), (137, 34), (137, 17), (137, 17)), (ops.RotaryEmbedding(3), (7, 18)),
     (ops.RotaryEmbedding(3, begin=2), (7, 18), numbers(0, 50, 5, 7)),
     *((kind(17, True), (9, 5)) for kind in (ops.LSTM, ops.GRU)),
     (MaxPooling2D(3, 2, "same"), (6, 11, 33)), (ops.AveragePooling2D(3, 2, "same"), (6, 11, 33)),
