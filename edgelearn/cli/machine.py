@@ -178,8 +178,8 @@ def bench(
     ),
     network: str = NETWORK_OF_WORKLOADS,
     contenders: tuple[str, ...] | None = setting(
-        None, "edgelearn, torch, keras, tinygrad (default: all installed); litert, onnxruntime; serial, the same step as "
-        "plain C", metavar="NAME",
+        None, "edgelearn, torch, keras, tinygrad (default: all installed); litert, onnxruntime; serial, the same step "
+        "as plain C", metavar="NAME",
     ),
     only: tuple[str, ...] = setting(("*",), 'variants such as "torch compile*"', metavar="PATTERN"),
     device: str | None = DEVICE,

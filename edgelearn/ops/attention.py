@@ -123,8 +123,8 @@ class Attention(Op):
         self._emit(e, "attend", inputs, [x.read for x in inputs], [y.write], 4)
 
     def _emit(self, e: Emitter, kernel: str, inputs: list[Tensor], read: list, written: list, products: int) -> None:
-        """Emit a kernel: of a tile of queries, or of keys, a work-item; on GPUs of a single one. `products`: its FLOPs for
-        a pair of channels."""
+        """Emit a kernel: of a tile of queries, or of keys, a work-item; on GPUs of a single one. `products`: its FLOPs
+        for a pair of channels."""
         (n, queries, channels), keys = inputs[0].shape, inputs[1].shape[1]
         of_keys, size = kernel == "attend_backward_keys", self._size(channels)
         heads = (self.key_heads or self.heads) if of_keys else self.heads
