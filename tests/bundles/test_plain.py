@@ -293,6 +293,49 @@ def test_every_kernel_of_the_table_has_a_function():
     assert set(re.findall(r"KERNEL\((\w+)\)", header)) == set(KERNELS)
 
 
+def exact_gradients(network: el.Network, weights, x, y) -> dict[str, np.ndarray]:
+    """Gradients of the softmax cross-entropy by weight, all in float64."""
+    exact = {name: np.asarray(value, np.float64) for name, value in weights.items()}
+    (first,), values = network.inputs, {}
+    values[first] = x.astype(np.float64)
+
+    def of(layer):
+        return {name.partition("/")[2]: value for name, value in exact.items() if name.partition("/")[0] == layer}
+
+    for name, node in network.nodes.items():
+        values[name] = node.op.reference_forward([values[each] for each in node.inputs], of(name))
+    scores = np.exp(values[name] - values[name].max(-1, keepdims=True))
+    slopes, found = {name: (scores / scores.sum(-1, keepdims=True) - np.eye(scores.shape[-1])[y]) / len(y)}, {}
+    for name, node in reversed(network.nodes.items()):
+        below, own = node.op.reference_backward([values[each] for each in node.inputs], of(name), slopes[name])
+        slopes |= dict(zip(node.inputs, below, strict=True))  # a chain: each output is read once
+        found |= {f"{name}/{role}": value for role, value in own.items()}
+    return found
+
+
+@needs_compiler
+def test_gradients_are_no_farther_from_the_exact_ones_than_those_of_opencl(tmp_path):
+    """Sums in another order differ in the last bits; what a few steps make of that is no fault of the C kernels."""
+    network = el.models.alexnet((67, 67, 3), alpha=0.125, classes=5, softmax=False, units=24, dropout=0.0)
+    model = el.Model(network, seed=0).compile(el.SGD(RATE, momentum=0.9))
+    x, y = examples(network, 2, 0)
+    exact = exact_gradients(network, model.weights, x, y)
+    el.bundle(model, tmp_path, batch_size=2, target="c")
+    built = Built(tmp_path)
+    built.check(built.open())
+    built.step(x, y, RATE)
+    (tmp_path / "state").write_bytes(built.save())
+    built.close()
+    with model.trainer(2) as trainer:
+        trainer.learning_rate = RATE
+        trainer.step(x, y)
+        states = bundles.read_state(tmp_path / "state")[0], trainer.state()[0]
+    for name, gradient in exact.items():
+        rate = np.float64(np.float32(RATE))  # of the first step, the velocity is -rate times the gradient
+        ours, theirs = (np.linalg.norm(state[f"optimizer/velocity/{name}"] / rate + gradient) for state in states)
+        assert ours < max(2 * theirs, 1e-6 * np.linalg.norm(gradient)), name
+
+
 @needs_compiler
 def test_integers_amplify_the_last_bit_in_python_as_in_c(tmp_path):
     """Sums in another order differ in the last bit, and rounding to integers can turn this into a whole step: losses
