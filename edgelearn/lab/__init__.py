@@ -18,7 +18,9 @@ FUNCTIONS = {
     "keywords": ("keywords",),
     "personalisation": ("adapt", "asking", "replay"),
     "sequences": ("activity", "characters", "through_time"),
-    "device": ("keywords_for_user", "beside_python", "linker_map", "step_energy"),
+    "device": (
+        "keywords_for_user", "beside_python", "serial_depths", "linker_map", "what_fits", "step_energy",
+    ),
     "federated": ("federated", "partitions", "voices", "overheard", "deployment"),
 }  # fmt: skip
 _PAGES = {name: f"edgelearn.widgets.pages.{module}" for module, names in FUNCTIONS.items() for name in names}

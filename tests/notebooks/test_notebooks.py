@@ -41,6 +41,7 @@ SMALLER = {  # what a notebook's own text is replaced with, so that its test is 
         ("budget()", 'budget("mobilenet_v2_cifar", rounds=2)'), ("(64, 16, 4)", '(4, 2), "mobilenet_v2_cifar"'),
         ('"8 MB stored")', '"2 MB stored"), "mobilenet_v2_cifar", rounds=2'),
     ],
+    "09_device": [("serial_depths()", 'serial_depths("lenet5", None, 1)')],
     "10_personalisation": [
         ("adapt()", 'adapt(kinds=("noise",), examples=100, epochs=1)'),
         ('methods=("tent",), ', 'methods=("tent",), examples=100, epochs=1, '), ("answered(25)", "answered(3)"),

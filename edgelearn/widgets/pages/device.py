@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgelearn.bundles.cortex_m import Board
+from edgelearn.bundles.fitting import BoardFitting, plan_for_board
 from edgelearn.bundles.linked import link
 from edgelearn.bundles.trial import try_out
 from edgelearn.bundles.write import Bundle
+from edgelearn.data.audio import ClipDataset
 from edgelearn.data.features import DS_CNN_MLPERF, load_features
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.display import as_joules
+from edgelearn.experiments.serial_depth import SerialDepths, compare_serial
 from edgelearn.lab.energy import find_meter
 from edgelearn.lab.profile import project
 from edgelearn.models import ds_cnn
@@ -25,16 +29,19 @@ RATE = 0.01
 Words = tuple[np.ndarray, np.ndarray]  # examples and class numbers
 
 
-def keywords_for_user(epochs: int = 3, device: str | None = None) -> tuple[Model, Words]:
-    """A keyword network (DS-CNN S) that three speakers of the package's made-up words have trained, in `epochs`
-    (default 3), and the clips of a fourth, who goes on with its last two layers."""
-    clips = embedded_words(WORDS, SPEAKERS, TAKES)
+def keywords_for_user(
+    epochs: int = 3, device: str | None = None, clips: ClipDataset | None = None
+) -> tuple[Model, Words]:
+    """A keyword network (DS-CNN S) that all speakers of `clips` but the last one have trained, in `epochs` (default 3),
+    and the clips of that one, who goes on with its last two layers. Default: four speakers of the package's made-up
+    words."""
+    clips = clips or embedded_words(WORDS, SPEAKERS, TAKES)
     with Waiting("Reading clips"):
         features = load_features(clips, DS_CNN_MLPERF)
     centred = features - features.mean(1, keepdims=True)
     x, y = (centred / (centred.std(1, keepdims=True) + np.float32(1e-3)))[..., None], clips.labels
-    user = clips.speakers == clips.speakers[-1]
-    network = ds_cnn(x.shape[1:], "S", WORDS, softmax=False)
+    user = clips.speakers == np.unique(clips.speakers)[-1]
+    network = ds_cnn(x.shape[1:], "S", len(clips.class_names), softmax=False)
     model = Model(network, None, device, 0).compile(Adam(0.003), batchnorm="batch")
     with Waiting("Training", model.device):
         model.fit(x[~user], y[~user], batch_size=16, epochs=epochs)
@@ -61,6 +68,21 @@ def beside_python(model: Model, bundle: Bundle, words: Words, steps: int = 24) -
         return Shown(trial.headline, trial.plot(), trial)
 
     return or_reason(shown)
+
+
+def serial_depths(
+    network: str = "mobilenet_v1", shape: tuple[int, int, int] | None = (96, 96, 3), steps: int = 3,
+    depths: tuple[str, ...] = ("last", "all"),
+) -> SerialDepths:  # fmt: skip
+    """Time a step of some depths in serial C and on the device; the arguments of `compare_serial`."""
+    with Waiting("Building, and taking steps in C and on the device"):
+        return compare_serial([network], depths, steps, shape=shape)
+
+
+def what_fits(model: Model, sram: str, flash: str, batch_size: int = 4) -> BoardFitting:
+    """Find the trainings of a model's network that fit a board; the arguments of `Board` and `el.plan_for_board`."""
+    with Waiting("Planning"):
+        return plan_for_board(model.network, Board(sram, flash), batch_size)
 
 
 def linker_map(bundle: Bundle) -> Part:
