@@ -203,7 +203,8 @@ def test_the_example_passes_the_sanitizers(name, tmp_path):
     program = tmp_path / "example"
     sources = [str(path) for path in sorted(tmp_path.glob("*.c"))]
     options = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    done = subprocess.run([COMPILER, *FLAGS, *options, "-o", program, *sources, "-lm"], capture_output=True, text=True)
+    command = [str(COMPILER), *FLAGS, *options, "-o", program, *sources, "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True)
     if "sanitize" in done.stderr or "asan" in done.stderr:
         pytest.skip("the compiler has no sanitizers")
     assert done.returncode == 0, done.stderr
@@ -304,8 +305,9 @@ def exact_gradients(network: el.Network, weights, x, y) -> dict[str, np.ndarray]
 
     for name, node in network.nodes.items():
         values[name] = node.op.reference_forward([values[each] for each in node.inputs], of(name))
-    scores = np.exp(values[name] - values[name].max(-1, keepdims=True))
-    slopes, found = {name: (scores / scores.sum(-1, keepdims=True) - np.eye(scores.shape[-1])[y]) / len(y)}, {}
+    last = next(reversed(network.nodes))
+    scores = np.exp(values[last] - values[last].max(-1, keepdims=True))
+    slopes, found = {last: (scores / scores.sum(-1, keepdims=True) - np.eye(scores.shape[-1])[y]) / len(y)}, {}
     for name, node in reversed(network.nodes.items()):
         below, own = node.op.reference_backward([values[each] for each in node.inputs], of(name), slopes[name])
         slopes |= dict(zip(node.inputs, below, strict=True))  # a chain: each output is read once
@@ -383,7 +385,7 @@ def test_the_process_takes_what_was_planned(tmp_path):
     }"""
     (tmp_path / "report.c").write_text(report)
     program, sources = tmp_path / "example", sorted(map(str, tmp_path.glob("*.c")))
-    subprocess.run([COMPILER, *FLAGS, "-O1", "-o", program, *sources, "-lm"], check=True)
+    subprocess.run([str(COMPILER), *FLAGS, "-O1", "-o", program, *sources, "-lm"], check=True)
     x, y = examples(model.network, 32, 0)
     (tmp_path / "data").write_bytes(x.tobytes() + y.tobytes())
     words = [program, tmp_path / "model.weights", tmp_path / "data", "1", str(RATE), tmp_path / "state"]
