@@ -25,7 +25,7 @@ TOOLS = {  # and Debian's packages of them
 _REGION = re.compile(r"^(FLASH|SRAM)\s+0x[0-9a-f]+\s+0x([0-9a-f]+)", re.MULTILINE)
 _STACK = re.compile(r"^\.stack\s+0x[0-9a-f]+\s+0x([0-9a-f]+)", re.MULTILINE)
 _NUMBER = re.compile(r"\b[0-9a-f]{16}\b")
-_SECONDS = 120
+_SECONDS = 600
 ARENA = ".bss.arena"
 
 
