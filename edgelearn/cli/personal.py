@@ -14,7 +14,7 @@ from .parser import MARKDOWN, command, png
 @command("personal ask", "strategies of asking for labels", one={
     "task, device, description": "names; data and network in words", "labels": "numbers of labels",
     "accuracies": "by strategy, of each seed the test accuracies at these numbers",
-}, skip=("per_class", "memory", "updates"))  # fmt: skip
+}, skip=("per_class", "memory", "updates", "batch_size"))  # fmt: skip
 def ask(
     config: PersonalConfig, plot: Path | None = png("draw accuracy over labels there"), markdown: bool = MARKDOWN
 ) -> dict[str, Any]:  # fmt: skip

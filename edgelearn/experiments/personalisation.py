@@ -68,6 +68,7 @@ class PersonalConfig(Config):
     per_class: int = setting(10, "examples of each class that are learnt one at a time", minimum=1)
     memory: str = setting("1 MB", "of examples that are learnt again", metavar="SIZE")
     updates: int = setting(8, "updates for each new example", minimum=1)
+    batch_size: int = setting(64, "examples of such an update", minimum=2)
     seeds: tuple[int, ...] = setting(tuple(range(10)), "of draws", minimum=0)
     features: str | None = setting(None, "a file to keep the frozen layers' activations in", metavar="NPZ")
     data: str | None = setting(None, DATA, metavar="DIR")
@@ -390,7 +391,7 @@ def compare_learning(config: PersonalConfig | None = None, *, log: Log = silent,
     def taught(chosen: np.ndarray, memory: BudgetLike | None, known: np.ndarray) -> tuple[np.ndarray, list[float]]:
         """(answers to the test examples, seconds of calls) after learning `chosen` one at a time."""
         nonlocal bytes_of
-        learner, seconds = model.replay(memory, updates=config.updates), []
+        learner, seconds = model.replay(memory, batch_size=config.batch_size, updates=config.updates), []
         if len(known):
             learner.remember(world.x[known], world.y[known])
         for i in chosen:

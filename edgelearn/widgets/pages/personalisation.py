@@ -62,7 +62,7 @@ class Asking:
         with Waiting("Extracting features") as say:
             self.world = load_world(PersonalConfig(task, **settings), say)
         self.strategy, self.at_once = strategy, at_once
-        self.learner = last_layer(self.world).replay("1 MB", updates=8)
+        self.learner = last_layer(self.world).replay("1 MB", batch_size=64, updates=8)
         self.curve, self._asked, self._open = [self._accuracy()], list[int](), list[int]()
         self._next()
 
