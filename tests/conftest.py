@@ -9,6 +9,7 @@ import shlex
 import signal
 from collections import OrderedDict
 from functools import lru_cache, wraps
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -40,6 +41,7 @@ SHARED = (
 # Networks in tests/models, and all of another processor (tests/processors.py), run as PoCL optimises them.
 UNOPTIMISED = ("compile", "ops", "test_cli_memory.py")
 FLAGS = "POCL_EXTRA_BUILD_FLAGS"
+WHOLE = ("00_start_here", "07_keywords")  # notebooks that a browser runs from top to bottom without --all-notebooks
 SPEAKING = ("cli", "experiments", "keywords", "widgets")  # folders whose tests use words that tests/data has tested
 CLIPS = 2000  # synthesised ones that are kept, of 64 kB
 PROGRAMS = 500  # compiled ones that are kept; PoCL takes 1.3 MB for each
@@ -47,6 +49,13 @@ PROGRAMS = 500  # compiled ones that are kept; PoCL takes 1.3 MB for each
 
 def pytest_addoption(parser):
     parser.addoption("--all-candidates", action="store_true", help="try all candidates of tuning, not a part")
+    parser.addoption("--all-notebooks", action="store_true", help="use the controls of all notebooks in a browser")
+
+
+def pytest_generate_tests(metafunc):
+    if "whole" in metafunc.fixturenames:  # names of notebooks
+        every = sorted(path.stem for path in (Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+        metafunc.parametrize("whole", every if metafunc.config.getoption("--all-notebooks") else WHOLE)
 
 
 def pytest_collection_modifyitems(items):
