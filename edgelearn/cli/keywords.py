@@ -1,10 +1,11 @@
 """Words of your own: enrol them from a few clips, detect them in recordings or at the microphone.
 
 `enrol` adds clips to a small file of words, `words` lists its contents, `listen` detects its words, with their times,
-`bundle` writes a folder that detects them on another device;
+`bundle` writes a folder that detects them on another device; `enrol-speaker` and `speakers` say who is speaking;
 `compose` makes a long recording of clips to try it on. `train` trains a network for enrolment, `evaluate` measures
-learners in episodes, `personal` measures how much a user's own clips reduce errors, and `check` holds the published
-claims against measurements.
+learners in episodes, `people` and `voices` test networks on the people
+whom `train people` and `train voices` leave out, `personal` measures how much a
+user's own clips reduce errors, and `check` holds the published claims against measurements.
 The network is the BC-ResNet of EDGELEARN_DATA, or else a small one of the package, which was trained on synthesised
 words; the first line of output says which."""
 
@@ -25,7 +26,7 @@ from edgelearn.errors import DataError, RunError, UsageError
 from edgelearn.experiments.keywords.embedding import KeywordsConfig
 from edgelearn.experiments.keywords.episodes import SPEAKERS, WORD_SPLITS
 from edgelearn.extensions import import_instance, is_reference
-from edgelearn.keywords import Detection, Listener, OtherWords, Vocabulary
+from edgelearn.keywords import Listener, OtherWords, Vocabulary
 from edgelearn.keywords.learners import Embedder, Learner, Linear, Neighbours
 from edgelearn.keywords.listener import HOP, REFRACTORY, SMOOTHING
 from edgelearn.lab.runs import RunStore
@@ -42,6 +43,9 @@ OTHERS = 500  # clips of other words that suffice for a threshold
 ENGLISH = "english"
 WORDS = {"file": "of words", "words": "number of clips by word"}
 NETWORK = setting(None, "'sample', a BC-ResNet-1 in .npz, or the folder of a run of `train`", metavar="FILE")
+VOICES = setting(
+    "speakers", "speakers, the package's; the folder of a run of `train voices`; or a file", metavar="FILE"
+)
 DATA = setting(None, "folder with data sets and weights (default: EDGELEARN_DATA)", metavar="DIR")
 SEED = setting(0, minimum=0)
 LEARNER = {"choices": LEARNERS, "extensible": True, "metavar": "NAME"}
@@ -162,7 +166,7 @@ def listen(
         print(_heard(listener.calibrate_by_files(surroundings, per_hour), per_hour))
     print(f"Words: {vocabulary}. Threshold: {listener.threshold:.3f}")
     if recording is None:
-        detected = _listen_until_interrupted(listener, microphone or None)
+        detected = _until_interrupted(listener, embedder, microphone)
     else:
         detected = listener.listen_to_file(recording)
     detections = []
@@ -196,14 +200,15 @@ def _others(folder: str | None, vocabulary: Vocabulary, embedder: Embedder) -> O
     return OtherWords.load(clips.take(np.arange(0, len(clips), max(1, len(clips) // OTHERS))), embedder)
 
 
-def _listen_until_interrupted(listener: Listener, name: str | None) -> Iterator[Detection]:
+def _until_interrupted(listener: Any, embedder: Embedder, name: str | None) -> Iterator[Any]:
+    """What a listener finds at the microphone, until Ctrl-C."""
     from edgelearn.data import audio
     from edgelearn.train.control import on_interrupt
 
     ended = []
 
     def blocks() -> Iterator[np.ndarray]:
-        with closing(audio.microphone_blocks(listener.spotter.embedder.front_end.rate, name)) as heard:
+        with closing(audio.microphone_blocks(embedder.front_end.rate, name or None)) as heard:
             print("Listening. Ctrl-C ends it.")
             for block in heard:
                 yield block
@@ -212,6 +217,71 @@ def _listen_until_interrupted(listener: Listener, name: str | None) -> Iterator[
 
     with on_interrupt(lambda: ended.append(True)):
         yield from listener.listen(blocks())
+
+
+@command("keywords enrol-speaker", "learn a speaker's voice from about ten seconds", one=WORDS)
+def enrol_speaker(
+    name: str = argument(),
+    recordings: tuple[str, ...] = argument(help="WAV, FLAC or OGG files of the speaker alone", metavar="RECORDING"),
+    into: str = setting(help="the file of speakers to create or extend", metavar="FILE"),
+    network: str = VOICES,
+    device: str | None = DEVICE,
+) -> dict[str, Any]:
+    from edgelearn.data.audio import decode
+    from edgelearn.keywords.speakers import windows
+
+    embedder = find_network(network, None, device)
+    speakers = Vocabulary.load(into) if Path(into).exists() else Vocabulary.empty(embedder)
+    heard = [windows(decode(Path(file), file, embedder.front_end.rate), embedder) for file in recordings]
+    speakers = speakers.add(name, np.concatenate(heard))
+    speakers.enrol(embedder)  # check that they can be learned before they are saved
+    speakers.save(into)
+    return _words_in(into, speakers)
+
+
+@command("keywords speakers", "say who speaks in a recording or at the microphone, second by second", one={
+    "windows": "time of the end (s), speaker, score", "errors": "windows named wrongly, with --labels",
+})  # fmt: skip
+def speakers(
+    recording: str | None = argument(None, "a WAV, FLAC or OGG file of any length"),
+    microphone: str | None = setting(None, "listen to it instead, until Ctrl-C", const="", metavar="NAME"),
+    enrolled: str = setting(help="the file of speakers that `enrol-speaker` wrote", metavar="FILE"),
+    labels: str | None = setting(
+        None,
+        "who speaks when, as Audacity writes labels: windows named wrongly are counted, and all are learned",
+        metavar="FILE",
+    ),
+    into: str | None = setting(None, "the file to write the speakers to, with the learned windows", metavar="FILE"),
+    threshold: float = setting(-1.0, "score below which a window is nobody's", minimum=-1, maximum=1),
+    hop: float = setting(0.5, "seconds between windows", minimum=0.001),
+    network: str = VOICES,
+    device: str | None = DEVICE,
+) -> dict[str, Any]:
+    from edgelearn.experiments.keywords.streaming import read_labels
+    from edgelearn.keywords.speakers import SpeakerListener
+
+    if (recording is None) == (microphone is None):
+        raise UsageError("Give either a recording or --microphone.")
+    embedder, spoken = find_network(network, None, device), read_labels(labels) if labels else []
+    listener = SpeakerListener(embedder, Vocabulary.load(enrolled), hop=hop, threshold=threshold)
+    print(f"Speakers: {listener.speakers}")
+    heard = listener.listen_to_file(recording) if recording else _until_interrupted(listener, embedder, microphone)
+    found, errors = [], 0
+    for window in heard:
+        middle = window.time - embedder.seconds / 2
+        truth = next((each.word for each in spoken if each.start <= middle < each.end), None)
+        found.append(window)
+        print(f"{window.time:10.2f} s  {window.speaker or '-'}  {window.score:.3f}")
+        if truth is not None:
+            listener.learn(truth)
+            if truth != window.speaker:
+                errors += 1
+                print(f"{'':10}    corrected: {truth}")
+    if labels:
+        print(f"{errors} of {len(found)} windows were named wrongly")
+    if into:
+        listener.speakers.save(into)
+    return {"windows": found, "errors": errors}
 
 
 @command("keywords bundle", "write the words and their network for another device", one={
@@ -379,6 +449,42 @@ def personal(
             show(each)
         found += [{"what": name} | asdict(report) for report in reports]
     return found
+
+
+@command("keywords people", "test a network on the people and words that `train people` leaves out", many={
+    "language, num_classes, shots, speakers": "of the episodes", "accuracy, auroc": "mean, margin (95 %) and count",
+})  # fmt: skip
+def people(
+    network: str | None = NETWORK,
+    validation: bool = setting(False, "on the part that settings are chosen by"),
+    episodes: int = setting(1000, "number of episodes of each kind", minimum=2),
+    data: str | None = DATA,
+    device: str | None = DEVICE,
+    markdown: bool = MARKDOWN,
+) -> list[Any]:
+    from edgelearn.experiments.keywords.people import measure_people, to_table
+
+    found = measure_people(find_network(network, data, device), data, validation, episodes)
+    show(to_table(found), markdown)
+    return list(found)
+
+
+@command("keywords voices", "test who is speaking on the people that `train voices` leaves out", many={
+    "language, speakers": "of the windows", "at_once, before, after, corrected": "mean, margin (95 %) and count",
+})  # fmt: skip
+def voices(
+    network: str = VOICES,
+    validation: bool = setting(False, "on the part that settings are chosen by"),
+    draws: int = setting(50, "of five speakers and their windows", minimum=2),
+    data: str | None = DATA,
+    device: str | None = DEVICE,
+    markdown: bool = MARKDOWN,
+) -> list[Any]:
+    from edgelearn.experiments.keywords.people import measure_speakers, to_table
+
+    found = measure_speakers(find_network(network, data, device), data, validation, draws)
+    show(to_table(found), markdown)
+    return list(found)
 
 
 @command("keywords false-accepts", "hits against false accepts, by how the threshold was set", many={

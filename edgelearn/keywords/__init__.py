@@ -3,6 +3,7 @@
 from .files import KeywordBundle, load_bundle, load_embedder, save_bundle, save_embedder
 from .learners import Embedder, Learner
 from .listener import Detection, Listener, Scores, ScoreStream, Trigger
+from .speakers import NearestWindows, SpeakerListener, SpokenWindow, windows
 from .vocabulary import OtherWords, Vocabulary
 
 __all__ = [
@@ -11,13 +12,17 @@ __all__ = [
     "KeywordBundle",
     "Learner",
     "Listener",
+    "NearestWindows",
     "OtherWords",
     "ScoreStream",
     "Scores",
+    "SpeakerListener",
+    "SpokenWindow",
     "Trigger",
     "Vocabulary",
     "load_bundle",
     "load_embedder",
     "save_bundle",
     "save_embedder",
+    "windows",
 ]  # fmt: skip

@@ -1,8 +1,10 @@
-"""Embedders in files, the package's own network, and bundles.
+"""Embedders in files, the package's own networks, and bundles.
 
-An embedder is kept as an edgelearn model (`interop.safetensors`) with the front end of its features. The package's own
-was trained on synthesised words (`tools/pretrain_keywords.py`): other words than those of the embedded sample, by other
-synthesised speakers. It has never heard a human voice. For real use train a network on recordings, or import one.
+An embedder is kept as an edgelearn model (`interop.safetensors`) with the front end of its features. The package has
+two. That of words was trained on synthesised words (`tools/pretrain_keywords.py`): other words than those of the
+embedded sample, by other synthesised speakers. It has never heard a human voice: for real use train a network on
+recordings, or import one. That of speakers was trained on recordings of people; docs/results/keywords.md is its model
+card.
 
 A bundle is a folder with all that detects a user's words on another device, without edgelearn or with it:
 "network.tflite" or "network.onnx" maps features to embeddings; "bundle.json" holds the rest: the words, the front end's
@@ -80,12 +82,20 @@ def _part(file: ModelFile, name: str, kind: type[P]) -> P | None:
     return kind(**arrays, **file.metadata[name])
 
 
-SAMPLE = Path(__file__).parent / "ds_cnn_synthesised.safetensors"
-_OTHER_VOICES = 2  # seed of speakers that neither the network nor the embedded sample has
+_HERE = Path(__file__).parent
+SPEAKERS, SAMPLE = _HERE / "ds_resnet_speakers.safetensors", _HERE / "ds_cnn_synthesised.safetensors"
+_OTHER_VOICES = 2  # seed of speakers that neither the networks nor the embedded sample have
+
+
+def speaker_embedder(device: str | Device | None = None) -> Embedder:
+    """The package's network that tells speakers apart, with embeddings of 64 values. `device`: part of a device's name
+    (default: chosen)."""
+    return load_embedder(SPEAKERS, device)
 
 
 def sample_embedder(device: str | Device | None = None) -> Embedder:
-    """The package's network, with embeddings of 64 values. `device`: part of a device's name (default: chosen)."""
+    """The package's network of words, with embeddings of 64 values. `device`: part of a device's name (default:
+    chosen)."""
     return load_embedder(SAMPLE, device)
 
 

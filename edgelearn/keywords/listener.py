@@ -66,8 +66,8 @@ class ScoreStream:
     - `smoothing`: seconds of clips that a score is averaged over (default 0.5).
     - `batch`: clips that are embedded together: 1 has the least delay (default), more take less time for each.
 
-    `heard` is the embedding (d,) of the last clip that was scored, None before. Raises DataError for settings out of
-    range.
+    `clip` are the features (frames, bands) and `heard` the embedding (d,) of the last clip that was scored, or None.
+    Raises DataError for settings out of range.
     """
 
     def __init__(self, spotter: Spotter, hop: float = HOP, smoothing: float = SMOOTHING, batch: int = 1) -> None:
@@ -76,6 +76,7 @@ class ScoreStream:
                 f"hop must be above 0, smoothing at least 0 and batch at least 1; got {hop}, {smoothing}, {batch}."
             )
         self.spotter, self.batch = spotter, batch
+        self.clip: np.ndarray | None = None
         self.heard: np.ndarray | None = None
         front_end = spotter.embedder.front_end
         settings = front_end.log_mel if isinstance(front_end, MFCC) else front_end
@@ -105,7 +106,7 @@ class ScoreStream:
             starts = self._step * np.arange(count)
             clips = np.stack([self._frames[start : start + self._width] for start in starts])
             embeddings = self.spotter.embedder.embed(clips)
-            self.heard = embeddings[-1]
+            self.clip, self.heard = clips[-1], embeddings[-1]
             classifier = self.spotter.classifier
             times = (self._first + starts + self._width - 1) * self._frame + self._delay
             parts.append(self._smooth(times, classifier.scores(embeddings), classifier.known_score(embeddings)))

@@ -15,7 +15,7 @@ FUNCTIONS = {
     "depth": ("depth",),
     "precision": ("thicket", "traffic", "counters", "precision", "trace", "published", "accuracies", "bits"),
     "memory": ("memory_claims", "reconstruction", "plan", "budget", "budgets", "memory", "time_against_memory"),
-    "keywords": ("keywords",),
+    "keywords": ("keywords", "speakers"),
     "personalisation": ("adapt", "asking", "replay"),
     "sequences": ("activity", "characters", "through_time"),
     "device": (

@@ -55,6 +55,7 @@ SLOW = {  # tests/conftest.py checks the entries where they are tested, with run
     "activity train", "activity people", "write", "language train", "language write", "language merge", "intents train",
     "intents ask",
     "adapt", "personal ask", "personal learn",
+    "keywords enrol-speaker", "keywords speakers", "keywords people", "keywords voices",
 }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from edgelearn.experiments.experiment import Experiment, Training
 from edgelearn.graph import Network
 from edgelearn.interop import safetensors, state_dict
 from edgelearn.keywords import learners
-from edgelearn.keywords.files import load_embedder, sample_embedder
+from edgelearn.keywords.files import load_embedder, sample_embedder, speaker_embedder
 from edgelearn.keywords.learners import (
     DISTANCES,
     DummyGenerator,
@@ -612,7 +612,7 @@ KeywordsExperiment = Experiment("keywords", KeywordsConfig, load_keywords, comma
 
 
 IN_DATA = Path("weights") / "bcresnet1_speech_commands.npz"  # under the data folder
-SAMPLE_NAME = "sample"
+SAMPLE_NAME, SPEAKERS_NAME = "sample", "speakers"
 
 
 def find_embedder(
@@ -621,9 +621,9 @@ def find_embedder(
     """Returns an embedder, and a sentence on where it comes from.
 
     Arguments:
-    - `network`: "sample", for the package's; the folder of a run of `edgelearn keywords train`; or a file: an embedder
-      (`keywords.files`) or a BC-ResNet-1 trained in PyTorch (.npz). Default: the BC-ResNet-1 in `data`, else
-      the package's.
+    - `network`: "sample" or "speakers", for the package's; the folder of a run of `edgelearn keywords train`; or
+      a file: an embedder (`keywords.files`) or a BC-ResNet-1 trained in PyTorch (.npz). Default: the BC-ResNet-1 in
+      `data`, else the package's of words.
     - `data`: folder with data sets and weights (default: EDGELEARN_DATA).
     - `device`: part of a device's name (default: chosen).
 
@@ -640,6 +640,10 @@ def find_embedder(
         return sample_embedder(device), (
             "Network: the package's small DS-CNN, trained on synthesised words. It has never heard a human voice: for "
             "real use, give another one with --network FILE, or in EDGELEARN_DATA."
+        )
+    if network == SPEAKERS_NAME:
+        return speaker_embedder(device), (
+            "Network: the package's of speakers, trained on recordings of people who spoke Arabic and English."
         )
     if Path(network).is_dir():
         config, weights = read_run(Path(network))

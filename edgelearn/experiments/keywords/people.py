@@ -7,7 +7,7 @@ speakers than those of both other parts. The test part, again other words by oth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import sha1
 from pathlib import Path
 
@@ -17,10 +17,12 @@ from edgelearn.data.audio import SILENCE, UNKNOWN, ClipDataset
 from edgelearn.data.features import load_features
 from edgelearn.data.speech_commands import load_named
 from edgelearn.data.synthetic_words import made_up_words, spoken_words
-from edgelearn.keywords.learners import Embedder, NearestMean
-from edgelearn.statistics import Interval
+from edgelearn.keywords.learners import Embedder, Learner, NearestMean
+from edgelearn.keywords.speakers import NearestWindows
+from edgelearn.statistics import Interval, interval
+from edgelearn.tables import Table
 
-from .episodes import ARABIC, ENGLISH, Episodes, Evaluator, hold_out
+from .episodes import ARABIC, ENGLISH, Episodes, Evaluator, Split, hold_out
 
 ARABIC_TEST = ("cancel", "close", "eight", "forward", "no", "open", "previous", "up")
 ARABIC_TEST_SPEAKERS = ("00000004", "00000005", "00000009", "00000011", "00000016", "00000023")
@@ -104,9 +106,13 @@ def english_parts(data: str | None = None) -> Parts:
     return Parts(inner.train, inner.test, outer.train, outer.test)
 
 
-def _hold_out_sixths(clips: ClipDataset, words: Sequence[str], sixths: Sequence[int]):
-    speakers = np.unique(clips.speakers).tolist()
-    return hold_out(clips, words, [s for s in speakers if int(sha1(s.encode()).hexdigest(), 16) % _SIXTHS in sixths])
+def _hold_out_sixths(clips: ClipDataset, words: Sequence[str], sixths: Sequence[int]) -> Split:
+    return hold_out(clips, words, np.unique(clips.speakers[_in_sixths(clips.speakers, sixths)]).tolist())
+
+
+def _in_sixths(speakers: np.ndarray, sixths: Sequence[int]) -> np.ndarray:
+    """True for the speakers of some sixths: bool (n,)."""
+    return np.array([int(sha1(name.encode()).hexdigest(), 16) % _SIXTHS in sixths for name in speakers.tolist()])
 
 
 def people(data: str | None = None, validation: bool = False) -> TaskData:
@@ -173,3 +179,96 @@ def measure_people(
             measures = evaluator.run(NearestMean(), of).measures
             found.append(PeopleReport(language, count, shots, speakers, measures["accuracy"], measures["auroc"]))
     return found
+
+
+@dataclass(frozen=True)
+class SpeakersReport:
+    """Five speakers who were never heard, enrolled from ten seconds each.
+
+    Arguments:
+    - `language`, `speakers`: what they speak, and how many of them five at a time are drawn from.
+    - `at_once`: share of one-second windows that are right after the enrolment.
+    - `before`, `after`: error on the second half of each speaker's other windows, after the enrolment, and after it
+      was said who spoke in each of the first half, as it was heard.
+    - `corrected`: number of windows of the first half that were named wrongly when they were heard.
+    """
+
+    language: str
+    speakers: int
+    at_once: Interval
+    before: Interval
+    after: Interval
+    corrected: Interval
+
+
+_DRAW = 37  # keeps this random stream of a seed apart from others
+ENROLLED = 10  # seconds
+
+
+def measure_speakers(
+    embedder: Embedder, data: str | None = None, validation: bool = False, draws: int = 50, seed: int = 0,
+    learner: Learner = NearestWindows(),  # noqa: B008
+) -> list[SpeakersReport]:  # fmt: skip
+    """Test who is speaking on the speakers of the test part, or of the validation part: all their clips of a second, in
+    random order. Raises DataError without the data.
+
+    Arguments:
+    - `embedder`: tells speakers apart.
+    - `draws`: of five (in the Arabic validation part four) speakers, their enrolled clips and the order (default 50).
+    - `learner`: how speakers are learned.
+    """
+    arabic, english = load_named(ARABIC, data), by_word(load_named(ENGLISH, data))
+    names = ARABIC_VALIDATION_SPEAKERS if validation else ARABIC_TEST_SPEAKERS
+    found = []
+    for language, clips in (
+        ("Arabic", arabic.take(np.isin(arabic.speakers, names))),
+        ("English", english.take(_in_sixths(english.speakers, _VALIDATION_SIXTHS if validation else _TEST_SIXTHS))),
+    ):
+        counts = {name: np.count_nonzero(clips.speakers == name) for name in np.unique(clips.speakers).tolist()}
+        enough = [name for name, count in counts.items() if count >= 2 * ENROLLED]
+        clips = clips.take(np.isin(clips.speakers, enough))
+        embeddings = embedder.embed(load_features(clips, embedder.front_end, embedder.seconds))
+        rows = []
+        for draw in range(draws):
+            rng = np.random.default_rng([seed, _DRAW, draw])
+            chosen = rng.permutation(enough)[:5]
+            of = [rng.permutation(np.flatnonzero(clips.speakers == name)) for name in chosen]
+            parts = zip(*((each[:ENROLLED], *np.array_split(each[ENROLLED:], 2)) for each in of), strict=True)
+            enrolled, first, second = (_with_labels(part) for part in parts)
+            rows.append(_corrected(embedder, embeddings, learner, enrolled, first, second, rng))
+        measures = (interval(np.array(values)) for values in zip(*rows, strict=True))
+        found.append(SpeakersReport(language, len(enough), *measures))
+    return found
+
+
+def _with_labels(clips: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Clips of each speaker, concatenated, and the number of the speaker of each."""
+    return np.concatenate(clips), np.repeat(np.arange(len(clips)), [len(each) for each in clips])
+
+
+def _corrected(embedder, embeddings, learner, enrolled, first, second, rng) -> tuple[float, float, float, float]:
+    """Share right at once, error before and after corrections, number of corrections."""
+
+    def classifier():
+        clips, labels = enrolled
+        return learner.classify(embedder, embeddings[clips], labels, int(labels.max()) + 1)
+
+    def right(part, known):
+        return known.scores(embeddings[part[0]]).argmax(1) == part[1]
+
+    known = classifier()
+    at_first, before = right(first, known), right(second, known)
+    corrections = 0
+    for number in rng.permutation(len(first[0])):
+        clip, label = first[0][number], first[1][number]
+        corrections += known.scores(embeddings[[clip]])[0].argmax() != label
+        enrolled = np.append(enrolled[0], clip), np.append(enrolled[1], label)
+        known = classifier()
+    after = right(second, known)
+    return float(np.append(at_first, before).mean()), 1 - before.mean(), 1 - after.mean(), corrections
+
+
+def to_table(reports: Sequence[PeopleReport] | Sequence[SpeakersReport]) -> Table:
+    """A row for each report."""
+    header = tuple(field.name.replace("_", " ") for field in fields(reports[0]))
+    return Table(header, [tuple(str(value) for value in vars(report).values()) for report in reports])

@@ -13,10 +13,11 @@ from edgelearn.data.draws import AddNoise, synthetic_noises
 from edgelearn.data.speech_commands import load_named
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.experiments.keywords import Episodes
-from edgelearn.experiments.keywords.embedding import ARABIC, IN_DATA, find_embedder
-from edgelearn.experiments.keywords.episodes import evaluate
+from edgelearn.experiments.keywords.embedding import IN_DATA, find_embedder
+from edgelearn.experiments.keywords.episodes import ARABIC, evaluate
+from edgelearn.experiments.keywords.people import ARABIC_TEST_SPEAKERS
 from edgelearn.experiments.keywords.streaming import LongRecording, sweep
-from edgelearn.keywords import Scores, ScoreStream, Trigger
+from edgelearn.keywords import Scores, ScoreStream, SpeakerListener, Trigger, Vocabulary, windows
 from edgelearn.keywords.learners import NearestMean
 from edgelearn.tables import Table
 from edgelearn.widgets.keywords import Enrolment, KeywordsView, plot_det, plot_embeddings, plot_stream
@@ -29,6 +30,9 @@ _SHOWN = 30  # seconds of a long recording
 _NOISES = {"as recorded": None, "noise at 5 dB": 5, "noise at −5 dB": -5}
 
 
+_DATA = Path(os.environ.get("EDGELEARN_DATA", ""))
+
+
 class Keywords(Shown):
     """Words that a user enrols: one of the speakers says `words`; other words, and the same by other people, must be
     ignored.
@@ -39,8 +43,7 @@ class Keywords(Shown):
     """
 
     def __init__(self, count: int = 4, clips: int = 3) -> None:
-        root = Path(os.environ.get("EDGELEARN_DATA", ""))
-        real = all((root / part).exists() for part in (ARABIC, IN_DATA))
+        real = all((_DATA / part).exists() for part in (ARABIC, IN_DATA))
         self.dataset = dataset = load_named(ARABIC) if real else embedded_words(speakers=4, takes=8)
         self.embedder, where = find_embedder(None if real else "sample")
         user = sorted(set(dataset.speakers.tolist()))[0]
@@ -126,3 +129,52 @@ class Keywords(Shown):
 def keywords(words: int = 4, clips: int = 3) -> Keywords:
     """Enrol `words` words of one speaker, from `clips` clips each. Without data the clips are synthesised."""
     return Keywords(words, clips)
+
+
+class Speakers(Shown):
+    """Who is speaking: each of some speakers is enrolled from a few seconds, and then told from the others.
+
+    Arguments:
+    - `count`: number of speakers (default 5).
+    - `seconds`: of each to enrol (default 10).
+    """
+
+    def __init__(self, count: int = 5, seconds: int = 10) -> None:
+        real = (_DATA / ARABIC).exists()
+        dataset = load_named(ARABIC) if real else embedded_words(speakers=count, takes=2)
+        names = ARABIC_TEST_SPEAKERS if real else sorted(set(dataset.speakers.tolist()))
+        self.embedder, where = find_embedder("speakers")
+        self.speakers, self.said = Vocabulary.empty(self.embedder), {}
+        rng = np.random.default_rng(0)
+        for name in names[:count]:
+            clips = load_clips(dataset, rng.permutation(np.flatnonzero(dataset.speakers == name))[: seconds + _SAID])
+            self.speakers = self.speakers.add(name, windows(clips[:seconds].ravel(), self.embedder))
+            self.said[name] = clips[seconds:]
+        rows = [("clips", dataset.description), ("network", where.removeprefix("Network: ")),
+                ("enrolled", str(self.speakers).replace("clips", "windows"))]  # fmt: skip
+        super().__init__(f"{count} speakers", Table((), rows))
+
+    def listen(self, told: int = 0) -> Table:
+        """Name who says each second of the speakers' other clips, which come in turn. In the first `told` rounds it
+        is said who it was, right or wrong, and learned."""
+        listener, rows = SpeakerListener(self.embedder, self.speakers, hop=1.0), []
+        for turn, clips in enumerate(zip(*self.said.values(), strict=True)):
+            for name, clip in zip(self.said, clips, strict=True):
+                listener.reset()
+                window = listener.push(np.append(clip, clip[: RATE // 10]))[0]
+                rows.append((turn, name, window.speaker))
+                if turn < told:
+                    listener.learn(name)
+        tested = [row for row in rows if row[0] >= _SAID // 2]
+        return Table(("speaker", "windows", "right"), [
+            (name, sum(each[1] == name for each in tested), sum(each[1] == each[2] == name for each in tested))
+            for name in self.said
+        ])  # fmt: skip
+
+
+_SAID = 30  # other seconds of a speaker
+
+
+def speakers(count: int = 5, seconds: int = 10) -> Speakers:
+    """Enrol `count` speakers from `seconds` of each. Without data they are synthesised."""
+    return Speakers(count, seconds)

@@ -1,0 +1,169 @@
+"""Who is speaking: speakers enrolled from a few seconds each, told apart window by window, and corrected.
+
+Speakers are enrolled in a `Vocabulary` like words, by windows of a second, for an embedder that was trained to tell
+speakers apart (`files.speaker_embedder`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgelearn.data import audio
+from edgelearn.errors import DataError
+
+from .learners import Classifier, Embedder, Learner, Spotter, unit
+from .listener import ScoreStream
+from .vocabulary import Vocabulary
+
+HOP = 0.5  # seconds
+
+
+def windows(samples: np.ndarray, embedder: Embedder, hop: float = HOP) -> np.ndarray:
+    """Features (n, frames, bands) of the windows of a recording, to enrol its speaker with.
+
+    Arguments:
+    - `samples`: float (n,) at the front end's rate.
+    - `embedder`: its `seconds` are the length of a window.
+    - `hop`: seconds from window to window (default 0.5).
+
+    Raises DataError for a recording that is shorter than a window.
+    """
+    rate = embedder.front_end.rate
+    size, step = round(rate * embedder.seconds), max(1, round(rate * hop))
+    if len(samples) < size:
+        raise DataError(
+            f"A speaker needs {embedder.seconds:g} s of speech or more, and this recording has "
+            f"{len(samples) / rate:.2f} s. Record about ten seconds."
+        )
+    return embedder.features(np.lib.stride_tricks.sliding_window_view(samples, size)[::step])
+
+
+@dataclass(frozen=True, eq=False)
+class Windows(Classifier):
+    """Scores a speaker by the mean cosine to the `nearest` windows among the speaker's. `windows`: unit vectors (n, d).
+    `labels`: their speakers (n,)."""
+
+    windows: np.ndarray
+    labels: np.ndarray
+    nearest: int
+
+    @property
+    def num_classes(self):
+        return int(self.labels.max()) + 1
+
+    def scores(self, embeddings):
+        cosines = unit(np.asarray(embeddings)) @ self.windows.T
+        best = [np.sort(cosines[:, self.labels == k], 1)[:, -self.nearest :].mean(1) for k in range(self.num_classes)]
+        return np.stack(best, 1).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class NearestWindows(Learner):
+    """A speaker is all of its windows: one that was learned counts at once for windows like it, where a mean would
+    hardly move (k nearest neighbours: Cover and Hart 1967, "Nearest neighbor pattern classification").
+
+    Arguments:
+    - `nearest`: windows of a speaker that count (default 3).
+    """
+
+    name = "nearest-windows"
+    nearest: int = 3
+
+    def classify(self, embedder, embeddings, labels, num_classes, unlabelled=None, seed=0):
+        return Windows(unit(embeddings), np.asarray(labels), self.nearest)
+
+
+@dataclass(frozen=True)
+class SpokenWindow:
+    """A window of speech.
+
+    Arguments:
+    - `time`: its end, in seconds from the start.
+    - `speaker`: who speaks; "" if nobody who is enrolled.
+    - `score`: the speaker's.
+    """
+
+    time: float
+    speaker: str
+    score: float
+
+
+class SpeakerListener:
+    """Says who speaks, in a file, at the microphone, or in samples that the application pushes.
+
+    >>> speakers = Vocabulary.empty(embedder := speaker_embedder())
+    >>> speakers = speakers.add("Ada", windows(ten_seconds, embedder))
+    >>> listener = SpeakerListener(embedder, speakers)
+    >>> for window in listener.listen_to_microphone():
+    ...     print(f"{window.time:.1f} s  {window.speaker}")
+
+    Arguments:
+    - `embedder`: tells speakers apart.
+    - `speakers`: a vocabulary of them, with features of the same front end as the embedder's.
+    - `learner`: how speakers are learned; it keeps embeddings as they are (default: `NearestWindows`).
+    - `hop`: seconds between windows (default 0.5).
+    - `threshold`: least score of a speaker; windows below are nobody's (default: none).
+
+    Attributes: `speakers`, with the windows that were learned, to be saved.
+
+    Raises DataError for no speakers, or those of another front end.
+    """
+
+    def __init__(
+        self, embedder: Embedder, speakers: Vocabulary, learner: Learner | None = None, hop: float = HOP,
+        threshold: float = -np.inf,
+    ) -> None:  # fmt: skip
+        self.speakers, self.threshold, self._hop = speakers, threshold, hop
+        self._learner = learner or NearestWindows()
+        self._spotter = speakers.enrol(embedder, self._learner)
+        self._embeddings = embedder.embed(speakers.features)
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin a new recording."""
+        self._stream = ScoreStream(self._spotter, self._hop, smoothing=0)
+
+    def push(self, samples: np.ndarray) -> list[SpokenWindow]:
+        """Hear float `samples` (n,) at the front end's rate. Returns the windows that they complete."""
+        scores = self._stream.push(samples)
+        return [
+            SpokenWindow(time, self.speakers.words[int(row.argmax())] if known >= self.threshold else "", known)
+            for time, row, known in zip(scores.times.tolist(), scores.words, scores.known.tolist(), strict=True)
+        ]
+
+    def learn(self, speaker: str) -> None:
+        """Learn that `speaker`, enrolled or new, spoke in the last window: a correction, or a confirmation. It counts
+        from the next window on.
+
+        Raises DataError if nothing was heard yet, or this window was learned before.
+        """
+        clip, heard = self._stream.clip, self._stream.heard
+        if clip is None or heard is None:
+            raise DataError("No window has been heard yet: name a speaker after the first one.")
+        self.speakers = self.speakers.add(speaker, clip[None])
+        self._embeddings = np.concatenate([self._embeddings, heard[None]])
+        embedder = self._spotter.embedder
+        classifier = self._learner.classify(embedder, self._embeddings, self.speakers.labels, len(self.speakers.words))
+        self._spotter = self._stream.spotter = Spotter(embedder, classifier)
+
+    def listen(self, blocks: Iterable[np.ndarray]) -> Iterator[SpokenWindow]:
+        """Windows of a recording that comes in `blocks`, float (n,) each."""
+        self.reset()
+        for block in blocks:
+            yield from self.push(block)
+
+    def listen_to_file(self, path: str | Path) -> Iterator[SpokenWindow]:
+        """Windows of a WAV, FLAC or OGG file of any length. Raises DataError for a file that can't be read."""
+        with closing(audio.file_blocks(path, self._spotter.embedder.front_end.rate)) as blocks:
+            yield from self.listen(blocks)
+
+    def listen_to_microphone(self, name: str | None = None) -> Iterator[SpokenWindow]:
+        """Windows at the microphone, until the caller stops iterating. `name`: part of a sound device's name (default:
+        the system's choice). Raises DataError if there is no microphone, or the package sounddevice is missing."""
+        with closing(audio.microphone_blocks(self._spotter.embedder.front_end.rate, name)) as blocks:
+            yield from self.listen(blocks)
