@@ -150,6 +150,5 @@ def test_fifty_updates_on_the_board_raise_accuracy_as_in_python(clips, tmp_path)
     np.testing.assert_allclose([loss for loss, _ in steps], [float(each["loss"]) for each in expected], rtol=1e-5)
     correct = [count for _, count in steps]
     assert correct == [BATCH * float(each["accuracy"]) for each in expected]
-    assert clips is made_up or after > before
     whole = len(y) // BATCH  # steps in which the clips are shown once
-    assert sum(correct[-whole:]) > sum(correct[:whole])
+    assert after > before if clips is people else sum(correct[-whole:]) > sum(correct[:whole])
