@@ -53,9 +53,9 @@ def pytest_addoption(parser):
 
 
 def pytest_generate_tests(metafunc):
-    if "whole" in metafunc.fixturenames:  # names of notebooks
+    if "notebook_in_lab" in metafunc.fixturenames:
         every = sorted(path.stem for path in (Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
-        metafunc.parametrize("whole", every if metafunc.config.getoption("--all-notebooks") else WHOLE)
+        metafunc.parametrize("notebook_in_lab", every if metafunc.config.getoption("--all-notebooks") else WHOLE)
 
 
 def pytest_collection_modifyitems(items):

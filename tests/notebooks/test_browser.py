@@ -572,9 +572,9 @@ NAME = """(control) => (control.getAttribute('aria-label') || control.labels?.[0
     || control.innerText || control.title || '').split('\\n')[0].trim()"""
 
 
-def test_a_notebook_runs_in_lab_and_its_controls_work(shipped, whole):
+def test_a_notebook_runs_in_lab_and_its_controls_work(shipped, notebook_in_lab):
     """From top to bottom in small settings; again after a restart of the kernel; found again in a reopened tab."""
-    tab, faults = shipped(whole, height=TALL, folder="small"), []
+    tab, faults = shipped(notebook_in_lab, height=TALL, folder="small"), []
     tab.set_default_timeout(5000 * SECONDS)
     tab.on("pageerror", lambda error: faults.append(str(error)))
     tab.evaluate(RUN_ALL)
@@ -582,21 +582,21 @@ def test_a_notebook_runs_in_lab_and_its_controls_work(shipped, whole):
     assert tab.evaluate(ERRORS) == []
     tab.wait_for_function(
         f"(names) => names.every((name) => [...document.querySelectorAll('{OUTPUTS} :is(input, select, button)')]"
-        f".some((control) => ({NAME})(control) === name))", arg=sorted(CONTROLS.get(whole, ())),
+        f".some((control) => ({NAME})(control) === name))", arg=sorted(CONTROLS.get(notebook_in_lab, ())),
     )  # fmt: skip
     used = use_controls(tab)
     tab.wait_for_timeout(2000)  # which lets what they lead to begin
     tab.wait_for_function(QUIET)
-    assert used >= CONTROLS.get(whole, set()) and faults == []
+    assert used >= CONTROLS.get(notebook_in_lab, set()) and faults == []
     assert tab.locator(f"{OUTPUTS} .el-problem, {OUTPUTS}[data-mime-type$=stderr]").all_inner_texts() == []
     for theme in reversed(THEMES):
         choose_theme(tab, theme)
         assert serious(tab) == [], theme
-        keep(tab, f"{whole}-used-{theme}")
+        keep(tab, f"{notebook_in_lab}-used-{theme}")
     shown = tab.locator(OUTPUTS).count()
     tab.evaluate("async () => await jupyterapp.commands.execute('docmanager:save')")
     tab.close()
-    again = shipped(whole, height=TALL, folder="small")
+    again = shipped(notebook_in_lab, height=TALL, folder="small")
     again.wait_for_function(f"() => document.querySelectorAll('{OUTPUTS}').length >= {shown} - 1")
     again.evaluate("async () => await jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
     again.wait_for_function(READY)
