@@ -11,6 +11,9 @@
 #ifndef MASKED
 #define MASKED 0
 #endif
+#ifndef CAUSAL  // of kernels that don't attend
+#define CAUSAL 0
+#endif
 #define KEYS BLOCK
 #define TOGETHER 4  // queries that share what is loaded
 #define HEAD_BLOCKS ((HEAD + BLOCK - 1) / BLOCK)

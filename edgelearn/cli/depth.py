@@ -10,15 +10,13 @@ from edgelearn.experiments.serial_depth import SERIAL_DEPTHS, compare_serial
 from edgelearn.lab.runs import RunStore
 
 from .answer import log, show
-from .parser import MARKDOWN, RUNS, command, png, setting
+from .parser import FIELDS, MARKDOWN, RUNS, command, png, setting
 
 
 @command("depth", one={
     "task, network, device, description": "names, and data and weights in words", "seconds": "of everything",
     "depths": "by depth: accuracy with its interval, trained parameters, macs of a step with one example, bytes "
     "(stored activations; update, with gradients and optimizer state; planned), and the trainings as in el.compare",
-    "rows": "with --serial, beside device alone: by network and depth trained, macs, seconds of a step (device, "
-    "serial), speed_up and the relative difference of losses",
 })  # fmt: skip
 def depth(
     config: DepthConfig,
@@ -55,3 +53,10 @@ def depth(
     if curves:
         found.plot_curves(curves)
     return found.to_dict()
+
+
+FIELDS["depth --serial"] = "object", {
+    "device": "name",
+    "rows": "by network and depth: trained, macs, seconds of a step (device, serial), speed_up and the relative "
+    "difference of losses",
+}  # fmt: skip

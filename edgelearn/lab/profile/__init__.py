@@ -3,10 +3,9 @@
 from .peaks import Peaks, measure_peaks
 from .projection import DeviceRecord, EdgeDevice, Estimate, KindError, Projection, edge_devices, project
 from .roofline import Point, Roofline, measure_launches, profile
-from .show import plot, projection_parts, projection_table, roofline_parts, roofline_table, trace
+from .show import plot, projection_table, roofline_table, trace
 
 __all__ = [
     "DeviceRecord", "EdgeDevice", "Estimate", "KindError", "Peaks", "Point", "Projection", "Roofline", "edge_devices",
-    "measure_launches", "measure_peaks", "plot", "profile", "project", "projection_parts",
-    "projection_table", "roofline_parts", "roofline_table", "trace",
+    "measure_launches", "measure_peaks", "plot", "profile", "project", "projection_table", "roofline_table", "trace",
 ]  # fmt: skip

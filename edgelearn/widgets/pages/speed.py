@@ -8,7 +8,8 @@ from edgelearn.experiments import precision_claims
 from edgelearn.lab.bench.report import draw_chart, report_parts
 from edgelearn.lab.bench.run import BenchConfig, run
 from edgelearn.lab.bench.workloads import Workload
-from edgelearn.lab.profile import plot, profile, project, projection_parts, roofline_parts
+from edgelearn.lab.profile import plot, profile, project
+from edgelearn.lab.profile.show import projection_parts, roofline_parts
 from edgelearn.models import named_network
 from edgelearn.ops import SGD
 from edgelearn.runtime import choose_device
