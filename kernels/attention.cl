@@ -1,27 +1,14 @@
 // Scaled dot-product attention by tiles of queries and keys, so that no matrix of both is in memory (Dao et al. 2022,
-// "FlashAttention", arXiv 2205.14135). Rows are image * steps + step, channels head * HEAD + channel, of keys and values
-// those of the key head that `share` heads of queries read. A work-item takes whole blocks: 16 keys are the elements of a
-// vector.
-#include "elementwise.h"
+// "FlashAttention", arXiv 2205.14135). A work-item takes whole blocks: 16 keys are the elements of a vector.
+#include "heads.h"
 #include "exponential.h"
 
 #ifndef QUERIES
 #define QUERIES 32  // of a tile
 #endif
-#ifndef MASKED
-#define MASKED 0
-#endif
-#ifndef CAUSAL  // of kernels that don't attend
-#define CAUSAL 0
-#endif
 #define KEYS BLOCK
 #define TOGETHER 4  // queries that share what is loaded
 #define HEAD_BLOCKS ((HEAD + BLOCK - 1) / BLOCK)
-#define NOTHING -1e30f
-
-// n images with t queries and s keys each
-#define ATTENTION_ARGUMENTS const int n, const int t, const int s, const int heads, const int share, const float scale
-#define LEAST(a, b) ((a) < (b) ? (a) : (b))
 
 INLINE float largest(const V v) {
   const float8 a = v.lo > v.hi ? v.lo : v.hi;
@@ -73,14 +60,6 @@ INLINE void load_rows(V *rows, __global const float *x, const int head, const si
     }
 }
 
-// Write a head's channels of one row; the last head keeps the padding zero.
-INLINE void store_head(__global float *y, const float *values, const int head, const int heads, const size_t m,
-                       const size_t row) {
-  for (int c = 0; c < HEAD; c++) y[value_at(head * HEAD + c, m, row)] = values[c];
-  if (head == heads - 1)
-    for (int c = heads * HEAD; c % BLOCK != 0; c++) y[value_at(c, m, row)] = 0.0f;
-}
-
 // Which of the keys from `key` on a query sees: -1 or 0
 INLINE Ints seen(const Ints there, const int key, const int query) {
 #if CAUSAL
@@ -89,12 +68,6 @@ INLINE Ints seen(const Ints there, const int key, const int query) {
   return there;
 #endif
 }
-
-#if MASKED
-#define MASK_START START(mask)
-#else
-#define MASK_START 0
-#endif
 
 INLINE Ints keys_there(__global const float *mask, const int n, const int image, const int key, const int s) {
   Ints there = key + POSITIONS < (Ints)s;

@@ -1,28 +1,12 @@
 // The kernels of attention.cl for GPUs: a work-item has one query, or one key, in its registers, and a work-group of GROUP
 // neighbouring ones reads the rows of the other side from local memory, TILE at a time. Arguments and results are those
 // of attention.cl.
-#include "elementwise.h"
+#include "heads.h"
 
-#ifndef MASKED
-#define MASKED 0
-#endif
 #define TILE 16
-#define NOTHING -1e30f
-#define LEAST(a, b) ((a) < (b) ? (a) : (b))
-
-// n images with t queries and s keys each
-#define ATTENTION_ARGUMENTS const int n, const int t, const int s, const int heads, const int share, const float scale
 
 INLINE void load_head(float *values, __global const float *x, const int head, const size_t m, const size_t row) {
   UNROLL for (int c = 0; c < HEAD; c++) values[c] = x[value_at(head * HEAD + c, m, row)];
-}
-
-// Write a head's channels of one row; the last head keeps the padding zero.
-INLINE void store_head(__global float *y, const float *values, const int head, const int heads, const size_t m,
-                       const size_t row) {
-  UNROLL for (int c = 0; c < HEAD; c++) y[value_at(head * HEAD + c, m, row)] = values[c];
-  if (head == heads - 1)
-    for (int c = heads * HEAD; c % BLOCK != 0; c++) y[value_at(c, m, row)] = 0.0f;
 }
 
 // Copy a head's channels of `count` rows from `row` on to local memory, by the whole work-group; rows beyond are zero.
@@ -53,11 +37,6 @@ INLINE int is_there(__global const float *mask, const int n, const int image, co
   return key < s;
 #endif
 }
-#if MASKED
-#define MASK_START START(mask)
-#else
-#define MASK_START 0
-#endif
 
 INLINE int sees(const int there, const int key, const int query) {
 #if CAUSAL
@@ -167,7 +146,7 @@ KERNEL attend_backward_queries(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mas
   if (query < t) store_head(START(dq), sums, head, heads, m, row);
 }
 
-// Of a work-group's keys and one key head, over all queries of the heads that read it: first the gradient of the values,
+// Gradients of a work-group's keys and values in one key head, over all queries of the heads that read it: first of values,
 // then that of the keys, since registers hold three rows of a head and not four.
 KERNEL attend_backward_keys(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), INPUT(dy), INPUT(statistics),
                             OUTPUT(dk), OUTPUT(dv), ATTENTION_ARGUMENTS) {
