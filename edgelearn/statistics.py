@@ -57,6 +57,15 @@ def interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> 
     return Interval(float(values.mean()), float(margin), len(values))
 
 
+def margin_text(values: Sequence[float] | np.ndarray, sign: str = "+") -> str:
+    """Values (n,) as "mean ± margin" of their 95 % interval, to a tenth; a single value alone. `sign`: "+" writes that
+    of positive means, too (default), "" doesn't."""
+    if len(values) == 1:
+        return f"{values[0]:{sign}.1f}"
+    found = interval(values)
+    return f"{found.mean:{sign}.1f} ± {found.margin:.1f}"
+
+
 def student_t(confidence: float, degrees: int) -> float:
     """Critical value t of Student's distribution: |T| < t with probability `confidence`."""
     from scipy.special import stdtrit  # slow to import

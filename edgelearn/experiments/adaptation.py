@@ -32,7 +32,7 @@ from edgelearn.extensions import check_name
 from edgelearn.lab.measure import PeakMemory, restart_peak
 from edgelearn.lab.runs import figures
 from edgelearn.ops import Adam
-from edgelearn.statistics import interval
+from edgelearn.statistics import margin_text
 from edgelearn.tables import Table, Tabular
 from edgelearn.train import CosineDecay, Model, load
 from edgelearn.train.adaptation import BATCH_SIZE, METHODS, MICRO_BATCH, RATE, normalizations
@@ -160,7 +160,7 @@ class AdaptationResults(Tabular):
             if not own:
                 continue
             errors = [100 * float(np.mean([row.error for row in own if row.seed == seed])) for seed in self.seeds]
-            cells = [_mean(errors, sign=""), "", "", ""]
+            cells = [margin_text(errors, sign=""), "", "", ""]
             if method != UNADAPTED:
                 kinds = {row.kind for row in own}
                 falls = {
@@ -170,8 +170,8 @@ class AdaptationResults(Tabular):
                 worst = min(falls, key=lambda kind: falls[kind])
                 clean = self.gain(method, order, clean=True)
                 cells[1:] = [
-                    _mean(self.gain(method, order)), f"{falls[worst]:+.1f} {worst}",
-                    "" if np.isnan(clean).any() else _mean(clean),
+                    margin_text(self.gain(method, order)), f"{falls[worst]:+.1f} {worst}",
+                    "" if np.isnan(clean).any() else margin_text(clean),
                 ]  # fmt: skip
             off = sum(bool(row.off) for row in own)
             used = self.memory.get(method)
@@ -182,7 +182,7 @@ class AdaptationResults(Tabular):
         )
         notes = [text, self.description]
         if all(any(row.method == method for row in self.rows) for method in ("statistics", "tent")):
-            notes.insert(1, f"tent beside statistics: {_mean(self.gain('tent', over='statistics'))} points.")
+            notes.insert(1, f"tent beside statistics: {margin_text(self.gain('tent', over='statistics'))} points.")
         header = ("method", "stream", "error", "falls by", "least", "clean", "off", "memory")
         return Table(header, rows, f"Adaptation, {self.headline}", notes)
 
@@ -210,13 +210,6 @@ class AdaptationResults(Tabular):
         if path is not None:
             atomic.write_bytes(path, figures.to_png(figure))
         return figure
-
-
-def _mean(values: Sequence[float], sign: str = "+") -> str:
-    if len(values) == 1:
-        return f"{values[0]:{sign}.1f}"
-    found = interval(values)
-    return f"{found.mean:{sign}.1f} ± {found.margin:.1f}"
 
 
 # -- networks and pictures ---------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""What a sentence asks for: convolutions over its words (Kim 2014, "Convolutional neural networks for sentence
-classification", EMNLP), trained on CLINC150 or on drawn sentences.
+"""Intent classification: a convolutional network over the words of a sentence (Kim 2014, "Convolutional neural networks
+for sentence classification", EMNLP), trained on CLINC150 or on drawn sentences.
 
     edgelearn intents train                                   # drawn sentences without data
     edgelearn intents ask RUN "wake me at seven" "will it rain"
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
 from edgelearn.data.intents import IntentDataset, load_intents
 from edgelearn.errors import DataError, FormatError
@@ -127,7 +128,7 @@ def _finish(training: IntentsTraining, run: Run, seconds: float) -> tuple[dict[s
     texts, labels = dataset.parts["test"]
     found = classify(model, texts)
     right = np.array([intent for intent, _ in found]) == np.array(dataset.class_names)[labels]
-    least = float(np.quantile(_softmax(model.predict(training.test[0])).max(-1), 1 - ACCEPTED))
+    least = float(np.quantile(softmax(model.predict(training.test[0]), -1).max(-1), 1 - ACCEPTED))
     refused = [probability < least for _, probability in classify(model, dataset.unknown)]
     save_model(run, model, dataset.class_names, training.preprocessing)
     figures.plot_learning_curves(run.history(), run.folder / "curves.png")
@@ -156,13 +157,8 @@ def classify(model: Model, texts: Sequence[str]) -> list[tuple[str, float]]:
     described = model.preprocessing.get("tokenizer")
     if not isinstance(described, str):
         raise FormatError(f"'{model.network.name}' reads no sentences: take a model of `edgelearn intents train`.")
-    probabilities = _softmax(model.predict(encode(_tokenizers().Tokenizer.from_str(described), texts)))
+    probabilities = softmax(model.predict(encode(_tokenizers().Tokenizer.from_str(described), texts)), -1)
     return [(model.class_names[row.argmax()], float(row.max())) for row in probabilities]
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
 
 
 def _resolve(config: IntentsConfig) -> IntentsConfig:

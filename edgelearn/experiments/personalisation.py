@@ -10,7 +10,6 @@ Guide: docs/guides/adapt.md. Figures: docs/results/personalisation.md.
 from __future__ import annotations
 
 import io
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,11 +28,9 @@ from edgelearn.display import megabytes
 from edgelearn.errors import DataError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network, split_frozen
-from edgelearn.interop import keras_h5
 from edgelearn.lab.runs import figures
-from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD, Dense, Softmax
-from edgelearn.statistics import interval
+from edgelearn.statistics import margin_text
 from edgelearn.tables import Table, Tabular
 from edgelearn.train import Model
 from edgelearn.train.asking import STRATEGIES, ask
@@ -41,7 +38,7 @@ from edgelearn.train.trainer import mini_batches
 
 from .config import DATA, DOWNLOAD, Config, device_setting, setting
 from .experiment import Log, silent
-from .flowers import IN_DATA, SAMPLE_SIZE, load_pretrained
+from .flowers import SAMPLE_SIZE, load_pretrained
 from .tasks import decoded_cifar10
 
 if TYPE_CHECKING:
@@ -142,18 +139,12 @@ def _flowers(config: PersonalConfig) -> tuple[tuple[Side, Side], Model, str]:
 
 def _cifar10(config: PersonalConfig) -> tuple[tuple[Side, Side], Model, str]:
     (train, _), (test, _) = (decoded_cifar10(split, config.data, config.download) for split in ("train", "test"))
-    network = mobilenet_v1((CIFAR_SIZE, CIFAR_SIZE, 3), classes=len(train.class_names))
-    path = load_weights_path(config)
-    weights = {**network.initialize(0), **keras_h5.read_weights(path, network, skip=("dense",))}
+    found = load_pretrained(
+        len(train.class_names), 0, data=config.data, download=config.download, size=CIFAR_SIZE
+    )  # fmt: skip
     sides = (train, np.arange(PICTURES)), (test, np.arange(TESTED))
     description = f"{train.description} MobileNet V1 1.0 of ImageNet, pictures enlarged to {CIFAR_SIZE} pixels."
-    return sides, _body(config, network, weights), description
-
-
-def load_weights_path(config: PersonalConfig) -> Path:
-    """The file of MobileNet's weights."""
-    path = Path(config.data or os.environ.get("EDGELEARN_DATA", "")) / IN_DATA
-    return path if path.exists() else keras_h5.fetch_published(config.download)
+    return sides, _body(config, found.network, found.weights), description
 
 
 def _body(config: PersonalConfig, network: Network, weights: Mapping[str, np.ndarray]) -> Model:
@@ -217,8 +208,8 @@ class AskingResults(Tabular):
         base = np.array(self.accuracies.get("random", ())) if "random" in self.accuracies else None
         for name, found in self.accuracies.items():
             last = np.array(found)
-            more = "" if base is None or name == "random" else margin_of(100 * (last - base)[:, -1])
-            rows.append((name, *(margin_of(100 * last[:, i], "") for i in range(len(self.labels))), more))
+            more = "" if base is None or name == "random" else margin_text(100 * (last - base)[:, -1])
+            rows.append((name, *(margin_text(100 * last[:, i], "") for i in range(len(self.labels))), more))
         header = ("strategy", *map(str, self.labels), "above random")
         seeds = len(next(iter(self.accuracies.values())))
         notes = [f"Test accuracy in % by number of labels, ± half of the 95 % interval over {seeds} seeds.",
@@ -240,14 +231,6 @@ class AskingResults(Tabular):
         if path is not None:
             atomic.write_bytes(path, figures.to_png(figure))
         return figure
-
-
-def margin_of(values: Sequence[float] | np.ndarray, sign: str = "+") -> str:
-    """Mean ± half of the 95 % interval."""
-    if len(values) == 1:
-        return f"{values[0]:{sign}.1f}"
-    found = interval(values)
-    return f"{found.mean:{sign}.1f} ± {found.margin:.1f}"
 
 
 def compare_asking(config: PersonalConfig | None = None, *, log: Log = silent, **settings: Any) -> AskingResults:
@@ -334,16 +317,16 @@ class LearningResults(Tabular):
         return 100 * np.array([getattr(row, name) for row in self.rows])
 
     def table(self) -> Table:
-        """What is learnt and forgotten, with intervals over seeds."""
+        """Accuracies after learning, and what is forgotten, with intervals over seeds."""
         of = self.values
         rows = [
-            ("all at once", margin_of(of("batch"), ""), ""),
-            ("one at a time, with replay", margin_of(of("single"), ""), margin_of(of("single") - of("batch"))),
-            ("old classes before", margin_of(of("old"), ""), ""),
-            ("the new one learnt with replay", margin_of(of("replay"), ""), margin_of(of("replay") - of("old"))),
-            ("the new one learnt without", margin_of(of("plain"), ""), margin_of(of("plain") - of("old"))),
-            ("new class, with replay", margin_of(of("new"), ""), ""),
-            ("new class, without replay", margin_of(of("new_plain"), ""), ""),
+            ("all at once", margin_text(of("batch"), ""), ""),
+            ("one at a time, with replay", margin_text(of("single"), ""), margin_text(of("single") - of("batch"))),
+            ("old classes before", margin_text(of("old"), ""), ""),
+            ("the new one learnt with replay", margin_text(of("replay"), ""), margin_text(of("replay") - of("old"))),
+            ("the new one learnt without", margin_text(of("plain"), ""), margin_text(of("plain") - of("old"))),
+            ("new class, with replay", margin_text(of("new"), ""), ""),
+            ("new class, without replay", margin_text(of("new_plain"), ""), ""),
         ]  # fmt: skip
         text = (
             f"Test accuracy in %, and points beside the row above it or before; ± half of the 95 % interval over "

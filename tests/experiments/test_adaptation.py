@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from edgelearn.cli import main
@@ -12,13 +11,8 @@ from edgelearn.experiments.adaptation import AdaptationResults, StreamResult, co
 
 
 @pytest.fixture
-def pictures(monkeypatch):
-    monkeypatch.setattr(recipe, "BATCH_SIZE", 8)
-    monkeypatch.setattr(recipe, "STAGES", ((16, 1), (16, 1)))
-    rng = np.random.default_rng(0)
-    labels = np.arange(24, dtype=np.int32) % 2
-    x = rng.integers(0, 200, (24, 32, 32, 3)).astype(np.uint8)
-    x[labels == 1, :, :, 0] += 55
+def pictures(monkeypatch, two_colours):
+    x, labels = two_colours
     monkeypatch.setattr(recipe, "read", lambda path: recipe.Pictures(x, labels, x, labels))
 
 

@@ -12,13 +12,8 @@ from edgelearn.experiments import cifar10_recipe as recipe
 
 
 @pytest.fixture
-def pictures(monkeypatch):
-    monkeypatch.setattr(recipe, "BATCH_SIZE", 8)
-    monkeypatch.setattr(recipe, "STAGES", ((16, 1), (16, 1)))
-    rng = np.random.default_rng(0)
-    labels = np.arange(24, dtype=np.int32) % 2
-    x = rng.integers(0, 200, (24, 32, 32, 3)).astype(np.uint8)
-    x[labels == 1, :, :, 0] += 55
+def pictures(two_colours):
+    x, labels = two_colours
     return recipe.Pictures(x, labels, x[:10], labels[:10])
 
 

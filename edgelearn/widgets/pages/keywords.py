@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ from edgelearn.data.audio import load_clips
 from edgelearn.data.draws import AddNoise, synthetic_noises
 from edgelearn.data.speech_commands import load_named
 from edgelearn.data.synthetic_words import embedded_words
+from edgelearn.data.tfds import data_folder
 from edgelearn.experiments.keywords import Episodes
 from edgelearn.experiments.keywords.embedding import IN_DATA, find_embedder
 from edgelearn.experiments.keywords.episodes import ARABIC, evaluate
@@ -30,7 +30,9 @@ _SHOWN = 30  # seconds of a long recording
 _NOISES = {"as recorded": None, "noise at 5 dB": 5, "noise at −5 dB": -5}
 
 
-_DATA = Path(os.environ.get("EDGELEARN_DATA", ""))
+def _has(part: str | Path) -> bool:
+    """True if the folder of the data has `part`."""
+    return (Path(data_folder() or "") / part).exists()
 
 
 class Keywords(Shown):
@@ -43,7 +45,7 @@ class Keywords(Shown):
     """
 
     def __init__(self, count: int = 4, clips: int = 3) -> None:
-        real = all((_DATA / part).exists() for part in (ARABIC, IN_DATA))
+        real = _has(ARABIC) and _has(IN_DATA)
         self.dataset = dataset = load_named(ARABIC) if real else embedded_words(speakers=4, takes=8)
         self.embedder, where = find_embedder(None if real else "sample")
         user = sorted(set(dataset.speakers.tolist()))[0]
@@ -140,7 +142,7 @@ class Speakers(Shown):
     """
 
     def __init__(self, count: int = 5, seconds: int = 10) -> None:
-        real = (_DATA / ARABIC).exists()
+        real = _has(ARABIC)
         dataset = load_named(ARABIC) if real else embedded_words(speakers=count, takes=2)
         names = ARABIC_TEST_SPEAKERS if real else sorted(set(dataset.speakers.tolist()))
         self.embedder, where = find_embedder("speakers")
