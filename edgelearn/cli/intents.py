@@ -1,4 +1,4 @@
-"""What sentences ask for: train a network on them, and let it classify others."""
+"""Intent classification: train a network on sentences, and let it classify others."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def _others(folder: str | None, vocabulary: Vocabulary, embedder: Embedder) -> O
 
 
 def _until_interrupted(listener: Any, embedder: Embedder, name: str | None) -> Iterator[Any]:
-    """What a listener finds at the microphone, until Ctrl-C."""
+    """Yield the detections of a listener at the microphone, until Ctrl-C."""
     from edgelearn.data import audio
     from edgelearn.train.control import on_interrupt
 

@@ -1,4 +1,4 @@
-"""Which examples to ask labels for: strategies of active learning, as functions of features and answers."""
+"""Active learning: strategies that choose the examples to ask labels for, as functions of features and answers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def typical(
 
 
 def _distances(x: np.ndarray) -> np.ndarray:
-    """Of rows of unit length."""
+    """Return the Euclidean distances between all rows of `x` (n, channels), which have unit length: (n, n)."""
     return np.sqrt(np.maximum(2 - 2 * x @ x.T, 0))
 
 

@@ -109,7 +109,7 @@ class Replay(Displayed):
         return self._labels[: self.count].copy()
 
     def features(self, x: Any) -> np.ndarray:
-        """What the frozen layers make of examples: float32 (n, ...)."""
+        """Return the activations of the last frozen layer for examples: float32 (n, ...)."""
         x = np.asarray(x, np.float32)
         return self._below.predict(x, 1) if self._below else x
 

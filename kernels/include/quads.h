@@ -178,7 +178,7 @@ INLINE Fours fours_of_rows(__global const char *p, const int count) {
     row[i] = *(__global const Row_in_memory *)(p + (i < count ? i : 0) * BLOCK) & (char16)(i < count ? -1 : 0);
   return (Fours){pairs_of(row[0], row[1]), pairs_of(row[2], row[3])};
 }
-// Of bytes that are signed but for their highest bit
+// Fours of unsigned bytes, whose highest bit is inverted in memory
 INLINE Fours fours_of_unsigned(const char16 a, const char16 b, const char16 c, const char16 d) {
   const Fours f = {pairs_of(a, b), pairs_of(c, d)};
   return (Fours){f.low & 0x00FF00FF ^ 0x00800080, f.high & 0x00FF00FF ^ 0x00800080};

@@ -1,4 +1,4 @@
-"""What sentences ask for: drawn ones are learned, new ones classified; the file of CLINC150 is read, or explained."""
+"""Intent classification: drawn sentences are learned, new ones classified; CLINC150's file is read, or explained."""
 
 import gzip
 import json
