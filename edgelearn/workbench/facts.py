@@ -12,8 +12,10 @@ from typing import Any
 
 import psutil
 
+from edgelearn.data import intents, motion
 from edgelearn.data.tfds import roots
 from edgelearn.errors import DeviceError
+from edgelearn.experiments import characters
 from edgelearn.experiments.flowers import IN_DATA as MOBILENET
 from edgelearn.experiments.keywords.embedding import IN_DATA as BCRESNET
 from edgelearn.experiments.keywords.episodes import ARABIC, ENGLISH
@@ -95,5 +97,11 @@ def sources() -> list[dict[str, Any]]:
         Source("Arabic Speech Commands", "keywords, federated", below(ARABIC),
                f"Unpack it as {ARABIC} {named}, a subfolder for each word."),
         Source("BC-ResNet-1, Speech Commands", "keywords", below(*BCRESNET.parts), f"Put it as {BCRESNET} {named}."),
+        Source("Motion of 23 people, phone and watch", "sequences", below(motion.FILE),
+               f"Put DATA of GeoTecINIT/sp-sw-har-dataset, packed, as {motion.FILE} {named}."),
+        Source("tinyshakespeare", "sequences, federated", below(characters.FILE),
+               f"Put input.txt of karpathy/char-rnn as {characters.FILE} {named}."),
+        Source("CLINC150, 150 intents", "sequences", below(intents.FILE),
+               f"Put data_full.json of clinc/oos-eval, in gzip, as {intents.FILE} {named}."),
     ]  # fmt: skip
     return [asdict(each) for each in entries]

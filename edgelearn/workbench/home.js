@@ -23,7 +23,8 @@ function homeView(root, host) {
   const cards = element("ul", { className: "el-cards" }), recent = element("section"), data = element("section");
   const retry = button("Test again", () => test(true));
   now.setAttribute("aria-label", "Training now");
-  root.replaceChildren(element("h1", { textContent: "edgelearn" }), now, section("Experiments", cards), recent,
+  const what = element("p", { textContent: "Train neural networks within the memory, precision and data of a phone or a board." });
+  root.replaceChildren(element("h1", { textContent: "edgelearn" }), what, now, section("Experiments", cards), recent,
     section("Devices", devices, load, element("div", { className: "el-tools" }, retry)), data);
 
   const test = attempt(root, async (again = false) => {
