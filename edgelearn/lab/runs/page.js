@@ -147,7 +147,8 @@ const COLUMNS = [ // title, value to sort by, cell, is a number
   ["Epochs", (run) => run.epochs, (run) => run.epochs.toLocaleString("en"), true],
   ["Result", (run) => run.accuracy ?? -(run.loss ?? 1e300), (run) => run.result, true],
   ["Time", (run) => run.seconds ?? -1, (run) => run.seconds === null ? "–" : duration(run.seconds), true],
-  ["MB", (run) => run.bytes, (run) => megabytes(run.bytes), true],
+  ["Memory (MB)", (run) => run.memory ?? -1, (run) => run.memory === null ? "–" : megabytes(run.memory), true],
+  ["On disk (MB)", (run) => run.bytes, (run) => megabytes(run.bytes), true],
   ["Device", (run) => run.device, (run) => run.device, false],
 ];
 const PAGE = 100; // rows that are shown at once

@@ -49,7 +49,7 @@ def row(summary: RunSummary) -> dict[str, Any]:
         "status": summary.status, "started": summary.started, "updated": summary.updated, "epochs": summary.epochs,
         "result": headline(summary.results, summary.last), "accuracy": numbers.get("accuracy"),
         "loss": numbers.get("loss"), "seconds": numbers.get("seconds"), "device": summary.device.get("name", ""),
-        "bytes": summary.bytes, "problem": summary.problem, "progress": summary.progress,
+        "memory": summary.memory, "bytes": summary.bytes, "problem": summary.problem, "progress": summary.progress,
         "settings": {key: setting_text(value) for key, value in flat_settings(summary.config)},
     })  # fmt: skip
 

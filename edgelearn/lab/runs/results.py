@@ -209,12 +209,13 @@ KNOWN: dict[str, tuple[str, Callable[[Any], str]]] = {
     "epochs": ("epochs", str),
     "seconds": ("time", _seconds),
     "joules": ("energy", _joules),
+    "energy.source": ("energy counter", str),
     "planned": ("memory planned", _megabytes),
     "allocated": ("memory allocated", _megabytes),
     "process": ("memory of the process", _megabytes),
     "device": ("device", str),
 }
-COMMON = [name for name in KNOWN if name not in ("status", "device")]
+COMMON = [name for name in KNOWN if name not in ("status", "device", "energy.source")]
 
 
 def named_result(name: str, value: Any) -> tuple[str, str]:

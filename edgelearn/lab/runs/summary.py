@@ -41,7 +41,7 @@ class RunSummary(Displayed):
     - `device`, `results`, `config`: as the run records them.
     - `last`: the newest line of its history.
     - `problem`: why a damaged run can't be read, else None.
-    - `bytes`: of its files.
+    - `bytes`: of its files on disk.
     - `name`, `tags`, `note`: what a reader wrote, see `Run.annotate`.
     - `progress`: how far a running one is: phase, done, total, and seconds left; else None.
     """
@@ -68,6 +68,12 @@ class RunSummary(Displayed):
     def result(self) -> str:
         """The main result as a text: the accuracy, else the loss, else another figure."""
         return headline(self.results, self.last)
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes of device memory as planned; None if the record has none."""
+        planned = _dict(self.results.get("memory")).get("planned")
+        return planned if isinstance(planned, int) else None
 
     @property
     def headline(self) -> str:
@@ -140,11 +146,12 @@ def _matches(summary: RunSummary, name: str, wanted: Any) -> bool:
 
 
 def runs_table(summaries: Sequence[RunSummary]) -> Table:
-    """The list of runs as a table; faults of damaged ones are its notes, and names a column if there are any."""
+    """The list of runs as a table, with MB of device memory as planned; faults of damaged ones are its notes, and names
+    a column if there are any."""
     named = any(each.name for each in summaries)
     rows = [
         (s.id, *([s.name] if named else []), s.status, s.started[:16].replace("T", " "), s.epochs, s.result,
-         f"{s.bytes / MB:,.1f}", s.device.get("name", ABSENT))
+         ABSENT if s.memory is None else f"{s.memory / MB:,.1f}", s.device.get("name", ABSENT))
         for s in summaries
     ]  # fmt: skip
     problems = [f"{s.id}: {s.problem}" for s in summaries if s.problem]
