@@ -125,7 +125,7 @@ class Shift:
 
     Arguments:
     - `seed`: of the random numbers.
-    - `limit`: largest shift in either direction, as a fraction of the length (default 0.1).
+    - `limit`: largest shift in either direction, as a share of the length (default 0.1).
 
     Raises DataError for a limit outside 0..1.
     """
@@ -134,8 +134,7 @@ class Shift:
     limit: float = 0.1
 
     def __post_init__(self):
-        if not 0 <= self.limit <= 1:
-            raise DataError(f"limit is a fraction of a clip's length, from 0 to 1, got {self.limit}.")
+        _check_limit(self.limit, 1, "length")
 
     def __call__(self, clips: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
         """Augment `clips` (n, samples), which have these `indices` (n,) in the data set."""
@@ -145,6 +144,11 @@ class Shift:
         padded = np.pad(clips, ((0, 0), (reach, reach)))
         windows = np.lib.stride_tricks.sliding_window_view(padded, samples, axis=1)
         return windows[np.arange(n), reach - later]
+
+
+def _check_limit(limit: float, most: float, of: str) -> None:
+    if not 0 <= limit <= most:
+        raise DataError(f"limit is a share of a clip's {of}, from 0 to {most:g}, got {limit}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,8 +204,7 @@ class Speed:
     limit: float = 0.1
 
     def __post_init__(self):
-        if not 0 <= self.limit <= 0.5:
-            raise DataError(f"limit is a share of a clip's speed, from 0 to 0.5, got {self.limit}.")
+        _check_limit(self.limit, 0.5, "speed")
 
     def __call__(self, clips: np.ndarray, indices: np.ndarray, epoch: int) -> np.ndarray:
         """See Shift."""

@@ -62,6 +62,7 @@ DEPTHS = ("inference", "last", "last3", "last12", "biases", "sparse", "adapters"
 # Lin et al. 2022: MCUNet's sparse update in 100 KB was better than the best last-k update, of 12 layers, in 448 KB.
 PUBLISHED_SHARE = 0.22  # 100 / 448, rounded
 RANK = 4
+NARROW = 0.5  # width of networks that are pretrained here
 HELD_OUT = 0.2  # of the training examples, to choose learning rates by
 MOMENTUM = 0.9  # of the moving statistics where all layers are trained
 TRANSFERRED = 128  # digits that TransferCL learns
@@ -102,7 +103,8 @@ class DepthConfig(Config):
         "of cifar10, digits and mnist, pretrained here (default: mobilenet_v2_cifar, lenet_transfercl)",
         metavar="NETWORK",
     )
-    alpha: float = setting(0.5, "width of that network, if it has one", above=0)
+    alpha: float | None = setting(None, "width of the network, if it has one (default: flowers 1, others 0.5)", above=0)
+    weights: str | None = setting(None, "of flowers: MobileNet V1 of that width as Keras's HDF5", metavar="FILE")
     images: str | None = setting(
         None, "pictures of flowers or cifar10: a subfolder a class, JPEG or PNG", metavar="DIR"
     )
@@ -321,14 +323,15 @@ def _flowers(config: DepthConfig) -> Start:
         dataset = load_flowers(config.images, data, config.download, embedded=drawn)
         parts = stratified_split(dataset.labels, 0.8, 0)
         images = None
-    found = load_pretrained(len(dataset.class_names), 0, data=config.data, sample=drawn, download=config.download)
-    size = (None if drawn else config.size) or found.size
+    alpha, size = (0.25, SAMPLE_SIZE) if drawn else (config.alpha or 1.0, config.size or 224)
+    found = load_pretrained(
+        len(dataset.class_names), 0, config.weights, config.data, drawn, config.download, size, alpha
+    )  # fmt: skip
     if images is None:
         images = load_images(dataset, range(len(dataset)), size)
     train, test = ((normalize(images[part]), dataset.labels[part]) for part in parts)
-    network = models.mobilenet_v1((size, size, 3), 0.25 if drawn else 1.0, len(dataset.class_names))
     values = (4, 40, 0.01) if drawn else (10, 32, 0.01)
-    return Start(network, found.weights, train, test, *values, f"{dataset.description} {found.description}")
+    return Start(found.network, found.weights, train, test, *values, f"{dataset.description} {found.description}")
 
 
 def _cifar10(config: DepthConfig) -> Start:
@@ -344,7 +347,7 @@ def _cifar10(config: DepthConfig) -> Start:
     known, new = (_classes(train, parts[0], size, first) for first in (0, half))
     tested = _classes(test, parts[1], size, half)
     weights = _pretrained(name, config, known, size, epochs=10)
-    network = _named(name, config.alpha, (size, size, 3), half)
+    network = _named(name, config.alpha or NARROW, (size, size, 3), half)
     description = f"{train.description} Pretrained here on the first {half} classes, trained on the others."
     return Start(network, _without_head(network, weights), new, tested, 5, 64, 0.01, description)
 
@@ -385,7 +388,7 @@ def _transfer(config: DepthConfig, known: Examples, new: Examples, test: Example
     shape = known[0].shape[1:]
     weights = _pretrained(network, config, known, shape[0], epochs)
     description = f"{name}: {len(known[1]):,} to pretrain, {len(new[1])} to train, {len(test[1]):,} to test."
-    model = Model(_named(network, config.alpha, shape, 10), weights, config.device).compile(SGD())
+    model = Model(_named(network, config.alpha or NARROW, shape, 10), weights, config.device).compile(SGD())
     right = float((model.predict(test[0], 256).argmax(-1) == test[1]).mean())
     description += f" The pretrained network names {right:.1%} of the digits to test."
     fresh = _without_head(model.network, weights)
@@ -413,7 +416,7 @@ def _pretrained(
     """Weights of a network trained from scratch on other examples."""
     x, y = examples
     epochs = config.pretrain_epochs or epochs
-    model = Model(_named(name, config.alpha, x.shape[1:], int(y.max()) + 1), None, config.device, 0)
+    model = Model(_named(name, config.alpha or NARROW, x.shape[1:], int(y.max()) + 1), None, config.device, 0)
     model.compile(SGD(config.scratch_rate, momentum=0.9, weight_decay=5e-4))
     with Turn(model.device.id).taken():
         model.fit(x, y, 64, epochs, verbose=0)

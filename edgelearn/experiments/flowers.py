@@ -112,16 +112,18 @@ class Pretrained:
 
 def load_pretrained(
     classes: int, seed: int, weights: str | None = None, data: str | None = None, sample: bool = False,
-    download: bool = True, size: int = 224,
+    download: bool = True, size: int = 224, alpha: float = 1.0,
 ) -> Pretrained:  # fmt: skip
-    """Load MobileNet V1 1.0/224, or with `sample` the package's MobileNet V1 0.25/96, pretrained on drawings.
+    """Load MobileNet V1, or with `sample` the package's MobileNet V1 0.25/96, pretrained on drawings.
 
     Arguments:
     - `classes`, `seed`: outputs of the new Dense layer, and the seed of its weights.
-    - `weights`: a Keras HDF5 file, or "sample" (default: from the folder `data`, else as Keras publishes it).
+    - `weights`: a Keras HDF5 file, or "sample" (default: those of width 1, from the folder `data`, else as Keras
+      publishes them).
     - `data`: folder with data sets and weights (default: EDGELEARN_DATA).
     - `download`: use the network.
     - `size`: pixels of the pictures that it reads, but for the sample's (default 224).
+    - `alpha`: width multiplier, but for the sample's (default 1).
 
     Raises FormatError for a damaged file or one of another network, DataError if no weights are found.
     """
@@ -130,7 +132,7 @@ def load_pretrained(
         found = safetensors.read_weights(SAMPLE_WEIGHTS)
         description = "MobileNet V1 0.25/96 of the package, pretrained on other drawings."
         return Pretrained(network, _with_head(network, found, seed), SAMPLE_SIZE, "package", description)
-    network = mobilenet_v1((size, size, 3), classes=classes)
+    network = mobilenet_v1((size, size, 3), alpha, classes)
     folder = data or os.environ.get("EDGELEARN_DATA")
     in_data = Path(folder) / IN_DATA if folder else None
     if weights:
@@ -140,7 +142,7 @@ def load_pretrained(
     else:
         path, origin = keras_h5.fetch_published(download), "keras"
     found = keras_h5.read_weights(path, network, skip=("dense",))
-    description = f"MobileNet V1 1.0/{size}, ImageNet weights from {path.name} ({origin})."
+    description = f"MobileNet V1 {alpha}/{size}, ImageNet weights from {path.name} ({origin})."
     return Pretrained(network, _with_head(network, found, seed), size, origin, description)
 
 

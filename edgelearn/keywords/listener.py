@@ -6,11 +6,13 @@ posteriors of frames. Here networks score a whole clip at a time, so there are f
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -183,10 +185,57 @@ def threshold_per_hour(scores: Scores, seconds: float, per_hour: float, refracto
     return float(np.nextafter(np.float32(known[high - 1]), np.float32(np.inf))) if high else float(known[0])
 
 
-_FILE_BATCH = 8  # clips of a file that are embedded together, for speed
+Heard = TypeVar("Heard")
 
 
-class Listener:
+class Hearing(ABC, Generic[Heard]):
+    """Hears a recording and says what is in it: samples that the application pushes, blocks, a file, or the microphone.
+
+    Attributes: `spotter`, what was learned.
+    """
+
+    spotter: Spotter
+    _file_batch = 1  # clips of a file that are embedded together
+
+    @abstractmethod
+    def reset(self, batch: int = 1) -> None:
+        """Begin a new recording. `batch`: clips that are embedded together; 1 answers soonest (default)."""
+
+    @abstractmethod
+    def push(self, samples: np.ndarray) -> list[Heard]:
+        """Hear float `samples` (n,) at the front end's rate. Returns what is new."""
+
+    def finish(self) -> list[Heard]:
+        """End the recording. Returns the last of it."""
+        return []
+
+    def listen(self, blocks: Iterable[np.ndarray], batch: int = 1) -> Iterator[Heard]:
+        """What is in a recording that comes in `blocks`, float (n,) each. Raises DataError as `finish`."""
+        self.reset(batch)
+        for block in blocks:
+            yield from self.push(block)
+        yield from self.finish()
+
+    def listen_to_file(self, path: str | Path) -> Iterator[Heard]:
+        """What is in a WAV, FLAC or OGG file of any length. Raises DataError for a file that can't be read."""
+        with closing(audio.file_blocks(path, self._rate)) as blocks:
+            yield from self.listen(blocks, self._file_batch)
+
+    def listen_to_microphone(self, name: str | None = None) -> Iterator[Heard]:
+        """What is heard at the microphone, until the caller stops iterating.
+
+        `name`: part of a sound device's name (default: the system's choice). Raises DataError if there is no
+        microphone, or the package sounddevice is missing.
+        """
+        with closing(audio.microphone_blocks(self._rate, name)) as blocks:
+            yield from self.listen(blocks)
+
+    @property
+    def _rate(self) -> int:
+        return self.spotter.embedder.front_end.rate
+
+
+class Listener(Hearing[Detection]):
     """Detects the words of a vocabulary in a file, at the microphone, or in samples that the application pushes.
 
     >>> listener = Listener(load_embedder("network.safetensors"), Vocabulary.load("my-words"), threshold=0.8)
@@ -213,6 +262,8 @@ class Listener:
     Raises DataError for an empty vocabulary, one with features of another front end, settings out of range, and where
     both `threshold` and `others` are missing.
     """
+
+    _file_batch = 8  # for speed
 
     def __init__(
         self, embedder: Embedder, vocabulary: Vocabulary, learner: Learner | None = None,
@@ -241,7 +292,7 @@ class Listener:
         """
         parts, seconds = [], 0.0
         for blocks in recordings:
-            self.reset(_FILE_BATCH)
+            self.reset(self._file_batch)
             found = []
             for block in blocks:
                 self.push(block)
@@ -275,10 +326,6 @@ class Listener:
     def seconds(self) -> float:
         return self._samples / self._rate
 
-    @property
-    def _rate(self) -> int:
-        return self.spotter.embedder.front_end.rate
-
     def reset(self, batch: int = 1) -> None:
         """Begin a new recording. `batch`: clips that are embedded together; 1 detects soonest (default)."""
         self._stream = ScoreStream(self.spotter, *self._times, batch)
@@ -302,24 +349,3 @@ class Listener:
             )
         self.scores = self._stream.finish()
         return self._trigger.push(self.scores)
-
-    def listen(self, blocks: Iterable[np.ndarray], batch: int = 1) -> Iterator[Detection]:
-        """Detections in a recording that comes in `blocks`, float (n,) each. Raises DataError as `finish`."""
-        self.reset(batch)
-        for block in blocks:
-            yield from self.push(block)
-        yield from self.finish()
-
-    def listen_to_file(self, path: str | Path) -> Iterator[Detection]:
-        """Detections in a WAV, FLAC or OGG file of any length. Raises DataError for a file that can't be read."""
-        with closing(audio.file_blocks(path, self._rate)) as blocks:
-            yield from self.listen(blocks, _FILE_BATCH)
-
-    def listen_to_microphone(self, name: str | None = None) -> Iterator[Detection]:
-        """Detections at the microphone, until the caller stops iterating.
-
-        `name`: part of a sound device's name (default: the system's choice). Raises DataError if there is no
-        microphone, or the package sounddevice is missing.
-        """
-        with closing(audio.microphone_blocks(self._rate, name)) as blocks:
-            yield from self.listen(blocks)

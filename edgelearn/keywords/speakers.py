@@ -6,18 +6,14 @@ speakers apart (`files.speaker_embedder`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from edgelearn.data import audio
 from edgelearn.errors import DataError
 
 from .learners import Classifier, Embedder, Learner, Spotter, unit
-from .listener import ScoreStream
+from .listener import Hearing, ScoreStream
 from .vocabulary import Vocabulary
 
 HOP = 0.5  # seconds
@@ -93,7 +89,7 @@ class SpokenWindow:
     score: float
 
 
-class SpeakerListener:
+class SpeakerListener(Hearing[SpokenWindow]):
     """Says who speaks, in a file, at the microphone, or in samples that the application pushes.
 
     >>> speakers = Vocabulary.empty(embedder := speaker_embedder())
@@ -120,13 +116,13 @@ class SpeakerListener:
     ) -> None:  # fmt: skip
         self.speakers, self.threshold, self._hop = speakers, threshold, hop
         self._learner = learner or NearestWindows()
-        self._spotter = speakers.enrol(embedder, self._learner)
+        self.spotter = speakers.enrol(embedder, self._learner)
         self._embeddings = embedder.embed(speakers.features)
         self.reset()
 
-    def reset(self) -> None:
-        """Begin a new recording."""
-        self._stream = ScoreStream(self._spotter, self._hop, smoothing=0)
+    def reset(self, batch: int = 1) -> None:
+        """Begin a new recording. `batch`: windows that are embedded together; 1 answers soonest (default)."""
+        self._stream = ScoreStream(self.spotter, self._hop, 0, batch)
 
     def push(self, samples: np.ndarray) -> list[SpokenWindow]:
         """Hear float `samples` (n,) at the front end's rate. Returns the windows that they complete."""
@@ -147,23 +143,6 @@ class SpeakerListener:
             raise DataError("No window has been heard yet: name a speaker after the first one.")
         self.speakers = self.speakers.add(speaker, clip[None])
         self._embeddings = np.concatenate([self._embeddings, heard[None]])
-        embedder = self._spotter.embedder
+        embedder = self.spotter.embedder
         classifier = self._learner.classify(embedder, self._embeddings, self.speakers.labels, len(self.speakers.words))
-        self._spotter = self._stream.spotter = Spotter(embedder, classifier)
-
-    def listen(self, blocks: Iterable[np.ndarray]) -> Iterator[SpokenWindow]:
-        """Windows of a recording that comes in `blocks`, float (n,) each."""
-        self.reset()
-        for block in blocks:
-            yield from self.push(block)
-
-    def listen_to_file(self, path: str | Path) -> Iterator[SpokenWindow]:
-        """Windows of a WAV, FLAC or OGG file of any length. Raises DataError for a file that can't be read."""
-        with closing(audio.file_blocks(path, self._spotter.embedder.front_end.rate)) as blocks:
-            yield from self.listen(blocks)
-
-    def listen_to_microphone(self, name: str | None = None) -> Iterator[SpokenWindow]:
-        """Windows at the microphone, until the caller stops iterating. `name`: part of a sound device's name (default:
-        the system's choice). Raises DataError if there is no microphone, or the package sounddevice is missing."""
-        with closing(audio.microphone_blocks(self._spotter.embedder.front_end.rate, name)) as blocks:
-            yield from self.listen(blocks)
+        self.spotter = self._stream.spotter = Spotter(embedder, classifier)

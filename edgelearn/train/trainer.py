@@ -383,7 +383,8 @@ class Trainer(TrainedModel):
     def _diagnose(self, x: Source, y: Targets, indices: np.ndarray, rate: float) -> str:
         """Explain where the NaN or infinity of this step came from, and what to do."""
         at = self.position
-        step = f"Epoch {at.epoch + 1}, step {at.step + 1}"
+        in_fit = at.epoch or at.step or not at.updates  # `step` counts no steps of an epoch
+        step = f"Epoch {at.epoch + 1}, step {at.step + 1}" if in_fit else f"Update {at.updates + 1}"
         for part in mini_batches(indices, self.plan.request.micro_batch):
             examples = x[part]
             arrays = examples.values() if isinstance(examples, dict) else [examples]
@@ -397,7 +398,7 @@ class Trainer(TrainedModel):
         where = f"first in layer '{place[0].layer}' ({place[0].kernel}, {place[1].name})" if place else "in the loss"
         return (
             f"{step}: a NaN or an infinity appeared {where}. Weights are as before the step. Lower the learning rate "
-            f"(now {rate:g}), or start from other weights."
+            f"(now {rate:g}), clip gradients (global_clipnorm=1 of the optimizer), or start from other weights."
         )
 
     # -- all examples

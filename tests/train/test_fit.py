@@ -632,6 +632,9 @@ def test_a_huge_learning_rate():
     last = {name.removeprefix("weights/"): array for name, array in keep.kept[-1].items()}
     assert same({name: model.weights[name] for name in last}, last)
     assert all(np.isfinite(array).all() for array in model.weights.values())
+    model = Model(toy_network(ceiling=None)).compile(SGD(1e30))
+    with pytest.raises(NonFiniteError, match=r"^Update [2-9]: .*global_clipnorm"):
+        _ = [model.train_on_batch(x, y) for _ in range(9)]
 
 
 def test_a_feature_too_large_for_fp16():
