@@ -42,21 +42,21 @@ class Slider(anywidget.AnyWidget):
     - `options`: (text, value) of each step.
     - `value`: the first value, one of them.
     - `description`: its name.
-    - `tooltip`: what it is for (default none).
+    - `hint`: what it is for, shown under the pointer (default none).
     """
 
     _esm = Path(__file__).with_name("slider.js")
     label = traitlets.Unicode().tag(sync=True)
-    tooltip = traitlets.Unicode().tag(sync=True)
+    hint = traitlets.Unicode().tag(sync=True)  # `tooltip` makes the view of a widget without a description fail
     texts = traitlets.List(traitlets.Unicode()).tag(sync=True)
     index = traitlets.Int().tag(sync=True)
     disabled = traitlets.Bool().tag(sync=True)
     value = traitlets.Any()
 
-    def __init__(self, options: Sequence[tuple[str, Any]], value: Any, description: str, tooltip: str = "") -> None:
+    def __init__(self, options: Sequence[tuple[str, Any]], value: Any, description: str, hint: str = "") -> None:
         texts, self.values = [text for text, _ in options], [each for _, each in options]
         index = self.values.index(value)
-        super().__init__(label=description, tooltip=tooltip, texts=texts, index=index, value=value)
+        super().__init__(label=description, hint=hint, texts=texts, index=index, value=value)
 
     @traitlets.observe("index")
     def _moved(self, change: dict) -> None:

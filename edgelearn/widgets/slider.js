@@ -15,10 +15,11 @@ function render({ model, el }) {
   };
   const draw = () => {
     name.textContent = model.get("label");
+    slider.setAttribute("aria-label", model.get("label")); // the text in the label is the value, which is announced anyway
     slider.max = model.get("texts").length - 1;
     slider.value = model.get("index");
     slider.disabled = model.get("disabled");
-    label.title = model.get("tooltip");
+    label.title = model.get("hint");
     say();
   };
   slider.oninput = say;
@@ -29,7 +30,7 @@ function render({ model, el }) {
     model.set("index", +slider.value);
     model.save_changes();
   };
-  const changes = ["label", "texts", "index", "disabled", "tooltip"].map((trait) => `change:${trait}`);
+  const changes = ["label", "texts", "index", "disabled", "hint"].map((trait) => `change:${trait}`);
   changes.forEach((change) => model.on(change, draw));
   draw();
   return () => changes.forEach((change) => model.off(change, draw));

@@ -76,10 +76,11 @@ view = TrainingView(lambda: FlowersExperiment.load(FlowersConfig(sample=True)), 
 view
 """,
     "form": """
+from edgelearn.experiments.precision import PrecisionConfig
 from edgelearn.widgets import Form
 
 form = Form(FlowersConfig(sample=True, epochs=3, batch_size=50), ("epochs", "batch_size", "sample"))
-form
+display(form, Form(PrecisionConfig(), ("weights",)))
 """,
     "experiment": """
 from edgelearn.widgets import ExperimentView
@@ -204,21 +205,26 @@ def lab(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(lab):
-    """The notebook, all cells run."""
+def browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1300, "height": 1600})
-        page.set_default_timeout(1000 * SECONDS)
-        page.goto(f"{lab}/lab/tree/views.ipynb")
-        page.wait_for_selector(".jp-Notebook .jp-Cell")
-        page.wait_for_function(READY)
-        for index in range(len(CELLS)):  # one by one: the cell that fails would end "run all"
-            page.evaluate(RUN, index)
-        yield page
+        yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def page(lab, browser):
+    """The notebook, all cells run."""
+    page = browser.new_page(viewport={"width": 1300, "height": 1600})
+    page.set_default_timeout(1000 * SECONDS)
+    page.goto(f"{lab}/lab/tree/views.ipynb")
+    page.wait_for_selector(".jp-Notebook .jp-Cell")
+    page.wait_for_function(READY)
+    for index in range(len(CELLS)):  # one by one: the cell that fails would end "run all"
+        page.evaluate(RUN, index)
+    return page
 
 
 @pytest.fixture(scope="module")
@@ -253,8 +259,8 @@ def test_showing_a_view_changes_nothing(page):
     assert output(page, "after").inner_text().strip() == "the threshold is 0.962598"
 
 
-def test_a_saved_view_that_is_not_trusted_says_how_to_get_its_controls(page, lab):
-    tab = page.context.browser.new_page()
+def test_a_saved_view_that_is_not_trusted_says_how_to_get_its_controls(browser, lab):
+    tab = browser.new_page()
     tab.goto(f"{lab}/lab/workspaces/other/tree/saved.ipynb")
     tab.get_by_text("Run this cell again to get its controls back.").wait_for(timeout=1000 * SECONDS)
     tab.close()
@@ -277,6 +283,8 @@ def test_a_slider_has_a_name_and_announces_its_value(page):
     slider.press("ArrowRight")
     view.get_by_text("MB stored, ").wait_for()
     assert slider.get_attribute("aria-valuetext") == "6 MB"
+    bits = output(page, "form").get_by_role("slider", name="Weights", exact=True)  # a form's have hints too
+    assert bits.get_attribute("aria-valuetext") == "8"
 
 
 def test_a_bad_field_is_marked_and_the_others_count(page):
@@ -471,12 +479,12 @@ ERRORS = (
 
 
 @pytest.fixture
-def shipped(page, lab):
+def shipped(browser, lab):
     """Opens a shipped notebook, or one with small settings, in a tab of its own."""
     tabs = []
 
     def shipped(name, width=1280, height=800, folder="notebooks"):
-        tab = page.context.browser.new_page(viewport={"width": width, "height": height})
+        tab = browser.new_page(viewport={"width": width, "height": height})
         tab.set_default_timeout(1000 * SECONDS)
         tab.goto(f"{lab}/lab/workspaces/{name}{len(tabs)}/tree/{folder}/{name}.ipynb?reset")
         tab.wait_for_selector(".jp-Notebook .jp-Cell")
@@ -513,7 +521,8 @@ def choose_theme(tab, theme):
 
 OUTPUTS = ".jp-OutputArea-output"
 CONTROLS = {  # names of those that a notebook has, at least
-    "05_precision": {"Observer"}, "06_memory": {"Budget"}, "08_federated": {"Threshold"},
+    "05_precision": {"Observer", "Weights", "Activations", "Gradients"}, "06_memory": {"Budget"},
+    "08_federated": {"Threshold"}, "10_personalisation": {"Undo"},
     "07_keywords": {"Threshold", "Word", "Save words", "Load words"},
 }  # fmt: skip
 # They want a file or a microphone, or take away what the next ones need: tests/widgets has them.

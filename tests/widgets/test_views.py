@@ -86,8 +86,9 @@ def test_a_new_field_is_a_new_control():
 def test_controls(name, kind, shown, value):
     form, seen = Form(Everything()), []
     form.observe(lambda change: seen.append(change["new"]), "config")
-    assert isinstance(form.controls[name], kind) and form.controls[name].tooltip
-    form.controls[name].value = shown
+    control = form.controls[name]
+    assert isinstance(control, kind) and (control.hint if kind is Slider else control.tooltip)
+    control.value = shown
     assert seen == [form.config] == [replace(Everything(), **{name: value})]
 
 
