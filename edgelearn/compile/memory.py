@@ -22,7 +22,7 @@ from edgelearn.ops import Activation, Emitter, Tensor, elementwise, quantize
 from edgelearn.ops.formats import Format, NumberFormat, QuantizedTensor, Stored, has_range, tensor_of
 from edgelearn.ops.observers import CurrentMinMax
 from edgelearn.ops.quantize import Quantizer, emit_measured_range
-from edgelearn.ops.recurrent import Recurrent, step_name
+from edgelearn.ops.recurrent import Recurrent
 
 from .precision import Precision
 
@@ -260,23 +260,23 @@ def offload_of(strategies: Iterable[MemoryStrategy]) -> Offload | None:
 ActivationMemory = Mapping[str, MemoryStrategy]  # by layer
 
 
-def steps_of(network: Network) -> dict[str, tuple[str, int]]:
-    """Layer and number of each state that recurrent layers keep between steps, by its name, in order. Strategies may
-    name these as they name layers."""
-    recurrent = [node for node in network.nodes.values() if isinstance(node.op, Recurrent)]
+def steps_of(network: Network) -> dict[str, tuple[str, str]]:
+    """Each tensor of states that recurrent layers keep between steps, by name, in order: (its layer, the state that it
+    is computed from or ""). Strategies may name these as they name layers."""
     return {
-        step_name(node.name, step): (node.name, step)
-        for node in recurrent
-        for step in range(1, node.op.states(*network.input_shapes(node.inputs)) + 1)  # pyright: ignore[reportAttributeAccessIssue]
+        name: (node.name, before)
+        for node in network.nodes.values()
+        if isinstance(node.op, Recurrent)
+        for name, before in node.op.states(node.name, *network.input_shapes(node.inputs)).items()
     }
 
 
 def sources_of(name: str, network: Network) -> Collection[str]:
-    """Tensors from which the forward pass computes a layer's output, or the state after a step."""
+    """Tensors from which the forward pass computes a layer's output, or states of some steps."""
     if name in network.nodes:
         return network.nodes[name].inputs
-    layer, step = steps_of(network)[name]
-    return (*network.nodes[layer].inputs, *([step_name(layer, step - 1)] if step > 1 else []))
+    layer, before = steps_of(network)[name]
+    return (*network.nodes[layer].inputs, *([before] if before else []))
 
 
 def check_activation_memory(network: Network, activation_memory: ActivationMemory, precision: Precision) -> None:

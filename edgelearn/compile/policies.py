@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import isclass
@@ -145,16 +144,11 @@ def cuts(network: Network) -> list[frozenset[str]]:
 
 
 def _with_steps(network: Network, blocks: list[frozenset[str]]) -> list[frozenset[str]]:
-    """The ends of blocks, and those within recurrent layers: every √T-th of T states, before what the layer gives."""
+    """The ends of blocks, and those within recurrent layers: states after stretches, before what the layer gives."""
     places = {name: place for place, name in enumerate(network.nodes)}
-    steps = steps_of(network)
-    counts = Counter(layer for layer, _ in steps.values())
+    states = dict.fromkeys((before, layer) for layer, before in steps_of(network).values() if before)
     ends = [(max(places[name] for name in block), block) for block in blocks]
-    within = [
-        (places[layer], frozenset([name]))
-        for name, (layer, step) in steps.items()
-        if step % max(1, isqrt(counts[layer] + 1)) == 0
-    ]
+    within = [(places[layer], frozenset([name])) for name, layer in states]
     return [block for _, block in sorted([*within, *ends], key=lambda end: end[0])]
 
 

@@ -1,14 +1,16 @@
-"""Recurrent layers, LSTM and GRU: a launch for each step of a sequence, forward and backward through time.
+"""Recurrent layers, LSTM and GRU: a launch for each stretch of steps, forward and backward through time.
 
-The forward pass keeps a state of each step, h and of an LSTM c, as a tensor of its own, "layer/step 3", which a plan
-may recompute like a layer's output. The backward pass computes the gates again from it, so nothing else is kept. It
-goes back by chunks of CHUNK steps, whose gates' gradients become those of inputs and weights together.
+A sequence of T steps has stretches of about √T. The forward pass multiplies all inputs of a stretch first, then one
+launch goes from step to step. It keeps the states, h and of an LSTM c: that after a stretch, "layer/step 7", and those
+within it together, "layer/steps 1 to 6". A plan may recompute both like layers' outputs. The backward pass computes
+the gates again from them, so nothing else is kept. Gradients of a stretch's gates become those of inputs and weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,15 +24,10 @@ from .shapes import emit_zeros
 from .target import Target, emit_copy
 from .tensor import BLOCK, Shape, Tensor, ceil_div
 
-CHUNK = 16  # steps whose gradients of weights are added up by one launch
-ROWS = 4  # images of a work-item, as in kernels/recurrent.cl
+ROWS = 4  # images of a work-group at most
+BLOCKS = 64  # of units, that the work-items of a GPU's group divide
 DEPTH = 4  # rows of a kernel of a work-item
 SUMS = 4  # gradients of gates
-
-
-def step_name(layer: str, step: int) -> str:
-    """Name of the state after `step` steps of a recurrent layer."""
-    return f"{layer}/step {step}"
 
 
 @dataclass(frozen=True)
@@ -83,9 +80,21 @@ class Recurrent(Op):
             return (shapes[0][0] + self.sets * self.return_state, self.units)
         return (self.sets, self.units) if self.return_state else (self.units,)
 
-    def states(self, *shapes: Shape) -> int:
-        """Number of states between steps, which the backward pass reads."""
-        return shapes[0][0] - 1
+    def stretches(self, steps: int) -> list[range]:
+        """The steps, by launch of the forward pass."""
+        length = max(1, isqrt(steps))
+        return [range(begin, min(begin + length, steps)) for begin in range(0, steps, length)]
+
+    def states(self, layer: str, *shapes: Shape) -> dict[str, str]:
+        """Names of the states that the backward pass reads, of a layer called `layer`. Each name has that of the state
+        which it is computed from, "" where a sequence begins."""
+        found, before = {}, ""
+        for stretch in self.stretches(shapes[0][0]):
+            inner, end = _names(layer, stretch)
+            found |= {inner: before} if len(stretch) > 1 else {}
+            found |= {end: before} if stretch.stop < shapes[0][0] else {}
+            before = end
+        return found
 
     def weights(self, *shapes: Shape) -> dict[str, Weight]:
         inputs, units, gates = shapes[0][-1], self.units, self.gates
@@ -194,54 +203,72 @@ class Recurrent(Op):
         others = {"mask" if len(tensor.shape) == 2 else "state": tensor for tensor in rest}
         return x, others, dict(zip(roles, inputs[-len(roles) :], strict=True))
 
-    def _macros(self, e: Emitter, others: dict[str, Tensor], before: Tensor | None) -> dict[str, Any]:
-        """Macros of kernels/recurrent.cl."""
-        settings = {"bias": self.use_bias, "masked": "mask" in others, "begins": before is None}
-        return {"cell": self.code, "rows": _rows(e), **settings}
-
-    def _emit_step(
-        self, e: Emitter, kernel: str, place: int, inputs: list[Tensor], before: Tensor | None, *more: Access | int,
-        **macros: Any,
-    ) -> None:  # fmt: skip
-        """Emit a kernel that computes the gates of a step, which reads row `place` of the sequence."""
-        x, others, weights = self._split(inputs)
-        read = [
-            x,
-            *weights.values(),
-            *([before] if before else []),
-            *(others[name] for name in ("mask",) if name in others),
-        ]
+    def _emit_sums(self, e: Emitter, inputs: list[Tensor], places: Sequence[int]) -> Tensor:
+        """Emit what the gates of a stretch get from rows `places` of the sequence."""
+        x, _, weights = self._split(inputs)
         n, steps, channels = x.shape
-        accesses = [argument for argument in more if isinstance(argument, Access)]
-        numbers = [argument for argument in more if not isinstance(argument, Access)]
-        grid = ceil_div(n, _rows(e)), ceil_div(self.units, BLOCK)
+        sums = e.tensor("sums of gates", (len(places), n, SUMS, self.units))
+        read = [x.read, *(weights[role].read for role in weights if role != "recurrent_kernel")]
         e.launch(
-            "recurrent.cl", kernel, grid, *(tensor.read for tensor in read if tensor), *accesses,
-            n, steps, place, channels, self.units, *numbers,
-            flops=2 * n * (channels + (self.units if before else 0)) * self.gates * self.units,
-            **self._macros(e, others, before), **macros,
+            "recurrent.cl", "cell_sums", (ceil_div(len(places) * n, _rows(e)), sums.blocks), *read, sums.write, n,
+            steps, channels, self.units, places[0], self._direction, len(places), cell=self.code, rows=_rows(e),
+            bias=self.use_bias, flops=2 * len(places) * n * channels * self.gates * self.units,
+        )  # fmt: skip
+        return sums
+
+    @property
+    def _direction(self) -> int:
+        return -1 if self.go_backwards else 1
+
+    def _emit_stretch(
+        self, e: Emitter, kernel: str, n: int, places: Sequence[int], read: Sequence[Tensor | None],
+        written: Sequence[Access], numbers: Sequence[int] = (), products: int = 1, **macros: Any,
+    ) -> None:  # fmt: skip
+        """Emit a kernel that goes through the steps of a stretch: a work-group for some images."""
+        blocks = ceil_div(self.units, BLOCK)
+        lanes = min(blocks, BLOCKS) if e.traits.gpu else 1
+        rows = min(_rows(e), ceil_div(n, e.traits.compute_units))
+        e.launch(
+            "recurrent.cl", kernel, (ceil_div(n, rows) * lanes,), *(tensor.read for tensor in read if tensor), *written,
+            n, self.units, places[0], self._direction, len(places), *numbers, cell=self.code, rows=rows,
+            group=lanes * BLOCK // e.traits.vector, inner=len(places) > 1, **macros,
+            flops=2 * len(places) * n * products * self.units * self.gates * self.units,
         )  # fmt: skip
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        x, others, _ = self._split(inputs)
+        x, others, weights = self._split(inputs)
         n, steps, _ = x.shape
-        state = others.get("state")
-        rows = y.rows // n
-        for step, place in enumerate(self.places(steps), start=1):
-            after = e.tensor(f"state {step}", (n, self.sets, self.units))
-            self._emit_step(e, "cell_forward", place, inputs, state, after.write)
-            if step < steps:
-                e.steps[step_name(e.layer, step)] = after
-            state = after
-            if self.return_sequences or (step == steps and not self.return_state):
-                self._emit_copy(e, state, y, n, rows, step - 1 if self.return_sequences else 0, 0)
-        if self.return_state and state is not None:
+        before, mask, rows = others.get("state"), others.get("mask"), y.rows // n
+        for stretch in self.stretches(steps):
+            places = self.places(steps)[stretch.start : stretch.stop]
+            inner = e.tensor("states", (len(stretch) - 1, n, self.sets, self.units)) if len(stretch) > 1 else None
+            after = e.tensor("state", (n, self.sets, self.units))
+            sums = self._emit_sums(e, inputs, places)
+            self._emit_stretch(
+                e, "cell_forward", n, places, (sums, weights["recurrent_kernel"], before, mask),
+                [tensor.write for tensor in (inner, after) if tensor], continues=before is not None,
+                masked=mask is not None,
+            )  # fmt: skip
+            names = _names(e.layer, stretch)
+            e.steps |= {name: tensor for name, tensor in zip(names, (inner, after), strict=True) if tensor}
+            before = after
+            if self.return_sequences:
+                self._emit_copy(e, after, inner, y, n, stretch.start)
+        assert before is not None
+        if self.return_state:
             for number in range(self.sets):
-                self._emit_copy(e, state, y, n, rows, rows - self.sets + number, number)
+                self._emit_copy(e, before, None, y, n, rows - self.sets + number, number)
+        elif not self.return_sequences:
+            self._emit_copy(e, before, None, y, n, 0)
 
-    def _emit_copy(self, e: Emitter, state: Tensor, y: Tensor, n: int, rows: int, place: int, number: int) -> None:
+    def _emit_copy(
+        self, e: Emitter, after: Tensor, inner: Tensor | None, y: Tensor, n: int, place: int, number: int = 0
+    ) -> None:
+        """Emit y's rows from `place` on, of row `number` of the states of a stretch, or of the state `after` it."""
+        used = 1 + (inner.shape[0] if inner else 0)
         e.launch(
-            "recurrent.cl", "copy_state", (n, y.blocks), state.read, y.write, n, rows, place, number, cell=self.code
+            "recurrent.cl", "copy_states", (used * n, y.blocks), after.read, *([inner.read] if inner else []), y.write,
+            n, y.rows // n, place, number, used, cell=self.code, inner=inner is not None,
         )  # fmt: skip
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
@@ -253,38 +280,29 @@ class Recurrent(Op):
             emit_zeros(e, dy, of_mask)
         turned = self._turned(e, "recurrent_kernel", weights["recurrent_kernel"], self.units)
         turned_input = self._turned(e, "kernel", weights["kernel"], channels) if targets[0] else None
-        places, rows, slots = list(self.places(steps)), dy.rows // n, min(CHUNK, steps)
-        later, started = None, False
-        for begin in reversed(range(0, steps, slots)):
-            used = min(slots, steps - begin)
-            gates = e.tensor("gradients of gates", (slots, n, SUMS, self.units))
-            states = e.tensor("states before", (slots, n, self.units))
-            for step in reversed(range(begin, begin + used)):
-                before = e.steps[step_name(e.layer, step)] if step else others.get("state")
-                earlier = e.tensor("gradient of the state", (n, self.sets, self.units)) if before else None
-                last = step == steps - 1
-                reads_output = self.return_sequences or (last and not self.return_state)
-                after = dy if last and self.return_state else later
-                first = (rows - self.sets, rows) if after is dy else (0, self.sets)
-                read = [dy.read] * reads_output + ([after.read] if after else [])
-                fresh = step == begin + used - 1
-                written = [tensor.write if fresh else tensor.update for tensor in (gates, states)]
-                self._emit_step(
-                    e, "cell_backward", places[step], inputs, before, *read, *written,
-                    *([earlier.write] if earlier else []), step - begin, slots, rows,
-                    step if self.return_sequences else 0, first[1], first[0], reads_output=reads_output,
-                    reads_later=after is not None,
-                )  # fmt: skip
-                passes = earlier is not None and not (self.truncate and step and step % self.truncate == 0)
-                if earlier is not None and passes and (step or extra.get("state")):
-                    e.launch(
-                        "recurrent.cl", "cell_backward_state", (ceil_div(n, _rows(e)), earlier.blocks), gates.read,
-                        turned.read, earlier.update, n, self.units, step - begin, slots, cell=self.code,
-                        rows=_rows(e), flops=2 * n * self.units * self.gates * self.units,
-                    )  # fmt: skip
-                later = earlier if passes else None
-            self._emit_chunk(e, x, gates, states, turned_input, targets[0], totals, places[begin], used, started)
-            started = True
+        rows, mask, begin = dy.rows // n, others.get("mask"), others.get("state")
+        stretches = self.stretches(steps)
+        befores = [begin, *(e.steps[_names(e.layer, stretch)[1]] for stretch in stretches[:-1])]
+        later = dy if self.return_state else None
+        for number in reversed(range(len(stretches))):
+            stretch, before = stretches[number], befores[number]
+            places = self.places(steps)[stretch.start : stretch.stop]
+            inner = e.steps[_names(e.layer, stretch)[0]] if len(stretch) > 1 else None
+            gates = self._emit_sums(e, inputs, places)
+            earlier = e.tensor("gradient of the state", (n, self.sets, self.units))
+            last = stretch.stop == steps
+            rows_of_later = (rows, rows - self.sets) if later is dy else (self.sets, 0)
+            reads_output = self.return_sequences or (last and not self.return_state)
+            self._emit_stretch(
+                e, "cell_backward", n, places,
+                (weights["recurrent_kernel"], turned, before, inner, mask, dy if reads_output else None, later),
+                [gates.update, earlier.write],
+                (stretch.start, steps, self.truncate or 0, rows, *rows_of_later),
+                2, continues=before is not None, masked=mask is not None, reads_output=reads_output,
+                reads_later=later is not None, sequences=self.return_sequences,
+            )  # fmt: skip
+            later = earlier
+            self._emit_gradients(e, x, gates, before, inner, turned_input, targets[0], totals, places, not last)
         if (of_state := extra.get("state")) is not None and later is not None:
             emit_copy(e, later, of_state)
 
@@ -297,38 +315,49 @@ class Recurrent(Op):
         )  # fmt: skip
         return turned
 
-    def _emit_chunk(
-        self, e: Emitter, x: Tensor, gates: Tensor, states: Tensor, turned: Tensor | None, dx: Target | None,
-        totals: dict[str, Target | None], place: int, used: int, started: bool,
+    def _emit_gradients(
+        self, e: Emitter, x: Tensor, gates: Tensor, before: Tensor | None, inner: Tensor | None, turned: Tensor | None,
+        dx: Target | None, totals: dict[str, Target | None], places: Sequence[int], started: bool,
     ) -> None:  # fmt: skip
-        """Emit the shares of `used` steps, the first of which reads row `place`, in the gradients of the sequence and
-        of the weights. `started`: other steps have written theirs."""
+        """Emit the shares of a stretch, which reads rows `places`, in the gradients of the sequence and of the weights.
+        `started`: other stretches have written theirs."""
         n, steps, channels = x.shape
-        slots, step = gates.shape[0], -1 if self.go_backwards else 1
+        used, states = len(places), n * self.sets
         if dx is not None and turned is not None:
             e.launch(
                 "recurrent.cl", "cell_backward_input", (ceil_div(used * n, _rows(e)), x.blocks), gates.read,
-                turned.read, n, self.units, slots, used, steps, place, step, *dx.arguments, cell=self.code,
+                turned.read, n, self.units, used, steps, places[0], self._direction, *dx.arguments, cell=self.code,
                 rows=_rows(e), flops=2 * used * n * channels * self.gates * self.units, **dx.macros,
             )  # fmt: skip
-        for role, values, inputs, m, slot_stride, image_stride, first in (
-            ("kernel", x, channels, n * steps, step, steps, place),
-            ("recurrent_kernel", states, self.units, slots * n, n, 1, 0),
-        ):
-            if (target := totals[role]) is not None:
-                add = started or target.accumulate
+        # (values, channels, first slot, end, rows; of the row of a slot and image: slot's and image's stride, first)
+        factors: dict[str, list[tuple[Any, ...]]] = {
+            "kernel": [(x, channels, 0, used, n * steps, self._direction, steps, places[0])]
+        }
+        factors["recurrent_kernel"] = [
+            (tensor, self.units, *numbers)
+            for tensor, *numbers in (
+                (inner, 1, used, (used - 1) * states, states, self.sets, -states),
+                (before, 0, 1, states, 0, self.sets, 0),
+            )
+            if tensor is not None
+        ] or [(gates, self.units, 0, 0, 0, 0, 0, 0)]  # fmt: skip
+        for role, parts in factors.items():
+            if (target := totals[role]) is None:
+                continue
+            add = started or target.accumulate
+            for values, inputs, begin, end, *numbers in parts:
                 e.launch(
                     "recurrent.cl", "cell_weights", (ceil_div(inputs, DEPTH), target.tensor.blocks), values.read,
-                    gates.read, target.tensor.update if add else target.tensor.write, n, inputs, self.units, slots,
-                    used, m, slot_stride, image_stride, first, int(role != "kernel"), int(add), cell=self.code,
-                    depth=DEPTH,
-                    flops=2 * used * n * inputs * self.gates * self.units,
+                    gates.read, target.tensor.update if add else target.tensor.write, n, inputs, used, begin, end,
+                    *numbers, int(role != "kernel"), int(add), cell=self.code, depth=DEPTH,
+                    flops=2 * (end - begin) * n * inputs * self.gates * self.units,
                 )  # fmt: skip
+                add = True
         if (target := totals.get("bias")) is not None:
             add = started or target.accumulate
             e.launch(
                 "recurrent.cl", "cell_bias", (target.tensor.rows, target.tensor.blocks), gates.read,
-                target.tensor.update if add else target.tensor.write, n, slots, used, int(add), cell=self.code,
+                target.tensor.update if add else target.tensor.write, n, used, int(add), cell=self.code,
             )  # fmt: skip
 
 
@@ -429,8 +458,13 @@ class GRU(Recurrent):
         return np.concatenate([dz, dr, dn], 1), np.concatenate([dz, dr, dn * r], 1), (dh * z)[:, None]
 
 
+def _names(layer: str, stretch: range) -> tuple[str, str]:
+    """(name of the states within a stretch of a layer, of that after it), which count the steps before them"""
+    return f"{layer}/steps {stretch.start + 1} to {stretch.stop - 1}", f"{layer}/step {stretch.stop}"
+
+
 def _rows(e: Emitter) -> int:
-    """Images of a work-item."""
+    """Images, or rows of a product, of a work-item at most."""
     return 1 if e.traits.gpu else ROWS
 
 
