@@ -100,3 +100,9 @@ def megabytes(nbytes: int) -> str:
     if nbytes >= MB:
         return f"{ceil(nbytes / 10**4) / 100:,.2f} MB"
     return f"{ceil(nbytes / 10) / 10**5:.5f}".rstrip("0").rstrip(".") + " MB"
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """A count with its noun: "1 seed", "1,000 seeds", "0 batches". `nouns`: the plural, where it is irregular."""
+    ending = "es" if noun.endswith(("s", "x", "sh", "tch", "nch")) else "s"
+    return f"{count:,} {noun if count == 1 else nouns or noun + ending}"

@@ -11,7 +11,7 @@ from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from edgelearn.display import Displayed, escaped
+from edgelearn.display import Displayed, escaped, plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +52,7 @@ class Table:
     optional: Sequence[str] = ()
 
     def __repr__(self) -> str:
-        return f"<Table of {len(self.rows)} rows>"
+        return f"<Table of {plural(len(self.rows), 'row')}>"
 
     def __str__(self) -> str:
         return self.to_text()

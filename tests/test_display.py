@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import edgelearn as el
-from edgelearn.display import Displayed
+from edgelearn.display import Displayed, plural
 from edgelearn.experiments.memory_plans import Measured
 from edgelearn.lab.bench.report import BenchReport
 from edgelearn.lab.profile import Projection, Roofline
@@ -63,3 +63,12 @@ def test_a_drawing_whose_package_is_missing_leaves_the_text():
         headline = "of <two>"
 
     assert Drawn()._repr_html_() == "<pre>&lt;Drawn of &lt;two&gt;&gt;</pre>"
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "text"),
+    [(1, "seed", "1 seed"), (0, "seed", "0 seeds"), (1200, "class", "1,200 classes"), (2, "batch", "2 batches"),
+     (2, "epoch", "2 epochs"), (2, "depth", "2 depths")],
+)  # fmt: skip
+def test_plurals(count, noun, text):
+    assert plural(count, noun) == text

@@ -12,7 +12,7 @@ from edgelearn.compile import Combination, Plan, Precision, Request
 from edgelearn.compile.lower import Layout
 from edgelearn.compile.planner import FROM
 from edgelearn.compile.policies import checkpoints, keep_all, nested, square_root
-from edgelearn.display import Recorded
+from edgelearn.display import Recorded, plural
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.interop.weights import fold_batchnorm
@@ -138,7 +138,7 @@ class BoardFitting(Tabular, Recorded):
 
     @property
     def headline(self) -> str:
-        return f"{len(self.trainings)} trainings of '{self.network}' within {self._limits}"
+        return f"{plural(len(self.trainings), 'training')} of '{self.network}' within {self._limits}"
 
     @property
     def _limits(self) -> str:

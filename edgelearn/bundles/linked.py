@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgelearn.display import plural
 from edgelearn.errors import DeviceError
 from edgelearn.launch import Role
 
@@ -96,7 +97,7 @@ def emulate_steps(bundle: Bundle, x: np.ndarray, y: np.ndarray, rate: float) -> 
     numbers = [struct.unpack(">d", bytes.fromhex(word))[0] for word in _NUMBER.findall(said)]
     found = list(zip(numbers[::2], numbers[1::2], strict=True))
     if len(found) != (steps := -(-count // request.batch_size)):
-        raise DeviceError(f"The emulated board made {len(found)} of {steps} steps, and said:\n{said}")
+        raise DeviceError(f"The emulated board made {len(found)} of {plural(steps, 'step')}, and said:\n{said}")
     return found
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgelearn.display import plural
 from edgelearn.lab.runs import figures
 from edgelearn.tables import Table, Tabular
 from edgelearn.train import Model
@@ -45,7 +46,8 @@ class Trial(Tabular):
 
     @property
     def headline(self) -> str:
-        return f"of {len(self.python)} steps by target {self.target}: losses within {self.difference:.1e} of Python's"
+        steps = plural(len(self.python), "step")
+        return f"of {steps} by target {self.target}: losses within {self.difference:.1e} of Python's"
 
     def table(self) -> Table:
         """A row for Python and one for the bundle."""
@@ -59,7 +61,7 @@ class Trial(Tabular):
         if self.bundle_seconds is None:
             notes.append("Emulation has bits and bytes, and no times.")
         header = ("steps of", "first loss", "last loss", "ms a step")
-        return Table(header, rows, f"{len(self.python)} steps", notes, right=True)
+        return Table(header, rows, plural(len(self.python), "step"), notes, right=True)
 
     def plot(self) -> Figure:
         """Draw both losses over the steps."""

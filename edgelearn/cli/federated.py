@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn.display import plural
 from edgelearn.experiments.claims import check_claims
 from edgelearn.experiments.config import setting
 from edgelearn.experiments.federated.attack import COMPARED
@@ -86,7 +87,7 @@ def verify_enrol(
 
     enrolled = User.enrol(_outputs(clips, network, runs, device), true_positive_rate=accept)
     enrolled.save(user)
-    print(f"{user}: enrolled from {len(clips)} recordings, accepts from {enrolled.threshold:.3f}")
+    print(f"{user}: enrolled from {plural(len(clips), 'recording')}, accepts from {enrolled.threshold:.3f}")
     return {"user": user, "recordings": len(clips), "threshold": enrolled.threshold}
 
 
@@ -232,7 +233,7 @@ def personal(
     found = personalise(run, folds, least, device=device)
     labels = {"before": "before training", "rounds": "after the rounds", "enrolment": "after the user's enrolment"}
     rows = [(label, f"{found.mean(s):.1%}", f"{found.worst_tenth(s):.1%}") for s, label in labels.items()]
-    print(f"{len(found.users)} users who took no part, {found.tested.sum():,} clips")
+    print(f"{len(found.users)} users who took no part, {plural(found.tested.sum(), 'clip')}")
     show(Table(("error", "mean of users", "worst tenth"), rows), markdown)
     return {"run": run.id, "users": found.users, "tested": found.tested, "errors": found.errors}
 

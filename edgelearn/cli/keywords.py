@@ -22,6 +22,7 @@ import numpy as np
 
 from edgelearn.data.audio import ClipDataset
 from edgelearn.data.files import skipped_lines
+from edgelearn.display import plural
 from edgelearn.errors import DataError, RunError, UsageError
 from edgelearn.experiments.keywords.embedding import KeywordsConfig
 from edgelearn.experiments.keywords.episodes import SPEAKERS, WORD_SPLITS
@@ -278,7 +279,7 @@ def speakers(
                 errors += 1
                 print(f"{'':10}    corrected: {truth}")
     if labels:
-        print(f"{errors} of {len(found)} windows were named wrongly")
+        print(f"{errors} of {plural(len(found), 'window')} were named wrongly")
     if into:
         listener.speakers.save(into)
     return {"windows": found, "errors": errors}
@@ -348,7 +349,7 @@ def compose(
     labels = recording.with_suffix(".txt")
     made.write(recording)
     write_labels(labels, made.timeline)
-    print(f"{recording}, {labels}: {len(made.timeline)} words in {made.seconds / 60:.1f} minutes")
+    print(f"{recording}, {labels}: {plural(len(made.timeline), 'word')} in {made.seconds / 60:.1f} minutes")
     return {"recording": recording, "labels": labels, "seconds": made.seconds, "words": made.timeline}
 
 

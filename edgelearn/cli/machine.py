@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from edgelearn.display import plural
 from edgelearn.errors import EdgelearnError, ExtensionError
 from edgelearn.lab.energy import LOOP, find_meter
 
@@ -39,7 +40,7 @@ def devices(extensions: bool = setting(False, "list the extensions of each devic
         memory = f"{device.memory / GIB:.1f} GiB memory (largest buffer {device.largest_buffer / GIB:.1f} GiB)"
         lines = [
             f"{device.kind.upper()}, {device.version}, driver {device.driver}",
-            f"{memory}, {device.compute_units} compute units, {len(device.extensions)} extensions",
+            f"{memory}, {plural(device.compute_units, 'compute unit')}, {plural(len(device.extensions), 'extension')}",
             f"self-test passed in {test.seconds:.1f} s: {speed}" * test.passed or f"SELF-TEST FAILED: {test.problem}",
             f"units for small numbers: {', '.join(device.units) or 'none'}",
             device.int8_speed, find(device), *(f"note: {note}" for note in device.notes),
@@ -130,7 +131,7 @@ def doctor(
     nearest = next(p for p in (store, *store.parents) if p.exists())
     report(os.access(nearest, os.W_OK), f"runs are kept in {store}", "set EDGELEARN_RUNS to a writable folder")
     problems = sum(each["state"] == "problem" for each in checks)
-    print("Everything is in order." if not problems else f"{problems} problem{'s' * (problems > 1)}.")
+    print("Everything is in order." if not problems else f"{plural(problems, 'problem')}.")
     return Answer({"problems": problems, "checks": checks}, int(problems > 0))
 
 

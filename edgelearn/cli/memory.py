@@ -14,7 +14,7 @@ from edgelearn import atomic
 from edgelearn.compile import Encoding, Offload
 from edgelearn.compile.plan import explain
 from edgelearn.compile.search import COUNTS, budgets
-from edgelearn.display import MB
+from edgelearn.display import MB, plural
 from edgelearn.errors import PlanError
 from edgelearn.experiments import memory_plans
 from edgelearn.experiments.config import setting
@@ -244,7 +244,7 @@ def measure(
     plans = memory_plans.plans_to_measure(find_network(network, alpha).network, chosen, batch_size)
     stored, path = measure_launches(list(plans.values()), chosen, rounds, busy), store.path_of_times(chosen)
     print(
-        f"{len(stored.seconds)} launches of {chosen.id} measured, stored in {path}; a step takes "
+        f"{plural(len(stored.seconds), 'launch')} of {chosen.id} measured, stored in {path}; a step takes "
         f"{stored.between * 1e6:.1f} µs more for each, and {stored.fixed * 1e6:.0f} µs"
     )
     counts = {"launches": len(stored.seconds), "between": stored.between, "fixed": stored.fixed}

@@ -12,6 +12,7 @@ from typing import Any
 
 from edgelearn import atomic
 from edgelearn.compile.precision import KINDS, convolutions, layer_traffic
+from edgelearn.display import plural
 from edgelearn.experiments import precision, precision_claims
 from edgelearn.experiments.config import DATA, TrainingConfig, setting
 from edgelearn.experiments.exported_files import NETWORKS as EXPORTED
@@ -82,7 +83,7 @@ def trace(
     runs: RunStore = RUNS,
 ) -> dict[str, Any]:
     run, found = precision.of_run(runs, name)
-    print(f"{run.id}: {len(found.steps)} steps traced")
+    print(f"{run.id}: {plural(len(found.steps), 'step')} traced")
     show(precision.trace_table(found, kind))
     if first := found.first_divergence():
         print("Step {}: {} is the first whose rounded values point elsewhere.".format(*first))

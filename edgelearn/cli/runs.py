@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgelearn import atomic
-from edgelearn.display import megabytes
+from edgelearn.display import megabytes, plural
 from edgelearn.errors import ExtensionError, RunError, UsageError
 from edgelearn.experiments import EXPERIMENTS
 from edgelearn.experiments.config import Config, ConfigError, Setting, find_setting, setting
@@ -127,7 +127,7 @@ def _list(store: RunStore) -> Answer:
         print(f"No runs in {store.root} yet.")
         return Answer([])
     print(list_table(found, width()))
-    print(f"{len(found)} runs in {store.root}, {megabytes(sum(each.bytes for each in found))}")
+    print(f"{plural(len(found), 'run')} in {store.root}, {megabytes(sum(each.bytes for each in found))}")
     return Answer(found)
 
 

@@ -18,7 +18,7 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from edgelearn.device import int8_speed
-from edgelearn.display import MB, Displayed
+from edgelearn.display import MB, Displayed, plural
 from edgelearn.errors import PlanError
 from edgelearn.graph.network import Network
 from edgelearn.launch import Buffer, Decision, Launch, Role, Traffic
@@ -97,7 +97,7 @@ class Program(Displayed):
 
     @property
     def headline(self) -> str:
-        return f"of {len(self.launches)} launches"
+        return f"of {plural(len(self.launches), 'launch')}"
 
     @property
     def launches(self) -> list[Launch]:
@@ -507,7 +507,7 @@ class Explanation(Displayed):
         purposes: dict[str, list[int]] = {}
         for activation in self.activations:
             purposes.setdefault(activation.purpose, []).append(activation.nbytes)
-        lines = [f"{sum(n) / MB:>9.2f} MB  {purpose}: {len(n)} tensors" for purpose, n in purposes.items()]
+        lines = [f"{sum(n) / MB:>9.2f} MB  {purpose}: {plural(len(n), 'tensor')}" for purpose, n in purposes.items()]
         parts.append("Activations that the backward pass reads:\n" + "\n".join(lines))
         return "\n\n".join(parts)
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from edgelearn.device import Device
-from edgelearn.display import megabytes
+from edgelearn.display import megabytes, plural
 from edgelearn.errors import PlanError
 from edgelearn.graph.rewrites import ancestors, invertible_streams
 from edgelearn.launch import Access, Buffer, Launch, Many, Role, Transfer
@@ -149,7 +149,7 @@ class LaunchTimes:
         if table is None:
             text = f"not measured: the roofline of compute units, a clock of {clock} MHz and vector width"
             return cls(text, flops, flops * BYTE)
-        text = f"measured on {device.id} until {table.date}, {len(table.seconds)} launches"
+        text = f"measured on {device.id} until {table.date}, {plural(len(table.seconds), 'launch')}"
         return cls(text, flops, flops * BYTE, table.between, table.fixed, table.seconds)
 
     def seconds(self, launch: Launch) -> float:

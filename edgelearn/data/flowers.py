@@ -14,6 +14,7 @@ from math import cos, pi, sin
 import numpy as np
 from PIL import Image, ImageDraw
 
+from edgelearn.display import plural
 from edgelearn.errors import DataError, DownloadError
 
 from .pictures import ImageDataset, load_folder
@@ -289,7 +290,7 @@ def drawn_flowers(
     return ImageDataset(
         name=name,
         origin="embedded sample",
-        description=f"{title}: {n_per_class * len(KINDS):,} drawn flowers of {len(KINDS)} kinds{detail}.",
+        description=f"{title}: {plural(n_per_class * len(KINDS), 'drawn flower')} of {len(KINDS)} kinds{detail}.",
         class_names=tuple(KINDS),
         labels=np.repeat(np.arange(len(KINDS), dtype=np.int32), n_per_class),
         items=[partial(draw, kind, seed, index) for kind in KINDS for index in range(n_per_class)],

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edgelearn.display import plural
 from edgelearn.errors import DataError
 
 from .tfds import data_folder
@@ -80,7 +81,7 @@ def _described(
     sizes = ", ".join(
         f"{len(labels):,} to {'train' if part == 'train' else part}" for part, (_, labels) in parts.items()
     )
-    return IntentDataset(parts, unknown, names, origin, f"{words}: {len(names)} intents, sentences: {sizes}")
+    return IntentDataset(parts, unknown, names, origin, f"{words}: {plural(len(names), 'intent')}, sentences: {sizes}")
 
 
 _SLOTS = {

@@ -13,6 +13,7 @@ from math import pi
 
 import numpy as np
 
+from edgelearn.display import plural
 from edgelearn.errors import DataError
 
 from .audio import ClipDataset
@@ -86,7 +87,8 @@ def embedded_words(words: int = len(WORDS), speakers: int = 12, takes: int = 10,
     spoken = spoken_words(WORDS[:words], range(speakers), takes, seed)
     return replace(
         spoken, name="embedded_words",
-        description=f"The embedded sample: {len(spoken):,} clips of {words} made-up words by {speakers} speakers, "
+        description=f"The embedded sample: {plural(len(spoken), 'clip')} of {plural(words, 'made-up word')} by "
+        f"{plural(speakers, 'speaker')}, "
         f"synthesised by the program: no human voice.",
     )  # fmt: skip
 
@@ -114,7 +116,8 @@ def spoken_words(words: Sequence[str], speakers: range, takes: int, seed: int) -
     return ClipDataset(
         name="synthesised_words",
         origin="embedded sample",
-        description=f"{len(every):,} clips of {len(words)} synthesised words by {len(speakers)} synthesised speakers.",
+        description=f"{plural(len(every), 'clip')} of {plural(len(words), 'synthesised word')} by "
+        f"{plural(len(speakers), 'synthesised speaker')}.",
         class_names=tuple(words),
         labels=np.array([w for w, _, _ in every], np.int32),
         speakers=np.array([f"synthesised{s:02d}" for _, s, _ in every], np.str_),

@@ -27,7 +27,7 @@ from edgelearn.data.cifar10 import standardized
 from edgelearn.data.corruptions import DRAWN, KINDS, corrupt
 from edgelearn.data.pictures import normalize
 from edgelearn.data.thicket import drawn_thicket, split_thicket
-from edgelearn.display import megabytes
+from edgelearn.display import megabytes, plural
 from edgelearn.extensions import check_name
 from edgelearn.lab.measure import PeakMemory, restart_peak
 from edgelearn.lab.runs import figures
@@ -130,7 +130,7 @@ class AdaptationResults(Tabular):
     @property
     def headline(self) -> str:
         kinds = {row.kind for row in self.rows} - {CLEAN}
-        return f"of {len(kinds)} corruptions, {len(self.seeds)} seeds, on {self.device}"
+        return f"of {plural(len(kinds), 'corruption')}, {plural(len(self.seeds), 'seed')}, on {self.device}"
 
     @property
     def seeds(self) -> list[int]:

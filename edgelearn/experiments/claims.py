@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from edgelearn.display import plural
 from edgelearn.errors import EdgelearnError
 from edgelearn.tables import Table, Tabular
 
@@ -82,7 +83,9 @@ class Verdicts(Tabular):
     @property
     def headline(self) -> str:
         words = [each.word for each in self.verdicts]
-        return f"{len(words)} claims: " + ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+        return f"{plural(len(words), 'claim')}: " + ", ".join(
+            f"{words.count(word)} {word}" for word in dict.fromkeys(words)
+        )
 
     @property
     def status(self) -> int:

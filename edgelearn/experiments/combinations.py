@@ -17,7 +17,7 @@ from edgelearn import atomic
 from edgelearn.compile import account
 from edgelearn.compile.planner import Combination
 from edgelearn.data.draws import stratified_split
-from edgelearn.display import MB, Recorded, as_joules
+from edgelearn.display import MB, Recorded, as_joules, plural
 from edgelearn.errors import DataError, RunError
 from edgelearn.graph import Network
 from edgelearn.lab import measure
@@ -231,7 +231,7 @@ class CombinationResults(Tabular, Recorded):
     @property
     def headline(self) -> str:
         done = sum(len(row.runs) for row in self.rows)
-        return f"of {len(self.rows)} combinations on '{self.network}': {done} trainings" + (
+        return f"of {plural(len(self.rows), 'combination')} on '{self.network}': {plural(done, 'training')}" + (
             ", interrupted" if self.interrupted else ""
         )
 

@@ -32,7 +32,7 @@ from edgelearn.data.draws import stratified_split
 from edgelearn.data.flowers import load_flowers
 from edgelearn.data.pictures import ImageDataset, load_folder, load_images, normalize
 from edgelearn.data.thicket import drawn_thicket, split_thicket
-from edgelearn.display import MB
+from edgelearn.display import MB, plural
 from edgelearn.errors import PlanError, UsageError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network
@@ -225,7 +225,7 @@ class DepthResults(Tabular):
 
     @property
     def headline(self) -> str:
-        return f"of {len(self.rows)} depths of '{self.network}' on {self.task}, {self.device}"
+        return f"of {plural(len(self.rows), 'depth')} of '{self.network}' on {self.task}, {self.device}"
 
     def table(self) -> Table:
         """A row for each depth: accuracy, trained parameters, millions of multiply-adds, memory in MB, time."""

@@ -13,7 +13,7 @@ from dataclasses import MISSING, asdict, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
-from edgelearn.display import megabytes
+from edgelearn.display import megabytes, plural
 from edgelearn.errors import RunError
 from edgelearn.extensions import import_object
 from edgelearn.lab.energy import Meter, find_meter
@@ -195,7 +195,7 @@ class Training(Tabular, Generic[C]):
 
     @property
     def headline(self) -> str:
-        examples = f"{len(self.train[1]):,} examples, {self.epochs} epochs"
+        examples = f"{plural(len(self.train[1]), 'example')}, {plural(self.epochs, 'epoch')}"
         return f"of {type(self.config).__name__}: {examples}, on {self.model.device.id}"
 
     def table(self) -> Table:

@@ -20,6 +20,7 @@ from edgelearn.data.files import skipped_lines
 from edgelearn.data.flowers import embedded_flowers, load_flowers
 from edgelearn.data.pictures import ImageDataset, load_images, normalize
 from edgelearn.data.thicket import drawn_thicket, split_thicket, thicket_flowers
+from edgelearn.display import plural
 from edgelearn.errors import DownloadError, FormatError
 from edgelearn.graph import Network
 from edgelearn.interop import keras_h5, safetensors
@@ -202,7 +203,7 @@ def flowers_training(config: FlowersConfig, dataset: ImageDataset, pretrained: P
     train, test = split(examples, dataset.labels, config.seed)
     skipped = skipped_lines(dataset.skipped)
     if skipped:
-        skipped.append(f"  {len(skipped)} files skipped")
+        skipped.append(f"  {plural(len(skipped), 'file')} skipped")
     training = FlowersTraining(
         dataset=dataset, pretrained=pretrained, model=model, train=train, test=test, finish=_finish,
         data=data_entry(dataset, (train, test)), weights=pretrained.record, preprocessing=Pictures(pretrained.size),

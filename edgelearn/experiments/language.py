@@ -23,7 +23,7 @@ import numpy as np
 
 from edgelearn.compile import account
 from edgelearn.compile.policies import square_root
-from edgelearn.display import megabytes
+from edgelearn.display import megabytes, plural
 from edgelearn.errors import DataError, EdgelearnError
 from edgelearn.graph.branches import Branches
 from edgelearn.interop.adapters import ranks_of, read_adapters, write_adapters
@@ -221,7 +221,7 @@ def load_language(config: LanguageConfig) -> LanguageTraining:
     model.compile(AdamW(rate, weight_decay=0.0, global_clipnorm=1.0), activation_memory=policy)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    about = f"{source}: {len(text):,} characters, {len(train[1])} windows of {config.context} tokens"
+    about = f"{source}: {len(text):,} characters, {plural(len(train[1]), 'window')} of {config.context} tokens"
     return LanguageTraining(
         config=config, model=model, train=train, test=test, epochs=config.epochs, batch_size=config.batch_size,
         micro_batch=1, finish=_finish, settings={"budget": config.budget} if config.budget else {},

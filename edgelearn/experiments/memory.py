@@ -20,7 +20,7 @@ from edgelearn.data.draws import stratified_split
 from edgelearn.data.flowers import load_flowers
 from edgelearn.data.pictures import ImageDataset, load_images
 from edgelearn.device import Device
-from edgelearn.display import MB
+from edgelearn.display import MB, plural
 from edgelearn.errors import RunError
 from edgelearn.experiments.claims import Claim, NotMeasured, Verdicts, check_claims
 from edgelearn.experiments.config import ConfigError, TrainingConfig, setting
@@ -376,10 +376,12 @@ def _below_plain(store: RunStore, task: str) -> tuple[float, str]:
     plain, twin = accuracies[False], accuracies[True]
     seeds = sorted(set(plain) & set(twin))
     if len(seeds) < SEEDS:
-        raise NotMeasured(f"{len(seeds)} seeds trained: edgelearn memory train {task} [--reversible] --seed S")
+        raise NotMeasured(
+            f"{plural(len(seeds), 'seed')} trained: edgelearn memory train {task} [--reversible] --seed S"
+        )
     more = 100 * sum(twin[seed] - plain[seed] for seed in seeds) / len(seeds)
     mean = [sum(side[seed] for seed in seeds) / len(seeds) for side in (twin, plain)]
-    return more, f"{more:+.2f} points, {len(seeds)} seeds ({mean[0]:.2%}, {mean[1]:.2%})"
+    return more, f"{more:+.2f} points, {plural(len(seeds), 'seed')} ({mean[0]:.2%}, {mean[1]:.2%})"
 
 
 TRAINED_CLAIM = Claim[RunStore](

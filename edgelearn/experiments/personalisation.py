@@ -24,7 +24,7 @@ from edgelearn.data.draws import stratified_split
 from edgelearn.data.flowers import load_flowers
 from edgelearn.data.pictures import ImageDataset, load_images, normalize
 from edgelearn.data.thicket import drawn_thicket
-from edgelearn.display import megabytes
+from edgelearn.display import megabytes, plural
 from edgelearn.errors import DataError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network, split_frozen
@@ -114,7 +114,7 @@ def load_world(config: PersonalConfig, log: Log = silent) -> World:
             for part in mini_batches(indices, AT_ONCE):
                 pictures = drawn_thicket(size)[1][part] if drawn else load_images(dataset, part.tolist(), size)
                 parts.append(network.predict(normalize(pictures), AT_ONCE))
-            log(f"{side}: {len(indices):,} pictures")
+            log(f"{side}: {plural(len(indices), 'picture')}")
             found[side] = np.concatenate(parts)
         if config.features:
             np.savez(buffer := io.BytesIO(), train=found["train"], test=found["test"])
@@ -200,7 +200,8 @@ class AskingResults(Tabular):
 
     @property
     def headline(self) -> str:
-        return f"of {len(self.accuracies)} strategies of asking on {self.task}, {self.labels[-1]} labels"
+        strategies = plural(len(self.accuracies), "strategy", "strategies")
+        return f"of {strategies} of asking on {self.task}, {plural(self.labels[-1], 'label')}"
 
     def table(self) -> Table:
         """A row for each strategy: accuracy at each number of labels, and what the last is above chance."""
@@ -212,7 +213,7 @@ class AskingResults(Tabular):
             rows.append((name, *(margin_text(100 * last[:, i], "") for i in range(len(self.labels))), more))
         header = ("strategy", *map(str, self.labels), "above random")
         seeds = len(next(iter(self.accuracies.values())))
-        notes = [f"Test accuracy in % by number of labels, ± half of the 95 % interval over {seeds} seeds.",
+        notes = [f"Test accuracy in % by number of labels, ± half of the 95 % interval over {plural(seeds, 'seed')}.",
                  self.description]  # fmt: skip
         return Table(header, rows, f"{self.task}, on {self.device}", notes)
 
@@ -310,7 +311,8 @@ class LearningResults(Tabular):
 
     @property
     def headline(self) -> str:
-        return f"of {self.per_class} examples a class one at a time, {self.task}, {len(self.rows)} seeds"
+        examples, seeds = plural(self.per_class, "example"), plural(len(self.rows), "seed")
+        return f"of {examples} a class one at a time, {self.task}, {seeds}"
 
     def values(self, name: str) -> np.ndarray:
         """A field of all rows, in %."""
@@ -330,8 +332,8 @@ class LearningResults(Tabular):
         ]  # fmt: skip
         text = (
             f"Test accuracy in %, and points beside the row above it or before; ± half of the 95 % interval over "
-            f"{len(self.rows)} seeds. {self.per_class} examples a class; {megabytes(self.memory)} of kept examples, "
-            f"{megabytes(self.planned)} planned in all."
+            f"{plural(len(self.rows), 'seed')}. {self.per_class} examples a class; {megabytes(self.memory)} of kept "
+            f"examples, {megabytes(self.planned)} planned in all."
         )
         notes = [text, self.description]
         return Table(("", "accuracy", "difference"), rows, f"{self.task}, on {self.device}", notes)

@@ -18,7 +18,7 @@ from edgelearn.compile import Kind, Plan, Precision, Request, make_plan
 from edgelearn.compile.plan import stored
 from edgelearn.compile.precision import LayerTraffic, convolutions, layer_traffic, network_traffic
 from edgelearn.device import Device, first_of
-from edgelearn.display import MB
+from edgelearn.display import MB, plural
 from edgelearn.errors import RunError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network
@@ -159,7 +159,7 @@ class PrecisionComparison(Tabular):
 
     @property
     def headline(self) -> str:
-        return f"of {len(self.results)} variants on '{self.config.task}'"
+        return f"of {plural(len(self.results), 'variant')} on '{self.config.task}'"
 
     @classmethod
     def of(
@@ -261,7 +261,7 @@ def time_table(times: Times) -> Table:
 def time_title(times: Times, batchnorm: str) -> str:
     """Return two lines that say which network, batch and steps were measured."""
     examples, rounds, steps = (
-        f"{count} {what}{'s' * (count > 1)}"
+        plural(count, what)
         for count, what in ((times.examples, "example"), (times.rounds, "round"), (times.steps, "step"))
     )
     return (
@@ -340,7 +340,7 @@ def _counters(name: str, observer: str, device: Device) -> tuple[int, str]:
     pairs = counted(network, observer, device)
     padded = {layer for layer in pairs if _is_padded(network, layer)}
     same = sum(a == b for a, b in pairs.values())
-    measured = f"{same} of {len(pairs)} convolutions to the byte"
+    measured = f"{same} of {plural(len(pairs), 'convolution')} to the byte"
     if padded:
         more = sum(a for a, _ in pairs.values()) / sum(b for _, b in pairs.values()) - 1
         measured += f"; {len(padded)} have padded channels (to a multiple of 16): {more:.1%} more in all"
@@ -438,7 +438,7 @@ def _below(name: str, reference: str, results: Sequence[VariantResult]) -> tuple
         raise NotMeasured("no seed of both is trained yet")
     mean, other_mean = (sum(result.accuracies[s] for s in seeds) / len(seeds) for result in (variant, other))
     below = 100 * (other_mean - mean)
-    measured = f"{-below:+.2f} points, mean of {len(seeds)} seeds ({mean:.2%} and {other_mean:.2%})"
+    measured = f"{-below:+.2f} points, mean of {plural(len(seeds), 'seed')} ({mean:.2%} and {other_mean:.2%})"
     if len(seeds) < SEEDS:
         raise NotMeasured(measured)
     return below, measured

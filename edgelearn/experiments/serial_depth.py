@@ -18,6 +18,7 @@ import numpy as np
 from edgelearn.bundles import NativeBundle
 from edgelearn.bundles.write import bundle
 from edgelearn.compile.plan import Kind
+from edgelearn.display import plural
 from edgelearn.errors import UsageError
 from edgelearn.extensions import check_name
 from edgelearn.models import named_network, network_names
@@ -72,7 +73,7 @@ class SerialDepths(Tabular):
 
     @property
     def headline(self) -> str:
-        return f"of {len(self.rows)} steps in serial C and on {self.device}"
+        return f"of {plural(len(self.rows), 'step')} in serial C and on {self.device}"
 
     def table(self) -> Table:
         """A row for each network and depth."""

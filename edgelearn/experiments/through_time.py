@@ -19,6 +19,7 @@ import numpy as np
 from edgelearn import atomic
 from edgelearn.compile import Plan, account
 from edgelearn.device import Device
+from edgelearn.display import plural
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.lab.runs import figures
@@ -124,7 +125,7 @@ class ThroughTime(Tabular):
             first = next(row for row in rows if row.plan == "keep_all")
             right.plot([row.stored / first.stored for row in rows], [row.seconds / first.seconds for row in rows],
                        marker=figures.MARKERS[number % len(figures.MARKERS)],
-                       color=figures.PALETTE[number % len(figures.PALETTE)], label=f"{steps} steps")  # fmt: skip
+                       color=figures.PALETTE[number % len(figures.PALETTE)], label=plural(steps, 'step'))  # fmt: skip
         right.legend(fontsize=9, frameon=False)
         figures.style(right, "Time against memory", "Stored, of keep_all's", "Time, of keep_all's")
         if path is not None:
@@ -168,7 +169,7 @@ def through_time(
     chosen = choose_device(device).device
     rows = []
     for length in steps:
-        log(f"{length} steps")
+        log(plural(length, "step"))
         rows += _measured(length, units, examples, rounds, chosen)
     return ThroughTime(units, examples, chosen.id, rows)
 

@@ -14,6 +14,7 @@ from edgelearn.data.draws import SpecAugment
 from edgelearn.data.features import LogMel, load_features
 from edgelearn.data.speech_commands import load_named
 from edgelearn.data.synthetic_words import embedded_words
+from edgelearn.display import plural
 from edgelearn.errors import DataError, PlanError
 from edgelearn.federated import Server
 from edgelearn.federated.verification import (
@@ -157,7 +158,7 @@ def _speakers(config: VerificationConfig, clips: ClipDataset, most: int = 240) -
     places = np.concatenate(train), np.concatenate([*test, *unseen])
     owners = np.repeat(range(users), list(map(len, train)))
     tested = np.repeat([*range(users), *[-1] * count], list(map(len, [*test, *unseen])))
-    description = f"{users} speakers, {len(owners):,} clips to train with; {count} speakers unseen"
+    description = f"{plural(users, 'speaker')}, {plural(len(owners), 'clip')} to train with; {count} speakers unseen"
     data = {
         "origin": clips.origin, "description": description, "classes": [str(name) for name in people[count:][:users]],
     }  # fmt: skip

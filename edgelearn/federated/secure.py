@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn.display import plural
 from edgelearn.errors import EdgelearnError, FormatError, PlanError, RunError
 
 from .client import ClientMemory
@@ -184,7 +185,7 @@ class SecureWork:
         state, own = self._kept(fields), fields["client"]
         clients = {int(client): keys for client, keys in fields["keys"].items()}
         if not len(clients) // 2 < fields["threshold"] <= len(clients):
-            raise FormatError(f"a threshold of {fields['threshold']} of {len(clients)} clients hides nothing")
+            raise FormatError(f"a threshold of {fields['threshold']} of {plural(len(clients), 'client')} hides nothing")
         dealt = [deal(bytes.fromhex(state[name]), list(clients), fields["threshold"]) for name in ("mask", "seed")]
         for_others = {}
         for other, keys in clients.items():

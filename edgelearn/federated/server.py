@@ -12,6 +12,7 @@ from typing import Any, NotRequired, TypedDict, cast
 import numpy as np
 
 from edgelearn import records
+from edgelearn.display import plural
 from edgelearn.errors import FormatError, PlanError, RunError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops import Optimizer
@@ -181,7 +182,7 @@ def _update(
     if reply.problem:
         raise FormatError(shorten(reply.problem, _PROBLEM, placeholder=" …"))  # in one line, whatever it says
     if not 1 <= reply.examples <= _EXAMPLES:
-        raise FormatError(f"it trained with {reply.examples} examples")
+        raise FormatError(f"it trained with {plural(reply.examples, 'example')}")
 
     def decoded(data: bytes) -> tuple[Arrays, np.ndarray]:
         payload, own = split_own(data, own_size)
@@ -339,7 +340,7 @@ class Server(TrainedModel):
 
     @property
     def headline(self) -> str:
-        return f"of '{self.model.network.name}' after {self.position.epoch} rounds"
+        return f"of '{self.model.network.name}' after {plural(self.position.epoch, 'round')}"
 
     @property
     def optimizer(self) -> Optimizer:

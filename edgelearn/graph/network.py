@@ -13,7 +13,7 @@ import numpy as np
 from psutil import virtual_memory
 
 from edgelearn import records
-from edgelearn.display import Displayed, megabytes
+from edgelearn.display import Displayed, megabytes, plural
 from edgelearn.errors import FormatError, PlanError, ShapeError
 from edgelearn.ops import Op, Weight
 from edgelearn.ops.block_formats import encode
@@ -137,7 +137,7 @@ class Network(Displayed):
     @property
     def headline(self) -> str:
         values = sum(parameter.weight.size for parameter in self.parameters.values())
-        return f"'{self.name}': {len(self.nodes)} layers, {values:,} parameters"
+        return f"'{self.name}': {plural(len(self.nodes), 'layer')}, {plural(values, 'parameter')}"
 
     @property
     def input_shape(self) -> Shape:

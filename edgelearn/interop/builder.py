@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn.display import plural
 from edgelearn.errors import FormatError, ShapeError, UnsupportedError
 from edgelearn.graph import INPUT, Network
 from edgelearn.ops import (
@@ -767,7 +768,8 @@ def _ranges(b: Builder) -> list[str]:
         )
     if b.cut:
         notes.append(
-            f"The ranges of {len(b.cut)} tensors, such as '{b.cut[0]}', end where values were expected to: its own "
+            f"The ranges of {plural(len(b.cut), 'tensor')}, such as '{b.cut[0]}', end where values were expected to: "
+            f"its own "
             f"runtime cuts off what is outside, and this network doesn't."
         )
     return notes

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn.display import plural
 from edgelearn.errors import FormatError, UnsupportedError
 
 Size = int | None  # None: the file leaves it open
@@ -313,5 +314,5 @@ class Problem:
 def unsupported(source: str, problems: tuple[Problem, ...]) -> UnsupportedError:
     """The error that lists `problems` of the file or module `source`."""
     lines = "\n".join(f"  {problem}" for problem in problems)
-    count = f"{len(problems)} operator{'s' * (len(problems) != 1)}"
+    count = plural(len(problems), "operator")
     return UnsupportedError(f"{source}: {count} can't be imported:\n{lines}", problems=problems)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from edgelearn import child
+from edgelearn.display import plural
 from edgelearn.errors import DataError, DownloadError, FormatError
 from edgelearn.graph import Network
 
@@ -123,7 +124,7 @@ def read_weights(path: str | Path, network: Network, skip: tuple[str, ...] = ())
             if names and len(names) < len(roles):  # BatchNormalization(scale=False) has no gamma
                 roles = [r for r in roles if r not in ("gamma", "beta") or f"{layer}/{r}" in network.trainable]
             if names is None or len(names) != len(roles):
-                have = "no such layer" if names is None else f"{len(names)} arrays"
+                have = "no such layer" if names is None else plural(len(names), "array")
                 raise FormatError(
                     f"{path} has {have} for layer '{layer}', which needs {len(roles)} ({', '.join(roles)}). It is of "
                     f"another network: give a file of '{network.name}'."

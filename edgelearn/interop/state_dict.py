@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn.display import plural
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network
 from edgelearn.graph.rewrites import ancestors
@@ -240,7 +241,7 @@ class _Order:
         missing = [name for name in missing if name.rpartition(".")[0] not in (*self.modules, *self.skip)]
         left = [name for name in self.modules if name not in self.layers]
         lacks = f"By name it lacks {few(missing)}" + (f", and has besides {few(left)}. " if left else ". ")
-        count = "1 module" if len(self.modules) == 1 else f"{len(self.modules)} modules"
+        count = plural(len(self.modules), "module")
         return FormatError(
             f"{self.path} has weights of {count}, '{self.network.name}' has {len(self.layers)} "
             f"layers with weights; by their order, {what}. {lacks if missing else ''}Say which module a layer has: "

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn.display import plural
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network, Node
 from edgelearn.ops import (
@@ -121,7 +122,7 @@ def check_fit(
     others = [f"{name} {shape}, not {needed[name]}" for name, shape in shapes.items() if shape != needed[name]]
     if not (missing or left or others):
         return
-    problems = [f"lacks {len(missing)} of {len(needed)} weights ({few(missing)})"] if missing else []
+    problems = [f"lacks {len(missing)} of {plural(len(needed), 'weight')} ({few(missing)})"] if missing else []
     problems += [f"has {len(left)} that the network has no place for ({few(left)})"] if left else []
     problems += [f"has {len(others)} of another shape ({few(others)})"] if others else []
     layers = tuple(dict.fromkeys(name.partition("/")[0] for name in [*missing, *left, *others]))[:2]

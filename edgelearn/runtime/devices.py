@@ -19,6 +19,7 @@ import numpy as np
 from edgelearn import caches, tuned
 from edgelearn.caches import Place
 from edgelearn.device import UNITS, Device, Unit
+from edgelearn.display import plural
 from edgelearn.errors import DeviceError, EdgelearnError
 from edgelearn.launch import Access, Buffer, In, InOut, Launch, Out, Role
 from edgelearn.ops import BFloat16, Float16
@@ -285,7 +286,7 @@ def choose_device(name: str | Device | None = None) -> DeviceChoice:
     devices = rank(list_devices())
     if not name:
         best = devices[0]
-        why = f"a {best.kind.upper()} with {best.compute_units} compute units"
+        why = f"a {best.kind.upper()} with {plural(best.compute_units, 'compute unit')}"
         reason = f"the only device ({why})" if len(devices) == 1 else f"the best of {len(devices)} devices: {why}"
         return DeviceChoice(best, reason, tuple(devices[1:]))
     exact = [d for d in devices if name.lower() in (d.name.lower(), d.id.lower())]

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from edgelearn import caches
 from edgelearn.device import Device
-from edgelearn.display import Displayed
+from edgelearn.display import Displayed, plural
 from edgelearn.errors import KernelError
 from edgelearn.launch import Launch
 from edgelearn.ops.constants import HEADERS
@@ -215,7 +215,7 @@ class Kernels(Displayed):
 
     @property
     def headline(self) -> str:
-        return f"of {len(self._programs)} programs on {self.context.device.id}"
+        return f"of {plural(len(self._programs), 'program')} on {self.context.device.id}"
 
     def compile(self, launches: Iterable[Launch], progress: Progress | None = None) -> None:
         """Build the programs of `launches`; `progress(done, total, name)` is called before each one and at the end."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import BudgetLike, Plan
-from edgelearn.display import Displayed, megabytes
+from edgelearn.display import Displayed, megabytes, plural
 from edgelearn.errors import NonFiniteError, PlanError
 from edgelearn.graph import Network
 from edgelearn.interop.weights import Weights
@@ -297,7 +297,7 @@ class Adaptation(Displayed):
 
     @property
     def headline(self) -> str:
-        told = f"off, since {self.off}" if self.off else f"{self.updates} updates"
+        told = f"off, since {self.off}" if self.off else {plural(self.updates, "update")}
         return f"of '{self._model.network.name}' by {self.method}, {megabytes(self.plan.peak_bytes)} planned: {told}"
 
     def undo(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from edgelearn.compile import Invert, Plan
-from edgelearn.display import Displayed, escaped
+from edgelearn.display import Displayed, escaped, plural
 from edgelearn.errors import PlanError, ReconstructionError, RunError
 from edgelearn.interop.weights import Weights
 from edgelearn.ops.base import number, whole
@@ -111,7 +111,7 @@ class History(Displayed, Callback):
     @property
     def headline(self) -> str:
         last = ", ".join(f"{name} {values[-1]:.4g}" for name, values in self.history.items())
-        return f"of {len(self.epoch)} epochs" + (f"; the last: {last}" if last else "")
+        return f"of {plural(len(self.epoch), 'epoch')}" + (f"; the last: {last}" if last else "")
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         self.epoch.append(epoch)

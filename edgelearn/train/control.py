@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, TypeVar, cast
 
+from edgelearn.display import plural
 from edgelearn.errors import Interrupted, PlanError
 
 from .state import TrainingStatus
@@ -83,7 +84,8 @@ def interrupted_between_steps(status: TrainingStatus) -> Iterator[None]:
     if asked:
         at = status.position
         raise Interrupted(
-            f"Stopped after {at.updates} updates, in epoch {at.epoch + 1} of {status.epochs}. Call fit again with the "
+            f"Stopped after {plural(at.updates, 'update')}, in epoch {at.epoch + 1} of {status.epochs}. Call fit again "
+            f"with the "
             f"same arguments to go on, or compile to train anew."
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.compile import Request, explain, make_plan
-from edgelearn.display import Recorded, megabytes
+from edgelearn.display import Recorded, megabytes, plural
 from edgelearn.errors import DeviceError, EdgelearnError
 from edgelearn.graph import Network, Node
 from edgelearn.interop import find_format, import_graph, read_model
@@ -201,7 +201,7 @@ class Inspection(Recorded):
     def _totals(self) -> str:
         saved = self.saved_bytes
         kept = "" if saved is None else f", {megabytes(saved)} saved for the backward pass"
-        return f"{self.parameters:,} parameters, {self.multiply_adds / 1e6:,.2f} M multiply-adds{kept}"
+        return f"{plural(self.parameters, 'parameter')}, {self.multiply_adds / 1e6:,.2f} M multiply-adds{kept}"
 
     def _repr_html_(self) -> str:
         header = (*HEADER[:4], "multiply-adds", "saved bytes", "forward", "backward", "trainable")
@@ -212,7 +212,8 @@ class Inspection(Recorded):
         return (
             f"<p><b>{escape(self._title())}</b><br>{escape(self._totals())}</p>"
             f"<div>{draw(self.layers, tuple(self.inputs))}</div>"
-            f"<details><summary>{len(self.layers)} layers</summary><table><tr>{cells}</tr>{rows}</table></details>"
+            f"<details><summary>{plural(len(self.layers), 'layer')}</summary>"
+            f"<table><tr>{cells}</tr>{rows}</table></details>"
             f"{notes}{f'<p>Missing:</p><ul>{problems}</ul>' if problems else ''}"
         )
 

@@ -17,7 +17,7 @@ from edgelearn.compile.planner import (
 )
 from edgelearn.compile.search import budgets
 from edgelearn.device import Device
-from edgelearn.display import MB, Recorded, megabytes
+from edgelearn.display import MB, Recorded, megabytes, plural
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.ops import Loss, Losses, Optimizer
@@ -61,7 +61,7 @@ class Fitting(Tabular, Recorded):
 
     @property
     def headline(self) -> str:
-        return f"{len(self.combinations)} combinations for '{self.network}' within {self.budget}"
+        return f"{plural(len(self.combinations), 'combination')} for '{self.network}' within {self.budget}"
 
     @property
     def best(self) -> PlannedCombination:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn.display import Displayed
+from edgelearn.display import Displayed, plural
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.interop.safetensors import read_weights, to_bytes
 from edgelearn.ops.quantize import FIELDS
@@ -32,7 +32,7 @@ class RangeTrace(Displayed):
 
     @property
     def headline(self) -> str:
-        return f"of {len(self.tensors)} tensors in {len(self.steps)} steps"
+        return f"of {plural(len(self.tensors), 'tensor')} in {plural(len(self.steps), 'step')}"
 
     def _field(self, name: str) -> np.ndarray:
         return self.records[:, :, FIELDS.index(name)].astype(np.float64)  # products of sums of squares leave float32

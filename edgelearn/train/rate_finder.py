@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.data.draws import epoch_order
-from edgelearn.display import Displayed, Recorded
+from edgelearn.display import Displayed, Recorded, plural
 from edgelearn.errors import NonFiniteError, PlanError
 from edgelearn.ops.base import number, whole
 
@@ -46,7 +46,7 @@ class RateCurve(Displayed, Recorded):
 
     @property
     def headline(self) -> str:
-        return f"of {len(self.rates)} steps; suggestion {self.suggestion:.1e}"
+        return f"of {plural(len(self.rates), 'step')}; suggestion {self.suggestion:.1e}"
 
     def __str__(self) -> str:
         rows = [f"{'rate':>9}  {'loss':>10}", *map("{:>9.1e}  {:>10.4f}".format, self.rates, self.smoothed)]

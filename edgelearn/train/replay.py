@@ -13,7 +13,7 @@ import numpy as np
 
 from edgelearn.compile import Budget, BudgetLike
 from edgelearn.compile.search import budgets
-from edgelearn.display import Displayed, megabytes
+from edgelearn.display import Displayed, megabytes, plural
 from edgelearn.errors import DataError, PlanError
 from edgelearn.graph import split_frozen
 from edgelearn.interop.weights import Weights
@@ -98,9 +98,9 @@ class Replay(Displayed):
     @property
     def headline(self) -> str:
         parts = [f"{megabytes(plan.peak_bytes)} {name}" for name, plan in self.plans.items()]
+        parts.append(f"{megabytes(self.replay_bytes)} examples")
         return (
-            f"of {self.count} of {self.slots} examples, {', '.join(parts)}, {megabytes(self.replay_bytes)} examples: "
-            f"{megabytes(self.planned_bytes)}"
+            f"of {self.count} of {plural(self.slots, 'example')}, {', '.join(parts)}: {megabytes(self.planned_bytes)}"
         )
 
     @property

@@ -20,6 +20,7 @@ import numpy as np
 from edgelearn.compile import Plan
 from edgelearn.compile.storage import input_block
 from edgelearn.data.draws import epoch_order
+from edgelearn.display import plural
 from edgelearn.errors import DataError, NonFiniteError, PlanError
 from edgelearn.graph import Network
 from edgelearn.interop.weights import ReadOnlyWeights, Weights, check_weights
@@ -230,7 +231,7 @@ class Trainer(TrainedModel):
 
     @property
     def headline(self) -> str:
-        return f"of '{self.network.name}' after {self.position.updates} updates"
+        return f"of '{self.network.name}' after {plural(self.position.updates, 'update')}"
 
     def __enter__(self) -> Self:
         return self

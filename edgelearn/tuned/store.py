@@ -19,6 +19,7 @@ from platformdirs import user_data_path
 
 from edgelearn import atomic, caches, records
 from edgelearn.device import Device, DeviceKind, KernelConfig
+from edgelearn.display import plural
 from edgelearn.errors import FormatError, RunError
 
 VARIABLE = "EDGELEARN_TUNED"
@@ -111,7 +112,7 @@ class DeviceTuning:
     def __str__(self) -> str:
         if not self.files:
             return NOT_TUNED
-        return f"tuned: {len(self.choices)} choices from {' and '.join(str(path) for path in self.files)}"
+        return f"tuned: {plural(len(self.choices), 'choice')} from {' and '.join(str(path) for path in self.files)}"
 
 
 def shipped() -> Path:

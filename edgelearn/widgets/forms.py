@@ -14,6 +14,7 @@ import anywidget
 import ipywidgets
 import traitlets
 
+from edgelearn.display import plural
 from edgelearn.experiments import EXPERIMENTS
 from edgelearn.experiments.config import Config, ConfigError, Setting, settings
 from edgelearn.experiments.experiment import Experiment
@@ -342,7 +343,7 @@ class ExperimentView(View):
         self._jobs.children = [title, view, *self._jobs.children]
         view.training.start()
         waiting = view.training.place
-        self._said.value = f"Waits for {waiting} training{'s' * (waiting > 1)} to end." if waiting else "Started."
+        self._said.value = f"Waits for {plural(waiting, 'training')} to end." if waiting else "Started."
         return view
 
     def wait(self) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import traitlets
 
 from edgelearn.data.audio import RATE, ClipDataset, decode, fit, package
+from edgelearn.display import plural
 from edgelearn.errors import DataError, EdgelearnError
 from edgelearn.experiments.keywords import det_curve
 from edgelearn.experiments.keywords.streaming import Occurrence
@@ -534,7 +535,7 @@ class ClipsBox(ipywidgets.VBox):
             row.close()
         new = self.clips
         self._pending.value = (
-            f"{len(new)} clip{'s' * (len(new) > 1)} to enrol" if new else "Record or upload a few clips of a word."
+            f"{plural(len(new), 'clip')} to enrol" if new else "Record or upload a few clips of a word."
         )
         self.enrol.disabled = self.discard.disabled = not new
         self.save.disabled = not self.enrolment.vocabulary.words
@@ -564,9 +565,10 @@ class ThresholdBox(ipywidgets.VBox):
             return
         self.slider.put(*enrolment.score_range, enrolment.threshold)
         accepted, rejected = enrolment.rates()
-        rejects = f"{rejected:.1%} of {count} enrolled clips, each scored without itself."
+        rejects = f"{rejected:.1%} of {plural(count, 'enrolled clip')}, each scored without itself."
+        others = plural(len(enrolment.unknown), "clip")
         self.rates.value = (
-            f"Threshold {enrolment.threshold:.3f}. False accepts: {accepted:.1%} of {len(enrolment.unknown)} clips of "
+            f"Threshold {enrolment.threshold:.3f}. False accepts: {accepted:.1%} of {others} of "
             f"other words. False rejects: {rejects if count else 'enrol a second clip of a word to measure them.'}"
         )
 

@@ -19,7 +19,7 @@ import numpy as np
 from IPython.display import HTML, display
 
 from edgelearn.device import Device
-from edgelearn.display import UNITS
+from edgelearn.display import UNITS, plural
 from edgelearn.errors import DataError, EdgelearnError, Interrupted, PlanError
 from edgelearn.experiments.turn import Turn, told
 from edgelearn.lab.runs import figures
@@ -258,7 +258,7 @@ def contact_sheet(pictures: Sequence[np.ndarray], captions: Sequence[str], colum
                 f"{escape(text)}</text>"
             )
     names = ", ".join(" ".join(caption.split()) for caption in captions)
-    return Picture("".join([*parts, "</svg>"]), f"{len(pictures)} picture{'s' * (len(pictures) > 1)}: {names}")
+    return Picture("".join([*parts, "</svg>"]), f"{plural(len(pictures), 'picture')}: {names}")
 
 
 def _jpeg(picture: np.ndarray, side: int) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from edgelearn.display import plural
 from edgelearn.errors import RunError
 from edgelearn.experiments.claims import Claim, NotMeasured
 from edgelearn.experiments.experiment import Log
@@ -138,7 +139,7 @@ def _killed(job: Job, victim: str, moment: float) -> tuple[str, str, bool]:
         process.join()
     run = find(job)
     rounds = len(run.history()) if run else 0
-    what = f"killed after {rounds} rounds" if hit else "ended before the kill"
+    what = f"killed after {plural(rounds, 'round')}" if hit else "ended before the kill"
     problem = ""
     for _ in range(_ATTEMPTS):
         outcome = train(job)

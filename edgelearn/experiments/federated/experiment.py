@@ -21,6 +21,7 @@ from edgelearn.data.features import DS_CNN_MLPERF, load_features
 from edgelearn.data.motion import load_motion
 from edgelearn.data.speech_commands import COMMANDS, load_named
 from edgelearn.data.synthetic_words import embedded_words
+from edgelearn.display import plural
 from edgelearn.errors import DataError, PlanError, RunError
 from edgelearn.experiments.characters import CharacterWindows, read_roles
 from edgelearn.experiments.config import ConfigError, TrainingConfig, epochs_setting, setting
@@ -482,7 +483,9 @@ def _characters(config: FederatedConfig) -> FederatedTask:
         windows = CharacterWindows(numbers, np.concatenate(starts), context)
         sides.append((windows, windows.labels, np.repeat(np.arange(len(said)), [len(each) for each in starts])))
     (x, y, groups), (x_test, y_test, test_groups) = sides
-    description = f"{source}: {len(numbers):,} characters of {len(said)} roles, {len(alphabet)} different ones"
+    description = (
+        f"{source}: {len(numbers):,} characters of {plural(len(said), 'role')}, {len(alphabet)} different ones"
+    )
     data = {"origin": source, "description": description, "classes": alphabet}
     network = character_lstm(len(alphabet), context, units=units)
     task = make_task(config, network, (x, y), (x_test, y_test), data, 1e-3, groups, test_groups)
@@ -627,7 +630,7 @@ class Federation(Training[FederatedConfig]):
     def run(self, run: Run, callbacks: Sequence[Callback] = (), log: Log = print) -> dict | None:
         if self.config.engine == GATEWAY and self.carrier is None:
             with Gateway(self.config.clients or 1, port=self.config.port or 0) as gateway:
-                log(f"Waiting for {gateway.clients} clients at {gateway.address} port {gateway.port}")
+                log(f"Waiting for {plural(gateway.clients, 'client')} at {gateway.address} port {gateway.port}")
                 self.carrier = gateway
                 return self.run(run, callbacks, log)
         if self.config.engine != "local" and self.carrier is None:
@@ -718,10 +721,10 @@ def federations(
             config=config, model=task.model, train=task.train, test=task.test, epochs=rounds, finish=finish,
             data=task.data, weights=task.weights, preprocessing=task.pictures, task=task,
         )  # fmt: skip
-        sizes, decay = loaded.examples.sizes, config.average
+        sizes, decay, took = loaded.examples.sizes, config.average, plural(rounds, "round")
         loaded.sources = [
             task.data["description"], f"Weights: {task.weights['description']}", tasks[config.task].title,
-            f"{len(sizes)} clients with {min(sizes)} to {max(sizes)} examples, {config.strategy}, {rounds} rounds",
+            f"{plural(len(sizes), 'client')} with {min(sizes)} to {max(sizes)} examples, {config.strategy}, {took}",
             *([f"Tested and kept: the mean of the rounds' weights, decay {decay:g}"] if decay else []),
         ]  # fmt: skip
         return loaded

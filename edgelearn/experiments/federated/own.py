@@ -13,6 +13,7 @@ import numpy as np
 from edgelearn.data.audio import load_folder as load_clips
 from edgelearn.data.draws import stratified_split
 from edgelearn.data.pictures import load_folder as load_pictures
+from edgelearn.display import plural
 from edgelearn.errors import DataError
 from edgelearn.experiments.finetune import FinetuneConfig, data_entry, digest, examples_of
 from edgelearn.graph import Network, replace_head
@@ -125,7 +126,8 @@ def _of_arrays(path: Path, file: ModelFile) -> _Found:
     classes = 1 + int(max(y.max() for _, y in sides))
     found = hashlib.sha256(b"".join(array.tobytes() for side in sides for array in side)).hexdigest()
     entry = {
-        "origin": f"{path} {found[:12]}", "description": f"{sum(len(y) for _, y in sides):,} examples of {path.name}.",
+        "origin": f"{path} {found[:12]}",
+        "description": f"{plural(sum(len(y) for _, y in sides), 'example')} of {path.name}.",
         "classes": [str(number) for number in range(classes)], "skipped": 0,
     }  # fmt: skip
     (x, y), *tests = sides

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgelearn import atomic, records
-from edgelearn.display import MB, megabytes
+from edgelearn.display import MB, megabytes, plural
 from edgelearn.errors import FormatError, RunError
 from edgelearn.federated import RoundRecord
 from edgelearn.lab.runs import Run, figures
@@ -82,7 +82,9 @@ def summary(run: str, results: dict, happened: Sequence[dict]) -> list[str]:
     left_out = [(each["round"], client, why) for each in happened for client, why in each["left_out"].items()]
     if left_out:
         asked = len(left_out) + sum(len(each["clients"]) for each in happened)
-        lines.append(f"Left out: {len(left_out)} of {asked} updates (edgelearn federated rounds {run} has all)")
+        lines.append(
+            f"Left out: {len(left_out)} of {plural(asked, 'update')} (edgelearn federated rounds {run} has all)"
+        )
         lines += [f"  round {number}, client {client}: {why}" for number, client, why in left_out[:_REASONS]]
     return lines
 
@@ -157,7 +159,7 @@ def plot_partition(counts: np.ndarray, class_names: Sequence[str], path: str | P
         color = colors[number % len(colors)]
         axes.bar(held, counts[held, number], bottom=bottom[held], color=color, label=label)
         bottom += counts[:, number]
-    title = f"{clients} clients, {int(counts.sum()):,} examples, {classes} classes"
+    title = f"{plural(clients, 'client')}, {plural(int(counts.sum()), 'example')}, {classes} classes"
     figures.style(axes, title, "Client", "Examples", grid=False)
     if classes <= _SHADES:
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)

@@ -23,7 +23,7 @@ from edgelearn.child import Worker, WorkerError
 from edgelearn.data.features import BC_RESNET, load_features
 from edgelearn.data.speech_commands import CLASSES, load_named
 from edgelearn.data.tfds import data_folder
-from edgelearn.display import MB
+from edgelearn.display import MB, plural
 from edgelearn.errors import EdgelearnError
 from edgelearn.experiments.claims import Claim, NotMeasured, Verdict, Verdicts, check_claims
 from edgelearn.keywords.learners import Head, Learner
@@ -114,7 +114,7 @@ class Imported:
     def accuracy(self) -> tuple[float, str]:
         predicted = self.head.scores(self.embedder.embed(load_features(self.clips, BC_RESNET))).argmax(1)
         share = accuracy(predicted, self.clips.labels)
-        return share, f"{share:.4f} of {len(self.clips):,} clips"
+        return share, f"{share:.4f} of {plural(len(self.clips), 'clip')}"
 
     def logits(self) -> tuple[float, str]:
         """Largest difference from PyTorch's logits, relative to the largest of these."""
@@ -191,7 +191,7 @@ def dummies_claim(who: str) -> Claim[Run]:
 
 def _reduction(p: PersonalisationReport) -> tuple[float, str]:
     low, high = p.reduction_interval
-    return p.reduction, f"{p.reduction:.0%} ({low:.0%} to {high:.0%}), {len(p.users)} users"
+    return p.reduction, f"{p.reduction:.0%} ({low:.0%} to {high:.0%}), {plural(len(p.users), 'user')}"
 
 
 def _false_accepts(p: PersonalisationReport) -> tuple[float, str]:

@@ -21,6 +21,7 @@ from edgelearn.data.speech_commands import load_named
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.data.tfds import data_folder
 from edgelearn.device import Device
+from edgelearn.display import plural
 from edgelearn.errors import DataError, FormatError, RunError, UsageError
 from edgelearn.experiments.config import DATA, Config, device_setting, epochs_setting, seed_setting, setting
 from edgelearn.experiments.experiment import Experiment, Training
@@ -563,7 +564,7 @@ def load_keywords(config: KeywordsConfig, clips: TaskData | None = None) -> Trai
     )  # fmt: skip
     data = clips.to_dict()
     untested = [
-        f"  not tested with {shots} clips by the {speakers} speaker(s): {problem}"
+        f"  not tested with {plural(shots, 'clip')} by the {speakers} speaker(s): {problem}"
         for (speakers, shots), problem in protocols(config, clips.test).items()
         if isinstance(problem, DataError)
     ]

@@ -16,6 +16,7 @@ from edgelearn.data.features import BC_RESNET, load_features
 from edgelearn.data.speech_commands import CLASSES, COMMANDS, load_named
 from edgelearn.data.tfds import data_folder
 from edgelearn.device import Device
+from edgelearn.display import plural
 from edgelearn.errors import DataError
 from edgelearn.interop import state_dict
 from edgelearn.keywords.learners import Background, Embedder, Head, Learner, Neighbours, Spotter
@@ -220,7 +221,7 @@ def users_table(report: PersonalisationReport) -> Table:
         )
         for user in sorted(report.users, key=lambda user: -user.error_before)
     ]  # fmt: skip
-    return Table(USERS_HEADER, rows, f"Users, up to {report.shots} clips of a word")
+    return Table(USERS_HEADER, rows, f"Users, up to {plural(report.shots, 'clip')} of a word")
 
 
 _COSTS = "false_accepts", "other_errors"

@@ -12,6 +12,7 @@ import numpy as np
 from edgelearn import atomic
 from edgelearn.data.audio import RATE, ClipDataset
 from edgelearn.data.draws import synthetic_noises
+from edgelearn.display import plural
 from edgelearn.errors import DataError
 from edgelearn.keywords.listener import REFRACTORY, Detection, Scores, Trigger
 
@@ -64,8 +65,8 @@ class DetectionReport:
 
     def __str__(self) -> str:
         return (
-            f"{len(self.delays)} of {self.occurrences} keywords detected, on average {self.delay:.2f} s after their "
-            f"end; {self.false_alarms} false alarms in {self.seconds / 60:.1f} minutes, "
+            f"{len(self.delays)} of {plural(self.occurrences, 'keyword')} detected, on average {self.delay:.2f} s "
+            f"after their end; {plural(self.false_alarms, 'false alarm')} in {self.seconds / 60:.1f} minutes, "
             f"{self.false_alarms_per_hour:.1f} an hour"
         )
 

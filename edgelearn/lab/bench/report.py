@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from edgelearn import atomic, records
-from edgelearn.display import MB, Displayed, as_joules
+from edgelearn.display import MB, Displayed, as_joules, plural
 from edgelearn.errors import DataError, FormatError
 from edgelearn.lab.energy import NOT_MEASURED, Energy
 from edgelearn.lab.measure import Block
@@ -182,7 +182,7 @@ class BenchReport(Displayed):
 
     @property
     def headline(self) -> str:
-        return f"of {', '.join(self.workloads)}: {len(self.variants)} variants, {self.started}"
+        return f"of {', '.join(self.workloads)}: {plural(len(self.variants), 'variant')}, {self.started}"
 
     @property
     def workloads(self) -> list[str]:
@@ -237,7 +237,7 @@ class BenchReport(Displayed):
         """Machine, device, time and versions in a line."""
         device = self.machine["device"]
         parts = [
-            f"{self.machine['processor']}, {self.machine['cores']} cores",
+            f"{self.machine['processor']}, {plural(self.machine['cores'], 'core')}",
             f"{device['platform']} / {device['name']}, driver {device['driver']}",
             self.started,
             ", ".join(f"{name} {version}" for name, version in self.versions.items()),

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypedDict, cast
 from edgelearn import records
 from edgelearn.compile import Plan, Request, make_plan
 from edgelearn.device import Device
-from edgelearn.display import Displayed
+from edgelearn.display import Displayed, plural
 from edgelearn.errors import FormatError, UsageError
 from edgelearn.lab.energy import Energy
 from edgelearn.ops import Traits
@@ -105,8 +105,8 @@ class DeviceRecord:
 
     @property
     def name(self) -> str:
-        units = self.device["compute_units"]
-        return f"{self.device['platform']} / {self.device['name']}, {units} compute unit{'s' * (units > 1)}"
+        units = plural(self.device["compute_units"], "compute unit")
+        return f"{self.device['platform']} / {self.device['name']}, {units}"
 
     def to_dict(self) -> dict:
         """The record as values that `load` reads from JSON."""
@@ -297,7 +297,7 @@ class KindError:
     devices: int
 
     def __str__(self) -> str:
-        return f"±{self.median:.0%} ({self.devices} {self.kind.upper()}{'s' * (self.devices != 1)})"
+        return f"±{self.median:.0%} ({plural(self.devices, self.kind.upper())})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -316,7 +316,7 @@ class Projection(Displayed):
 
     @property
     def headline(self) -> str:
-        return f"of a {self.name} to {len({e.device.name for e in self.estimates})} devices"
+        return f"of a {self.name} to {plural(len({e.device.name for e in self.estimates}), 'device')}"
 
     @property
     def errors(self) -> dict[str, dict[str, float]]:

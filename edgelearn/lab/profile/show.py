@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from edgelearn.display import MB, as_joules
+from edgelearn.display import MB, as_joules, plural
 from edgelearn.lab.runs import figures
 from edgelearn.statistics import REMEDY
 from edgelearn.tables import WIDTH, Table, render
@@ -34,7 +34,7 @@ def roofline_parts(roofline: Roofline, layers: bool = False) -> list[Table | str
     peaks, total, busy = roofline.peaks, roofline.total, roofline.busy
     head = (
         f"{roofline.name} on {roofline.device.id},\n"
-        f"median of {roofline.timing.rounds} steps: {roofline.wall * 1e3:.2f} ms\n"
+        f"median of {plural(roofline.timing.rounds, 'step')}: {roofline.wall * 1e3:.2f} ms\n"
         f"{total.launches} launches take {busy * 1e3:.2f} ms; "
         f"{(roofline.wall - busy) * 1e3:.2f} ms pass between them,\nin transfers and on the host\n"
         f"at best: {peaks.flops / 1e9:,.0f} GFLOP/s, {peaks.memory / 1e9:,.0f} GB/s from memory, "

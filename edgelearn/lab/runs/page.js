@@ -222,7 +222,7 @@ export function runsView(root, host) {
   const label = button("Tag …", () => {
     const tags = element("input");
     const chosen = runs.filter((run) => ticked.has(run.id));
-    dialog(root, `Tag ${chosen.length} runs`, [field("Tags to add, by commas", tags)], async () => {
+    dialog(root, `Tag ${chosen.length === 1 ? "a run" : `${chosen.length} runs`}`, [field("Tags to add, by commas", tags)], async () => {
       for (const run of chosen) Object.assign(run, await host.ask({ do: "annotate", id: run.id, tags: [...run.tags, ...tags.value.split(",")] }));
       chosen.forEach((run) => { known(run); rows.delete(run.id); });
       refill();

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn import atomic
-from edgelearn.display import Displayed
+from edgelearn.display import Displayed, plural
 from edgelearn.errors import EdgelearnError, RunError
 
 from . import page, widget
@@ -65,7 +65,7 @@ class RunStore(Displayed):
     @property
     def headline(self) -> str:
         count = len(self._folders())
-        return f"of {count} run{'s' * (count != 1)} in {self.root}"
+        return f"of {plural(count, 'run')} in {self.root}"
 
     def __str__(self) -> str:
         return str(self.list())

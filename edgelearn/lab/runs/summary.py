@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex, overload
 
 from edgelearn import atomic
-from edgelearn.display import MB, Displayed
+from edgelearn.display import MB, Displayed, plural
 from edgelearn.errors import EdgelearnError, RunError
 from edgelearn.tables import WIDTH, Table
 
@@ -90,7 +90,7 @@ class Runs(list[RunSummary]):
     def __repr__(self) -> str:
         if not self:
             return "No runs yet."
-        return f"<{len(self)} runs, the newest {self[0].id}>"
+        return f"<{plural(len(self), 'run')}, the newest {self[0].id}>"
 
     def __str__(self) -> str:
         return list_table(self[:_SHOWN]) + self._more

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgelearn import atomic
-from edgelearn.display import MB, megabytes
+from edgelearn.display import MB, megabytes, plural
 from edgelearn.errors import RunError
 from edgelearn.statistics import interval, median, wilson_interval
 from edgelearn.tables import Table, Tabular
@@ -111,7 +111,7 @@ class Tradeoff(Tabular):
     @property
     def headline(self) -> str:
         best = max(self.points, key=lambda point: point.accuracy[0])
-        return f"of {len(self.points)} configurations; the best: '{best.name}' with {best.accuracy[0]:.1%}"
+        return f"of {plural(len(self.points), 'configuration')}; the best: '{best.name}' with {best.accuracy[0]:.1%}"
 
     def table(self) -> Table:
         """A row for each point."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from edgelearn.display import plural
 from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment, plot_bytes, plot_partition, report
 from edgelearn.experiments.federated.deployment import require_flower
 from edgelearn.experiments.verification import VerificationConfig, VerificationExperiment, true_positive_rate
@@ -53,7 +54,7 @@ def partitions(task: str = "sample", clients: int = 12) -> Shown:
     made = {name: counts(way.divide(labels, groups), labels, len(classes)) for name, way in ways.items()}
     rows = [(name, m.sum(1).min(), m.sum(1).max(), f"{(m > 0).sum(1).mean():.1f}") for name, m in made.items()]
     table = Table(("partition", "fewest examples", "most", "classes a client"), rows)
-    return Shown(f"{len(ways)} partitions", table, plot_partition(made["Dirichlet 0.3"], classes))
+    return Shown(plural(len(ways), "partition"), table, plot_partition(made["Dirichlet 0.3"], classes))
 
 
 class Federations(Shown):
@@ -65,7 +66,7 @@ class Federations(Shown):
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = list(runs)
         table = report.table(self.runs)
-        super().__init__(f"{len(self.runs)} federations", plot_bytes(self.runs), table)
+        super().__init__(plural(len(self.runs), "federation"), plot_bytes(self.runs), table)
 
 
 def federated(
@@ -152,7 +153,7 @@ def overheard(clients: int = 12) -> Shown:
         guess, truth = set(np.argsort(change)[-2:]), set(training.examples.y[part])
         right += guess == truth
         rows.append((client, *(", ".join(sorted(classes[i] for i in words)) for words in (guess, truth))))
-    line = f"The words of {right} of {clients} clients are guessed from their messages."
+    line = f"The words of {right} of {plural(clients, 'client')} are guessed from their messages."
     return Shown(line, line, Table(("client", "guessed", "in truth"), rows[:4]))
 
 

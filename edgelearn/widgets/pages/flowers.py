@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.data.pictures import decode, normalize
+from edgelearn.display import plural
 from edgelearn.errors import UsageError
 from edgelearn.experiments.experiment import Training
 from edgelearn.experiments.flowers import ACCURACY, FlowersConfig, FlowersExperiment, FlowersTraining
@@ -39,7 +40,7 @@ class Flowers(Shown):
         config, dataset = training.config, training.dataset
         settings = Table((), [
             ("pictures", dataset.description),
-            ("training, test", f"{len(training.train[1]):,} and {len(training.test[1]):,} pictures"),
+            ("training, test", f"{len(training.train[1]):,} and {plural(len(training.test[1]), 'picture')}"),
             ("network", training.pretrained.description), ("trained", ", ".join(config.trainable)),
             ("mini-batch", f"{config.batch_size}, in micro-batches of {config.micro_batch}"),
             ("epochs, learning rate", f"{config.epochs}, {config.learning_rate:g} ({config.optimizer})"),

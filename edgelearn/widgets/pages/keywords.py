@@ -12,6 +12,7 @@ from edgelearn.data.draws import AddNoise, synthetic_noises
 from edgelearn.data.speech_commands import load_named
 from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.data.tfds import data_folder
+from edgelearn.display import plural
 from edgelearn.experiments.keywords import Episodes
 from edgelearn.experiments.keywords.embedding import IN_DATA, find_embedder
 from edgelearn.experiments.keywords.episodes import ARABIC, evaluate
@@ -59,8 +60,10 @@ class Keywords(Shown):
                 of_word = self.mine.only([word])
                 self.enrolment.enrol(word, [of_word.recording(i) for i in range(clips)])
         rows = [("clips", dataset.description), ("network", where.removeprefix("Network: ")), ("user", str(user)),
-                ("enrolled", ", ".join(f"{word} ({clips} clips)" for word in self.words))]  # fmt: skip
-        super().__init__(f"{len(self.words)} words of {user}", Table((), rows), Audio(self.mine.clip(0), rate=RATE))
+                ("enrolled", ", ".join(f"{word} ({plural(clips, 'clip')})" for word in self.words))]  # fmt: skip
+        super().__init__(
+            f"{plural(len(self.words), 'word')} of {user}", Table((), rows), Audio(self.mine.clip(0), rate=RATE)
+        )
 
     def map(self) -> Shown:
         """The plane in which the words' clips differ most; grey points are other words by other people."""
@@ -70,10 +73,11 @@ class Keywords(Shown):
         """The threshold: false accepts and false rejects."""
         enrolment = self.enrolment
         accepted, rejected = enrolment.rates()
+        known = plural(len(enrolment.known), "enrolled clip")
         table = Table((), [
             ("threshold", f"{enrolment.threshold:.3f}"),
-            ("false accepts", f"{accepted:.1%} of {len(enrolment.unknown)} clips of other words"),
-            ("false rejects", f"{rejected:.1%} of {len(enrolment.known)} enrolled clips, each scored without itself"),
+            ("false accepts", f"{accepted:.1%} of {plural(len(enrolment.unknown), 'clip')} of other words"),
+            ("false rejects", f"{rejected:.1%} of {known}, each scored without itself"),
         ])  # fmt: skip
         figure = plot_det(enrolment.known, enrolment.unknown, enrolment.threshold)
         return Shown(f"threshold {enrolment.threshold:.3f}", figure, table)
@@ -121,7 +125,7 @@ class Keywords(Shown):
             for level, each in zip(levels, reports, strict=True)
         ]
         header = ("threshold", "detected", "false alarms an hour", "after the word's end")
-        return Shown(f"{len(found)} detections in {heard.seconds:.0f} s", figure, Table(header, rows))
+        return Shown(f"{plural(len(found), 'detection')} in {heard.seconds:.0f} s", figure, Table(header, rows))
 
     def view(self) -> KeywordsView:
         """A view to enrol one's own words with a microphone or files."""
@@ -154,7 +158,7 @@ class Speakers(Shown):
             self.said[name] = clips[seconds:]
         rows = [("clips", dataset.description), ("network", where.removeprefix("Network: ")),
                 ("enrolled", str(self.speakers).replace("clips", "windows"))]  # fmt: skip
-        super().__init__(f"{count} speakers", Table((), rows))
+        super().__init__(plural(count, "speaker"), Table((), rows))
 
     def listen(self, told: int = 0) -> Table:
         """Name who says each second of the speakers' other clips, which come in turn. In the first `told` rounds it

@@ -10,6 +10,7 @@ from typing import Any
 import ipywidgets
 import numpy as np
 
+from edgelearn.display import plural
 from edgelearn.errors import PlanError
 from edgelearn.experiments.adaptation import AdaptationConfig, compare_adaptation
 from edgelearn.experiments.personalisation import (
@@ -104,7 +105,8 @@ class Asking:
 
     @property
     def headline(self) -> str:
-        return f"{len(self._asked)} labels: {self.curve[-1]:.1%} of {len(self.world.test_y):,} test pictures right"
+        pictures = plural(len(self.world.test_y), "test picture")
+        return f"{plural(len(self._asked), 'label')}: {self.curve[-1]:.1%} of {pictures} right"
 
     def _plot(self) -> Any:
         figure = figures.canvas(figures.WIDTH, 3)

@@ -9,7 +9,7 @@ from typing import Any
 
 from IPython.display import HTML
 
-from edgelearn.display import Displayed
+from edgelearn.display import Displayed, plural
 from edgelearn.errors import EdgelearnError, RunError
 from edgelearn.experiments.config import Config
 from edgelearn.experiments.experiment import Experiment
@@ -182,7 +182,7 @@ class Text(Displayed):
 
     @property
     def headline(self) -> str:
-        return self.title or f"of {len(self.text.splitlines())} lines"
+        return self.title or f"of {plural(len(self.text.splitlines()), 'line')}"
 
     def __str__(self) -> str:
         return self.text
