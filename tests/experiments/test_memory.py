@@ -12,7 +12,7 @@ from edgelearn.compile import Compress, Invert, Offload, Recompute, account, mak
 from edgelearn.compile.plan import explain
 from edgelearn.errors import DataError, PlanError, RunError
 from edgelearn.experiments import memory, memory_plans
-from edgelearn.experiments.claims import check_claims
+from edgelearn.experiments.claims import NotMeasured, check_claims
 from edgelearn.experiments.memory import (
     PLAN_CLAIMS,
     PROCESS_CLAIM,
@@ -38,6 +38,7 @@ from edgelearn.models import mobilenet_v1, mobilenet_v2_cifar
 from edgelearn.ops import Dense, Softmax
 from edgelearn.runtime import choose_device
 from edgelearn.train import Callback
+from tests.compile.test_rematerialiser import preactivated
 
 NETWORK = mobilenet_v2_cifar(alpha=0.25)
 BASE = MemoryConfig("sample", epochs=1)
@@ -54,13 +55,13 @@ def store(tmp_path_factory):
 
 
 def test_plans_take_turns_and_compute_the_same(tmp_path):
-    plans = ["keep_all", "checkpoints", "1 MB stored", "paged", *(["torch"] if find_spec("torch") else [])]
+    plans = ["keep_all", "1 MB stored", "paged", *(["torch"] if find_spec("torch") else [])]
     measured = memory_plans.compare("mobilenet_v2_cifar", plans, 2, rounds=2, steps=1, alpha=0.25, attempts=1)
     assert [one.plan for one in measured] == plans and all(one.seconds.shape == (2,) for one in measured)
     ours = [one for one in measured if one.planned]
     assert all(one.allocated == one.planned and one.predicted > 0 for one in ours)
-    assert ours[0].stored > ours[1].stored and ours[2].stored <= 1e6
-    assert ours[3].paged > 10 * ours[3].stored and [one.paged for one in ours[:3]] == [0, 0, 0]
+    assert ours[0].stored > 1e6 >= ours[1].stored
+    assert ours[2].paged > 10 * ours[2].stored and [one.paged for one in ours[:2]] == [0, 0]
     assert all(one.loss == ours[0].loss for one in ours)
     assert all(one.loss == pytest.approx(ours[0].loss, rel=1e-3) and one.process > 1e6 for one in measured)
     assert [row[0] for row in memory_plans.table(measured).rows] == plans
@@ -92,11 +93,9 @@ def test_what_cannot_be_compared(device):
     with pytest.raises(RunError, match="'lenet'"):
         memory_plans.compare("lenet", ["keep_all"], rounds=1)
     with pytest.raises(RunError, match=r"'1 KB stored'.* 0.001 MB"):
-        memory_plans.compare("mobilenet_v2_cifar", ["1 KB stored"], rounds=1, alpha=0.25)
+        memory_plans.compare(preactivated(), ["1 KB stored"], rounds=1)
     with pytest.raises(RunError, match="not 0"):
         memory_plans.compare(rounds=0)
-    with pytest.raises(PlanError, match=r"0\.001 MB"):
-        named_plan("1 KB stored", NETWORK, device)
 
 
 def test_a_plan_whose_process_ends_is_named(monkeypatch):
@@ -108,7 +107,7 @@ def test_a_plan_whose_process_ends_is_named(monkeypatch):
 
     monkeypatch.setattr(Worker, "call", killed)
     with pytest.raises(RunError, match=r"'keep_all'.*SIGKILL"):
-        memory_plans.compare("mobilenet_v2_cifar", ["keep_all"], rounds=1, alpha=0.25)
+        memory_plans.compare(preactivated(), ["keep_all"], rounds=1)
 
 
 def test_the_claim_holds(device):
@@ -119,12 +118,13 @@ def test_the_claim_holds(device):
 def test_times_are_checked(device, monkeypatch):
     """How near depends on the machine; what is near enough doesn't."""
     monkeypatch.setattr(memory, "disturbance", lambda timings: "")
-    ratio, predictions = check_claims(TIME_CLAIMS, lambda: time_plans(NETWORK, device, rounds=1)).verdicts
+    network = preactivated()
+    ratio, predictions = check_claims(TIME_CLAIMS, lambda: time_plans(network, device, rounds=1)).verdicts
     assert isinstance(ratio.passed, bool) and re.match(r"\d\.\d\d \(", ratio.measured)
     assert "each of 13 plans" in predictions.claim and predictions.measured.count("%") == 2
     monkeypatch.setattr(memory, "disturbance", lambda timings: "the times spread by 75%")
     monkeypatch.setattr(memory, "time_launches", lambda plans, *_: [None] * len(plans))
-    for verdict in check_claims(TIME_CLAIMS, lambda: time_plans(NETWORK, device)).verdicts:
+    for verdict in check_claims(TIME_CLAIMS, lambda: time_plans(network, device)).verdicts:
         assert verdict.passed is None and "75%" in verdict.measured
     seconds, (ratio, predictions) = {"invertible": 1.3, REVERSIBLE: 1.0}, TIME_CLAIMS
     assert ratio.check(StepTimes(seconds, {})).passed
@@ -137,14 +137,11 @@ def test_times_are_checked(device, monkeypatch):
 def test_a_process_that_trains(device, monkeypatch, tmp_path):
     """Once kernels are compiled and kept, as they are not in other tests."""
 
-    def check():
-        (found,) = check_claims([PROCESS_CLAIM], lambda: footprint(device)).verdicts
-        return found
-
-    assert check().passed is None
+    with pytest.raises(NotMeasured):
+        footprint(device)
     if device.kind == "cpu":
         monkeypatch.setenv("EDGELEARN_PROGRAMS", str(tmp_path))
-        found = check()
+        (found,) = check_claims([PROCESS_CLAIM], lambda: footprint(device)).verdicts
         assert found.passed and float(found.measured.split()[0]) > 55, "it holds the plan, at least"
 
 

@@ -70,7 +70,7 @@ MOVING = [
     *((ops.Concatenate(), *((size,) for size in sizes))
       for sizes in ((16, 32), (1, 2, 3, 4), (15, 1, 16, 17), (5, 65, 63))),
     *((ops.BroadcastTo((3, 5, c)), shape)
-      for c in (1, 3, 17, 100) for shape in ((1, 1, c), (c,), (3, 1, 1), (1, 5, c), (1,), (3, 5, c))),
+      for c in (1, 17, 64) for shape in ((1, 1, c), (c,), (3, 1, 1), (1, 5, c), (1,), (3, 5, c))),
     *((ops.Take(), shape, numbers(-shape[0], shape[0], 3, 7)) for c in SIZES for shape in ((5, c), (4, 3, c))),
     *((ops.Embedding(9, c), numbers(-9, 11, 5, 40)) for c in SIZES), (ops.Embedding(3, 5), numbers(0, 3, 40, 50)),
 ]  # fmt: skip
@@ -80,8 +80,8 @@ REDUCING = [
         ops.GlobalAveragePooling1D(), ops.GlobalMaxPooling1D(), ops.UpSampling1D(3),
     )),
     *((ops.AdaptiveAveragePooling2D(size), (4, 5, 33)) for size in ((2, 3), (4, 5), (7, 1))),
-    *((kind(axis), (5, 7, c)) for kind in (Mean, Sum, Max) for axis in AXES for c in (1, 15, 33)),
-    *((kind(axis, keepdims=False), (5, 7, c)) for kind in (Mean, Sum, Max) for axis in AXES[:-1] for c in (1, 15, 33)),
+    *((kind(axis), (5, 7, c)) for kind in (Mean, Sum, Max) for axis in AXES for c in (1, 33)),
+    *((kind(axis, keepdims=False), (5, 7, 15)) for kind in (Mean, Sum, Max) for axis in AXES[:-1]),
     *((Mean(axis), shape) for axis in (1, 2) for size in SIZES for shape in ((size, 3, 17), (3, size, 17))),
     *((kind(axis), shape) for kind in (Mean, Sum, Max)
       for axis, shape in ((1, (33,)), (2, (5, 33)), (1, (5, 33)), ((2, 4), (2, 3, 4, 5)), (1, (1,)))),
@@ -101,16 +101,16 @@ ARITHMETIC = [
     (ops.Add(), (7, 33, 3), (1, 33, 3)), (ops.Add(), (7, 33, 3), (7, 1, 3)), (ops.Add(), (7, 1, 17), (1, 33, 17)),
     (ops.Add(), (1, 1, 3), (31, 1, 3), (31, 65, 3)),
     *((ops.Add(), *repeated(c)[name]) for name in ("another rank", "one channel", "outer", "rank 2") for c in (17, 1)),
-    *((ops.Multiply(), *shapes) for c in (1, 3, 17, 100) for shapes in repeated(c).values()),
+    *((ops.Multiply(), *shapes) for c in (1, 17, 64) for shapes in repeated(c).values()),
     (ops.Multiply(), (112, 112, 3), (1, 1, 3), {"n": 1}),  # a gate's gradient is a sum over an image
     *((op, *shapes, {"low": 1} if op == ops.Divide() else {}) for op in OF_TWO
       for shapes in (repeated(17)["the same"], repeated(17)["one channel"], repeated(17)["a gate"][::-1])),
-    *((ops.Where(), *shapes, WHOLE) for c in (1, 3, 17, 100) for shapes in (
+    *((ops.Where(), *shapes, WHOLE) for c in (1, 17) for shapes in (
         ((3, 5, c),) * 3, ((3, 5, 1), (3, 5, c), (3, 5, c)), ((1, 1, c), (3, 5, c), (3, 5, 1)),
         ((c,), (3, 5, 1), (1, 1, c)), ((3, 5, c), (1,), (1,)),
     )),
     *((ops.Constant(shape), (4, 2)) for shape in ((1,), (17,), (5, 3), (3, 5, 33))),
-    *((ops.Scale(shape), (5, 6, c)) for c in (1, 3, 17, 100)
+    *((ops.Scale(shape), (5, 6, c)) for c in (1, 17)
       for shape in (None, (1,), (1, 1, 1), (5, 6, 1), (5, 1, c), (5, 6, c))),
     *((ops.Bias(shape), (5, 6, 17)) for shape in (None, (5, 6, 1))),
     *((ops.PReLU(axes), (5, 6, 17)) for axes in ((), (1,), (1, 2), (1, 2, 3), (3,))),
@@ -134,8 +134,10 @@ NORMALIZING = [
 ]  # fmt: skip
 RECURRENT = [
     *((kind(u, *returns), (steps, c))
-      for kind in (ops.LSTM, ops.GRU) for u, c, steps in ((17, 3, 5), (5, 33, 1), (32, 17, 35))
-      for returns in ((True,), (False,), (True, True), (False, True))),
+      for kind in (ops.LSTM, ops.GRU) for u, c, steps, *several in (
+          (17, 3, 5, (True,), (False,), (True, True), (False, True)), (5, 33, 1, (True, True)),
+          (32, 17, 35, (False, True)),
+      ) for returns in several),
     *((kind(6, True, True, use_bias=False, truncate=2), (7, 4), (kind.sets, 6)) for kind in (ops.LSTM, ops.GRU)),
     *((kind(18, sequences, go_backwards=True), (19, 4), (kind.sets, 18), numbers(0, 2, 5, 19))
       for kind in (ops.LSTM, ops.GRU) for sequences in (True, False)),

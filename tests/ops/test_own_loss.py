@@ -8,7 +8,6 @@ import edgelearn as el
 from edgelearn.errors import PlanError
 from edgelearn.ops.own_loss import formula_loss
 
-from .harness import SIZES
 from .losses import check_loss, check_reference
 
 
@@ -49,7 +48,7 @@ LOSSES = (log_cosh, distilled, cosine, quantiles, centred, many)
 
 
 @pytest.mark.parametrize("function", LOSSES)
-@pytest.mark.parametrize("outputs", SIZES)
+@pytest.mark.parametrize("outputs", (1, 33))
 def test_against_float64(bench, rng, function, outputs):
     if outputs == 1 and function in (cosine, distilled):
         return  # a constant, whose gradient is 0
