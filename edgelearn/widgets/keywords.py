@@ -354,7 +354,7 @@ def _unit(x: np.ndarray) -> np.ndarray:
 
 def _upload(label: str, take: Callable[[list[np.ndarray]], object], rate: int, status: Status, **more: object):
     """A button that decodes files and calls `take` with their samples, whose errors are shown."""
-    button = ipywidgets.FileUpload(accept=FORMATS, description=label, layout={"width": "auto"}, **more)
+    button = ipywidgets.FileUpload(accept=FORMATS, description=label, tooltip=label, layout={"width": "auto"}, **more)
 
     def uploaded(change: dict) -> None:
         if files := change["new"]:

@@ -177,6 +177,8 @@ class Waiting:
       no device; what trains inside by itself waits, and the cell says for whom).
     """
 
+    _again = "start anew"  # what the cell does when it is run again
+
     def __init__(self, text: str, device: Device | None = None) -> None:
         self._text, self._ended = text, threading.Event()
         self._waits, self._device, self._stack = "", device, ExitStack()
@@ -209,8 +211,8 @@ class Waiting:
         self._ended.set()
         self._thread.join()
         self._update("")
-        if kind is KeyboardInterrupt:
-            raise Interrupted(f"{self._text}: stopped. Run this cell again to start anew.") from None
+        if kind is not None and issubclass(kind, KeyboardInterrupt):  # or that of a `fit` inside
+            raise Interrupted(f"{self._text}: stopped. Run this cell again to {self._again}.") from None
 
     def _html(self) -> str:
         return f"{escape(self._waits or self._text)} … {duration(time.monotonic() - self._start)}"

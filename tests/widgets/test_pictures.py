@@ -142,7 +142,8 @@ def test_a_cell_says_what_is_done_until_the_end(shown):
     assert shown[-1] == "" and not say._thread.is_alive()
 
 
-def test_an_interrupt_ends_the_cell_with_a_line(shown):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), Interrupted("Call fit again.")])
+def test_an_interrupt_ends_the_cell_with_a_line(shown, error):
     with pytest.raises(Interrupted, match="Counting") as stopped, Waiting("Counting"):
-        raise KeyboardInterrupt
+        raise error
     assert stopped.value._render_traceback_() == [str(stopped.value)] and stopped.value.__suppress_context__

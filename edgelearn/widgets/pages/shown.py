@@ -79,6 +79,8 @@ class Watching(Waiting, Callback):
     - `total`: number of trainings.
     """
 
+    _again = "go on"  # the runs are saved
+
     def __init__(self, total: int) -> None:
         Waiting.__init__(self, "Loading")
         self.total, self.number, self.name = total, 0, ""
