@@ -104,6 +104,11 @@ def compressed(network: Network, format: NumberFormat = Format(8)) -> dict[str, 
     return _encoded(network, Compress(format))
 
 
+def compressed_masks(network: Network) -> dict[str, MemoryStrategy]:
+    """As `masks`, and compress what else is stored to 8 bits: gradients of kernels are approximate."""
+    return compressed(network) | masks(network)
+
+
 def halves(network: Network) -> dict[str, MemoryStrategy]:
     """As `compressed`, to half precision."""
     return compressed(network, Float16())
@@ -117,7 +122,7 @@ def paged(network: Network, folder: str | None = None) -> dict[str, MemoryStrate
 
 EXACT = (keep_all, checkpoints, square_root, nested, invertible)
 POLICIES: dict[str, Callable[[Network], dict[str, MemoryStrategy]]] = {
-    policy.__name__: policy for policy in (*EXACT, masks, paged, halves, compressed)
+    policy.__name__: policy for policy in (*EXACT, masks, paged, halves, compressed, compressed_masks)
 }
 
 

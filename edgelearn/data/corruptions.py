@@ -232,3 +232,18 @@ def reverberant(clips: np.ndarray, seconds: float = 0.6, seed: int = 0, rate: in
     if not seconds > 0:
         raise DataError(f"A reverberation lasts more than 0 seconds, not {seconds}.")
     return np.stack([in_room(clip, seconds, np.random.default_rng([seed, i]), rate) for i, clip in enumerate(clips)])
+
+
+def _sound_in_noise(clips: np.ndarray, severity: int, seed: int) -> np.ndarray:
+    """Noise of 20 to 0 decibels below the clip."""
+    return in_noise(clips, 5.0 * (5 - severity), seed)
+
+
+def _sound_in_room(clips: np.ndarray, severity: int, seed: int) -> np.ndarray:
+    """Reverberation of 0.2 to 1 seconds."""
+    return reverberant(clips, 0.2 * severity, seed)
+
+
+SOUNDS: dict[str, Callable[[np.ndarray, int, int], np.ndarray]] = {
+    "in_noise": _sound_in_noise, "reverberant": _sound_in_room,
+}  # fmt: skip

@@ -2,6 +2,8 @@
 
     edgelearn adapt                              # drawings half hidden by leaves, corruptions drawn with NumPy
     edgelearn adapt cifar10 --models nets --seeds 0 1 2    # networks of `edgelearn cifar10 --models nets`, or new ones
+    edgelearn adapt flowers     # photographs at night and in rain, which are drawn
+    edgelearn adapt keywords    # words in noise and reverberation, which are drawn; BC-ResNet-1
 
 Guide: docs/guides/adapt.md. Figures: docs/results/personalisation.md.
 """
@@ -24,13 +26,18 @@ import numpy as np
 
 from edgelearn import atomic
 from edgelearn.data.cifar10 import standardized
-from edgelearn.data.corruptions import DRAWN, KINDS, corrupt
+from edgelearn.data.corruptions import DRAWN, KINDS, SOUNDS, corrupt
+from edgelearn.data.draws import stratified_split
+from edgelearn.data.features import LogMel
 from edgelearn.data.pictures import normalize
-from edgelearn.data.thicket import drawn_thicket, split_thicket
+from edgelearn.data.speech_commands import load_named
+from edgelearn.data.tfds import data_folder
 from edgelearn.display import megabytes, plural
 from edgelearn.extensions import check_name
+from edgelearn.interop.state_dict import read_bcresnet
 from edgelearn.lab.measure import PeakMemory, restart_peak
 from edgelearn.lab.runs import figures
+from edgelearn.models import bcresnet
 from edgelearn.ops import Adam
 from edgelearn.statistics import margin_text
 from edgelearn.tables import Table, Tabular
@@ -43,7 +50,7 @@ from .config import DATA, Config, device_setting, epochs_setting, setting
 from .depth import TASKS as DEPTH_TASKS
 from .depth import DepthConfig, depth_network
 from .experiment import Log, silent
-from .flowers import SAMPLE_SIZE
+from .keywords.embedding import IN_DATA
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,7 +59,9 @@ CLEAN, UNADAPTED, TORCH = "clean", "unadapted", "tent, PyTorch"
 ORDERS = ("shuffled", "ordered", "single")
 SINGLE = 2000  # most pictures of a stream that are given one at a time
 PART = 100  # pictures that a process corrupts at once
-EPOCHS = 6  # of the drawn task
+EPOCHS = 6  # of drawings and flowers
+FLOWERS_SIZE, FLOWERS_KINDS = 128, ("night", "rain")
+SPEECH = "speech_commands_v0.02_test"
 
 
 @dataclass(frozen=True)
@@ -62,11 +71,12 @@ class AdaptationConfig(Config):
     Raises ConfigError for an invalid value.
     """
 
-    task: str = setting("thicket", "what is named: thicket or cifar10", positional=True)
+    task: str = setting("thicket", "what is named: thicket, flowers, cifar10 or keywords", positional=True)
     methods: tuple[str, ...] = setting(METHODS, "how to adapt", choices=METHODS)
     kinds: tuple[str, ...] = setting(
-        (), "corruptions (default: those of the package imagecorruptions, without it those drawn with NumPy)",
-        choices=(*KINDS, *DRAWN), metavar="KIND",
+        (), "corruptions (default: those of the package imagecorruptions, without it those drawn with NumPy; flowers: "
+        "night and rain; keywords: in_noise and reverberant)",
+        choices=(*KINDS, *DRAWN, *SOUNDS), metavar="KIND",
     )  # fmt: skip
     severity: int = setting(5, "strength of the corruptions", minimum=1, maximum=5)
     orders: tuple[str, ...] = setting(
@@ -76,12 +86,19 @@ class AdaptationConfig(Config):
     examples: int | None = setting(None, "test pictures of a stream (default: all)", minimum=4)
     batch_size: int = setting(BATCH_SIZE, "pictures of an update", minimum=2)
     micro_batch: int = setting(MICRO_BATCH, "pictures on the device at once, a divisor of these", minimum=2)
+    anchor: int = setting(
+        0, "examples that methods are tried with, too, of the world before: the guard's bound, EATA's Fisher anchor",
+        minimum=0,
+    )  # fmt: skip
     guard: bool = setting(True, "go back to the unadapted network where adapting seems to harm")
     torch: bool = setting(False, "the same network in PyTorch by TENT, too")
     epochs: int | None = epochs_setting(None, f"of the training (default: {EPOCHS}, cifar10: {cifar10_recipe.EPOCHS})")
     models: str | None = setting(None, "folder with cifar10_SEED.safetensors, or to save them in", metavar="DIR")
     corrupted: str | None = setting(None, "folder to keep corrupted pictures in", metavar="DIR")
     pictures: str | None = setting(None, "a file that `edgelearn cifar10 --write` made", metavar="NPZ")
+    weights: str | None = setting(None, "of flowers: MobileNet V1 as Keras's HDF5", metavar="FILE")
+    alpha: float = setting(1.0, "its width", above=0)
+    size: int = setting(FLOWERS_SIZE, "pixels of a side of a flower", minimum=32)
     data: str | None = setting(None, DATA, metavar="DIR")
     seeds: tuple[int, ...] = setting((0,), "of networks and orders", minimum=0)
     device: str | None = device_setting()
@@ -93,7 +110,7 @@ class StreamResult:
 
     Arguments:
     - `seed`: of the network. `kind`: of the corruption, or "clean".
-    - `order`: of ORDERS. `method`: of METHODS, "unadapted" or "tent, PyTorch".
+    - `order`: of ORDERS. `method`: of METHODS, also with ", anchor"; "unadapted" or "tent, PyTorch".
     - `error`: share of wrong answers, while it adapts; `unadapted`: of the same pictures without.
     - `examples`: number of pictures; `updates`: of the network.
     - `shift`: of the first statistics, in nats; see Adaptation.
@@ -199,7 +216,7 @@ class AdaptationResults(Tabular):
         methods = list(dict.fromkeys(row.method for row in self.rows if row.order == "shuffled"))
         figure = figures.canvas(figures.WIDTH, 4)
         axes, places, width = figure.subplots(), np.arange(len(kinds)), 0.8 / len(methods)
-        colors = (figures.GRAY, figures.ORANGE, figures.BLUE, "#2a9d8f", "#8a5a9e")
+        colors = (figures.GRAY, figures.ORANGE, figures.BLUE, "#2a9d8f", "#8a5a9e", "#b56576", "#6c757d", "#bc6c25")
         for number, (method, color) in enumerate(zip(methods, colors, strict=False)):
             own = [row for row in self.rows if (row.method, row.order) == (method, "shuffled")]
             heights = [100 * float(np.mean([row.error for row in own if row.kind == kind])) for kind in kinds]
@@ -217,26 +234,33 @@ class AdaptationResults(Tabular):
 
 @dataclass(frozen=True)
 class _World:
-    """A trained network, test pictures, uint8 (n, size, size, 3), and how they become examples."""
+    """A trained network, test pictures, uint8 (n, size, size, 3), or features of clips, and how they become examples;
+    `known`, others of the world before; `kinds` and `changed`, what happens to them by default, and how."""
 
     model: Model
     pictures: np.ndarray
     labels: np.ndarray
     examples: Callable[[np.ndarray], np.ndarray]
     description: str
+    known: np.ndarray
+    kinds: Sequence[str] = ()
+    changed: Callable[..., Iterable[tuple[str, np.ndarray]]] | None = None
 
 
-def _thicket(config: AdaptationConfig, seed: int) -> _World:
-    start = DEPTH_TASKS["thicket"](DepthConfig("thicket"))
-    network, _ = depth_network(start.network, "all", DepthConfig("thicket"))
+def _mobilenet(config: AdaptationConfig, seed: int) -> _World:
+    flowers = config.task == "flowers"
+    more = {"weights": config.weights, "alpha": config.alpha, "size": config.size} if flowers else {}
+    settings = DepthConfig(config.task, data=config.data, **more)
+    start = DEPTH_TASKS[config.task](settings)
+    network, _ = depth_network(start.network, "all", settings)
     epochs, (x, y) = config.epochs or EPOCHS, start.train
     model = Model(network, start.weights, config.device, seed)
     steps = epochs * -(-len(y) // start.batch_size)
     model.compile(Adam(CosineDecay(1e-3, steps)), batchnorm="batch")
     model.fit(x, y, start.batch_size, epochs, verbose=0)
-    dataset, pictures = drawn_thicket(SAMPLE_SIZE)
-    _, test = split_thicket(dataset, 0)
-    return _World(model, pictures[test], dataset.labels[test], normalize, dataset.description)
+    pictures = np.round(255 * (start.test[0] + 1) / 2).astype(np.uint8)
+    kinds = FLOWERS_KINDS if flowers else ()
+    return _World(model, pictures, start.test[1], normalize, start.description, x, kinds)
 
 
 def _cifar10(config: AdaptationConfig, seed: int) -> _World:
@@ -248,10 +272,34 @@ def _cifar10(config: AdaptationConfig, seed: int) -> _World:
             cifar10_recipe.train(pictures, seed, config.epochs or cifar10_recipe.EPOCHS, config.device, models=models)
         model = load(file, device=config.device)
     description = "CIFAR-10; networks of `edgelearn cifar10`."
-    return _World(model, pictures.test, pictures.test_labels, standardized, description)
+    known = standardized(pictures.train)
+    return _World(model, pictures.test, pictures.test_labels, standardized, description, known)
 
 
-WORLDS: Mapping[str, Callable[[AdaptationConfig, int], _World]] = {"thicket": _thicket, "cifar10": _cifar10}
+def _keywords(config: AdaptationConfig, seed: int) -> _World:
+    """BC-ResNet-1 and the twelve classes of Speech Commands' test set: three of four clips are streamed, and the others
+    known, in a division of the seed."""
+    clips, front_end = load_named(SPEECH, config.data), LogMel()
+    file = Path(data_folder(config.data) or "") / IN_DATA
+    network = bcresnet()
+    model = Model(network, read_bcresnet(file, network), config.device, seed)
+    sounds = np.stack([clips.clip(i) for i in range(len(clips))])
+    known, test = stratified_split(clips.labels, 0.25, seed)
+
+    def features(sounds: np.ndarray) -> np.ndarray:
+        return front_end(sounds).transpose(0, 2, 1)[..., None].astype(np.float32)
+
+    def changed(_: np.ndarray, kinds: Iterable[str], severity: int, *__: Any) -> Iterable[tuple[str, np.ndarray]]:
+        return ((kind, features(SOUNDS[kind](sounds[test], severity, seed))) for kind in kinds)
+
+    description, labels = f"{clips.description} BC-ResNet-1 of {file.name}.", np.asarray(clips.labels)[test]
+    own, others = features(sounds[test]), features(sounds[known])
+    return _World(model, own, labels, np.asarray, description, others, tuple(SOUNDS), changed)
+
+
+WORLDS: Mapping[str, Callable[[AdaptationConfig, int], _World]] = {
+    "thicket": _mobilenet, "flowers": _mobilenet, "cifar10": _cifar10, "keywords": _keywords,
+}  # fmt: skip
 
 
 def corrupted(
@@ -308,14 +356,15 @@ def compare_adaptation(
     """
     config = config or AdaptationConfig(**settings)
     check_name(config.task, WORLDS, "task")
-    kinds = config.kinds or (tuple(DRAWN) if find_spec("imagecorruptions") is None else KINDS)
+    usual = tuple(DRAWN) if find_spec("imagecorruptions") is None else KINDS
     rows, memory, device, description = list[StreamResult](), dict[str, int](), "", ""
     for seed in config.seeds:
         log(f"{config.task}, network {seed}")
         world = WORLDS[config.task](config, seed)
         device, description = world.model.device.id, world.description
         order = np.random.default_rng(seed).permutation(len(world.labels))[: config.examples]
-        streams = [(CLEAN, world.pictures), *corrupted(world.pictures, kinds, config.severity, config.corrupted)]
+        kinds, changed = config.kinds or world.kinds or usual, world.changed or corrupted
+        streams = [(CLEAN, world.pictures), *changed(world.pictures, kinds, config.severity, config.corrupted)]
         found, used = _seed(config, seed, world, streams, order, log)
         rows += found
         memory |= used
@@ -331,22 +380,27 @@ def _seed(
     wrong = {kind: answers != world.labels for kind, answers in plain.items()}
     rows = [_result(seed, kind, "shuffled", UNADAPTED, wrong[kind][order], wrong[kind][order]) for kind, _ in streams]
     memory = dict[str, int]()
-    for method in config.methods:
-        log(f"network {seed}: {method}")
+    known = world.known[np.random.default_rng(seed).permutation(len(world.known))[: config.anchor]]
+    for method, anchored in [
+        (method, anchored) for method in config.methods for anchored in {False, config.anchor > 0}
+    ]:
+        name = f"{method}, anchor" if anchored else method
+        log(f"network {seed}: {name}")
         adaptation = world.model.adapt(
-            method=method, batch_size=config.batch_size, micro_batch=config.micro_batch, guard=config.guard
-        )
-        for name in [name for name in ORDERS if name in config.orders and (name == "shuffled" or method == "tent")]:
-            chosen = order[np.argsort(world.labels[order], kind="stable")] if name == "ordered" else order
-            chosen = chosen[:SINGLE] if name == "single" else chosen
+            method=method, batch_size=config.batch_size, micro_batch=config.micro_batch, guard=config.guard,
+            anchor=known if anchored else None,
+        )  # fmt: skip
+        for order_of in [each for each in ORDERS if each in config.orders and (each == "shuffled" or method == "tent")]:
+            chosen = order[np.argsort(world.labels[order], kind="stable")] if order_of == "ordered" else order
+            chosen = chosen[:SINGLE] if order_of == "single" else chosen
             for kind, x in streams:
                 adaptation.reset()
-                parts = mini_batches(chosen, 1 if name == "single" else config.batch_size)
+                parts = mini_batches(chosen, 1 if order_of == "single" else config.batch_size)
                 answers = [adaptation.predict(world.examples(x[part])) for part in parts]
                 own = np.concatenate(answers).argmax(-1) != world.labels[chosen]
                 told = {"updates": adaptation.updates, "shift": adaptation.shift, "off": adaptation.off}
-                rows.append(_result(seed, kind, name, method, own, wrong[kind][chosen], **told))
-        memory[method] = adaptation.plan.peak_bytes
+                rows.append(_result(seed, kind, order_of, name, own, wrong[kind][chosen], **told))
+        memory[name] = adaptation.plan.peak_bytes
         adaptation.close()
     if config.torch:
         log(f"network {seed}: PyTorch")

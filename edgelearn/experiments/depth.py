@@ -25,7 +25,8 @@ import numpy as np
 from edgelearn import atomic, models
 from edgelearn.compile import Combination, account
 from edgelearn.compile.plan import Kind
-from edgelearn.compile.policies import keep_all, masks
+from edgelearn.compile.policies import POLICIES, keep_all, masks
+from edgelearn.compile.request import Policy
 from edgelearn.data.cifar10 import standardized
 from edgelearn.data.digits import load_digits, load_mnist, standardized_digits
 from edgelearn.data.draws import stratified_split
@@ -132,6 +133,9 @@ class DepthConfig(Config):
     )
     budget_share: float = setting(
         PUBLISHED_SHARE, "memory of the sparse update, as a share of that of the last 12 layers", above=0
+    )
+    sparse_memory: str = setting(
+        "masks", "policy of the sparse update's activations", choices=("masks", "compressed_masks")
     )
     rank: int = setting(RANK, "rank of the adapters", minimum=1)
     examples: int | None = setting(None, "train with so many examples only", minimum=1)
@@ -503,6 +507,10 @@ class _Depths:
         config = self.config
         return config.scratch_rate if depth == "scratch" else config.learning_rate or self.start.learning_rate
 
+    def policy(self, depth: str) -> Policy:
+        """What a depth stores of activations."""
+        return keep_all if depth in WHOLE else POLICIES[self.config.sparse_memory] if depth == "sparse" else masks
+
     def model(self, depth: str, rate: float | CosineDecay | None = None) -> Model:
         """The model of a depth, compiled, with the weights that training begins with. `rate`: of learning (default: the
         depth's)."""
@@ -517,9 +525,9 @@ class _Depths:
         optimizer = _optimizer(rate, clipped=depth != "scratch")
         model = Model(network, None if depth == "scratch" else weights, share_with=self.first, seed=0)
         if depth not in WHOLE:
-            return model.compile(optimizer, activation_memory=masks)
+            return model.compile(optimizer, activation_memory=self.policy(depth))
         batchnorm = "batch" if depth == "scratch" else self.config.batchnorm
-        return model.compile(optimizer, batchnorm=batchnorm, activation_memory=keep_all)
+        return model.compile(optimizer, batchnorm=batchnorm, activation_memory=self.policy(depth))
 
     def _scheme(self) -> Scheme:
         """The scheme for the published share of what the last 12 layers take, once the last layer is trained."""
@@ -531,7 +539,7 @@ class _Depths:
         few = np.random.default_rng(0).permutation(len(y))[:EXAMPLES]
         few = np.sort(few)
         model = Model(self.start.network.copy(), head.weights, share_with=self.first).compile(self.optimizer)
-        found = find_scheme(model, x[few], y[few], budget, self.batch_size)
+        found = find_scheme(model, x[few], y[few], budget, self.batch_size, activation_memory=self.policy("sparse"))
         return replace(found, seconds=time.perf_counter() - begun)
 
 
@@ -587,7 +595,7 @@ def _row(
     def trained(rate: float, data: Any, test: Any, seeds: tuple[int, ...]) -> CombinationResult:
         batch_size = min(depths.batch_size, len(data[1]))
         model = depths.model(depth, CosineDecay(rate, epochs * -(-len(data[1]) // batch_size)))
-        combination = Combination(activation_memory=keep_all if depth in WHOLE else masks)
+        combination = Combination(activation_memory=depths.policy(depth))
         found = compare(
             model.network if depth == "scratch" else model, data, [combination], epochs=epochs,
             batch_size=batch_size, optimizer=model.optimizer, validation_data=test,

@@ -17,8 +17,10 @@ from math import prod
 import numpy as np
 
 from edgelearn.compile import Kind, Plan, account
+from edgelearn.compile.memory import Compress
 from edgelearn.compile.plan import stored
 from edgelearn.compile.policies import masks
+from edgelearn.compile.request import Policy
 from edgelearn.display import megabytes
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
@@ -75,8 +77,9 @@ def update_bytes(plan: Plan) -> int:
 
 
 def find_scheme(
-    model: Model, x: np.ndarray, y: np.ndarray, budget: int, batch_size: int = 32, head: str | None = None
-) -> Scheme:
+    model: Model, x: np.ndarray, y: np.ndarray, budget: int, batch_size: int = 32, head: str | None = None,
+    activation_memory: Policy = masks,
+) -> Scheme:  # fmt: skip
     """Find the scheme of the largest contribution within a budget. The last layer is always trained whole.
 
     Arguments:
@@ -85,21 +88,26 @@ def find_scheme(
     - `budget`: bytes, as `update_bytes` counts them.
     - `batch_size`: examples of a step, which are on the device at once (default 32).
     - `head`: name of the last layer (default: the last one with a kernel).
+    - `activation_memory`: the policy of the update (default `policies.masks`).
 
     Raises PlanError if the last layer alone takes more.
     """
-    return _Search(model, x, y, batch_size, head).run(budget)
+    return _Search(model, x, y, batch_size, head, activation_memory).run(budget)
 
 
 class _Search:
-    def __init__(self, model: Model, x: np.ndarray, y: np.ndarray, batch_size: int, head: str | None) -> None:
+    def __init__(
+        self, model: Model, x: np.ndarray, y: np.ndarray, batch_size: int, head: str | None, policy: Policy
+    ) -> None:
         self.began = time.perf_counter()
-        self.model, self.batch_size = model, batch_size
+        self.model, self.batch_size, self.policy = model, batch_size, policy
         self.network = model.network.copy().freeze()
         nodes = [node for node in self.network.nodes.values() if takes_branch(node)]
         self.head = head or nodes[-1].name
         self.layers = [node.name for node in nodes if node.name != self.head]
         self.biases = _biases(self.network)
+        strategies = policy(self.network).values()
+        self.width = min((each.format.bits // 8 for each in strategies if isinstance(each, Compress)), default=4)
         self.network.unfreeze(*self.biases, *(f"{name}/kernel" for name in (*self.layers, self.head)))
         whole = Model(self.network, model.weights, share_with=model)
         whole.compile(SGD(0.0), model.loss, batchnorm="moving")
@@ -162,7 +170,7 @@ class _Search:
     def _plan(self, scheme: Scheme) -> Plan:
         model = Model(scheme.network(self.model.network), None, share_with=self.model)
         optimizer: Optimizer = self.model.optimizer or SGD(0.01)
-        model.compile(optimizer, self.model.loss, batchnorm="moving", activation_memory=masks)
+        model.compile(optimizer, self.model.loss, batchnorm="moving", activation_memory=self.policy)
         return model.plan(self.batch_size)
 
     def _count(self, name: str) -> int:
@@ -198,7 +206,7 @@ class _Search:
             if 0 < kept <= count:
                 weights = squares.size * kept // count
                 found[kept] = (
-                    4 * (rows * BLOCK * ceil_div(kept, BLOCK) + self._slots * weights),
+                    self.width * rows * BLOCK * ceil_div(kept, BLOCK) + 4 * self._slots * weights,
                     float(by_channel[kept - 1]),
                 )
         return found

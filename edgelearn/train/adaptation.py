@@ -36,7 +36,7 @@ FIRST_CHECKS, CHECK_EVERY = 8, 4  # updates after which the guard looks at the a
 ORDERED = 4.0  # times the variance between batches that a draw of their examples would give
 COLLAPSED = 0.5  # of the entropy of the mean answer
 UNCHANGED = 0.05, 1.0  # nats of the first statistics from the stored ones; these times the examples, of chance
-KNOWN = 2.0  # times the nats of examples of the world before, in place of the former
+KNOWN = 2.0  # times the most nats of a batch of the world before, in place of the former
 
 
 def entropy(xp: Any, probabilities: Any) -> Any:
@@ -154,13 +154,19 @@ class Adaptation(Displayed):
         self.reset()
         self._unchanged = UNCHANGED[0]
         if anchor is not None and self._norms:
-            self._move(np.asarray(anchor[np.resize(np.arange(len(anchor)), self.batch_size)], np.float32))
-            self._unchanged = KNOWN * self.shift
-            self.reset()
+            self._unchanged = KNOWN * max(self._shifts(anchor))
 
     @property
     def plan(self) -> Plan:
         return self.trainer.plan
+
+    def _shifts(self, examples: Any) -> Iterator[float]:
+        """The divergence of the first statistics of each batch of the world before."""
+        whole_batches = max(1, len(examples) // self.batch_size) * self.batch_size
+        for part in mini_batches(np.resize(np.arange(len(examples)), whole_batches), self.batch_size):
+            self._move(np.asarray(examples[part], np.float32))
+            yield self.shift
+            self.reset()
 
     def _importance(self, examples: Any, size: int) -> Weights:
         """The diagonal of the Fisher information of scales and shifts, from unlabelled examples of the world before and
@@ -297,7 +303,7 @@ class Adaptation(Displayed):
 
     @property
     def headline(self) -> str:
-        told = f"off, since {self.off}" if self.off else {plural(self.updates, "update")}
+        told = f"off, since {self.off}" if self.off else plural(self.updates, "update")
         return f"of '{self._model.network.name}' by {self.method}, {megabytes(self.plan.peak_bytes)} planned: {told}"
 
     def undo(self) -> None:

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from edgelearn.data.corruptions import DRAWN, KINDS, corrupt, in_noise, reverberant
+from edgelearn.data.corruptions import DRAWN, KINDS, SOUNDS, corrupt, in_noise, reverberant
 from edgelearn.errors import DataError
 
 
@@ -69,5 +69,8 @@ def test_clips_in_noise_and_in_a_room():
     power = lambda part: 10 * np.log10(np.mean(np.square(part)))  # noqa: E731
     assert abs(power(room[1200:1600]) - power(room[400:800]) + 60 * 0.2 / 0.5) < 2  # 60 dB in half a second
     assert not room[2000:].any() or np.abs(room[2000:]).max() < 1e-6
+    for change in SOUNDS.values():
+        weak, strong, again = (change(clip, severity, 3) for severity in (1, 5, 5))
+        assert np.array_equal(strong, again) and not np.allclose(weak, strong) and strong.shape == clip.shape
     with pytest.raises(DataError, match="more than 0 seconds"):
         reverberant(click, 0)

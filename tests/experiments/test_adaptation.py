@@ -19,14 +19,14 @@ def pictures(monkeypatch, two_colours):
 def test_methods_beside_each_other(pictures, tmp_path, capsys):
     arguments = [
         "adapt", "cifar10", "--kinds", "noise", "bright", "--epochs", "1", "--batch-size", "8", "--micro-batch", "4",
-        "--models", str(tmp_path / "models"), "--corrupted", str(tmp_path / "pictures"), "--json",
+        "--models", str(tmp_path / "models"), "--corrupted", str(tmp_path / "pictures"), "--anchor", "16", "--json",
     ]  # fmt: skip
     assert main(arguments) == 0
     found = json.loads(capsys.readouterr().out)
     streams = {(row["kind"], row["order"], row["method"]): row for row in found["streams"]}
-    assert len(streams) == len(found["streams"]) == 3 * (4 + 2)
+    assert len(streams) == len(found["streams"]) == 3 * (1 + 2 * (3 + 2))
     assert {row["examples"] for row in found["streams"]} == {24} and ("noise", "single", "tent") in streams
-    assert found["memory"]["statistics"] < found["memory"]["tent"] == found["memory"]["eata"]
+    assert found["memory"]["statistics"] < found["memory"]["tent"] == found["memory"]["eata, anchor"]
     (model,), kept = (tmp_path / "models").iterdir(), sorted(path.name for path in (tmp_path / "pictures").iterdir())
     assert (model.name, kept) == ("cifar10_0.safetensors", ["bright_5_24.npy", "noise_5_24.npy"])
     assert main(arguments) == 0, "from the saved network and pictures"

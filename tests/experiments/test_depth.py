@@ -8,6 +8,7 @@ import pytest
 import edgelearn as el
 from edgelearn import models
 from edgelearn.cli import main
+from edgelearn.compile.policies import compressed_masks
 from edgelearn.errors import PlanError
 from edgelearn.experiments import depth
 from edgelearn.experiments.depth import DEPTHS, Start, compare_depths, last_layers
@@ -108,6 +109,9 @@ def test_a_scheme_fits_its_budget_and_takes_what_contributes(start):
     assert schemes[2].first == "conv1"
     assert set(schemes[2].kernels) == {"conv1", "conv2", "conv3", "dense"}
     assert max(scheme.seconds for scheme in schemes) < 60
+    eight_bits = find_scheme(model, x[:12], y[:12], 120_000, 16, activation_memory=compressed_masks)
+    plain, more = (net.count(net.trainable) for net in (each.network(small()) for each in (schemes[1], eight_bits)))
+    assert eight_bits.nbytes <= 120_000 and more > plain
     with pytest.raises(PlanError, match="To train 'dense' alone takes"):
         find_scheme(model, x[:32], y[:32], 10, 16)
 
