@@ -20,13 +20,21 @@ FUNCTIONS = (
     "hard_swish",
 )  # fmt: skip
 
-# Functions of two operands, likewise
-BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+# Those that no other kernel applies, with functions of their own, likewise
+LAYERS = (
+    "softplus", "exp", "sqrt", "rsqrt", "reciprocal", "affine", "log", "square", "abs", "gelu", "gelu_tanh", "mish",
+)  # fmt: skip
 
-# By kernel: the arguments of its launch in order, some of them there only if a macro is set (`name?MACRO`); then
-# what the C function takes. In capitals: the value of a macro, or one of GROUPS. A digit is the grid's size in that
-# dimension, one with "*" times the value of that macro. A "-" is an argument that isn't there. "stored_NAME" is kernel
-# NAME where it reads or writes integers.
+# Functions of two operands, likewise
+BINARY = (
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "prelu", "greater", "less", "same", "where",
+    "otherwise",
+)  # fmt: skip
+
+# By kernel: the arguments of its launch in order, some of them there only if a macro is set (`name?MACRO`), isn't
+# (`name?!MACRO`) or has a value (`name?MACRO=2`); then what the C function takes. In capitals: the value of a macro, or
+# one of GROUPS. A digit is the grid's size in that dimension, one with "*" times the value of that macro. A "-" is an
+# argument that isn't there. "stored_NAME" is kernel NAME where it reads or writes integers.
 ROWS, SIZES, JOBS = "m count", "height width out_height out_width", "table jobs items"
 UPDATE = "w g scalars counters blocks decay pieces?MEASURED extremes?MEASURED"
 UPDATED = "w g scalars counters blocks decay pieces extremes 0"
@@ -38,6 +46,21 @@ IMAGES = "images height width channels out_height out_width"
 GROUPED = f"{IMAGES} filters groups"
 RESPONSE, STEP = "channels before after bias alpha beta", "step inverse"
 REPEATED = "height width own_height own_width images down right groups count"
+SETS_OF = "m span channels groups weight_rows"
+GATES = "x kernel recurrent bias?BIAS before?!BEGINS mask?MASKED"
+CELL_STEP = "n steps place inputs units"
+CELL = f"x kernel recurrent bias before mask {CELL_STEP} CELL"
+SLOTS = "slot slots rows row later_rows later_first"
+ATTENTION = "n t s heads share scale"
+HEADS = f"{ATTENTION} HEAD CAUSAL"
+TABLE = "images taken size inner"
+AXES = "from_rows rows channels aligned"
+TAPS = "taps kernel_w stride_y stride_x dilation_y dilation_x top left"
+TRANSPOSED = f"{IMAGES} out groups {TAPS}"
+LOSS, SLOPES = "x targets losses right n classes", "scalars?GRADIENT gradient?GRADIENT"
+FOCAL = "smoothing gamma alpha"
+EPISODE = "WAYS SHOTS DUMMIES"
+CONDITION = "c c_image c_down c_right c_m"
 PAIR = "a a_image a_down a_right a_m b b_image b_down b_right b_m"
 
 
@@ -115,11 +138,34 @@ KERNELS = {
         f"x {ROWS} from_rows from_channels to_rows to_channels {DX}",
         "x m from_rows from_channels to_rows to_channels GRADIENT",
     ),
-    "softmax": ("x p n classes", "x p n classes"),
+    "function_forward": (f"x y {ROWS} channels?PADDED", "x y m 1 channels LAYER OWN_A OWN_B"),
+    "function_backward": (f"own dy {ROWS} channels?PADDED {DX}", "own dy m 1 channels LAYER OWN_A OWN_B GRADIENT"),
+    "softmax": ("x p n classes", "x p n classes LOGARITHM"),
+    "softmax_backward": (f"p dy m blocks {DX}", "p dy m blocks GRADIENT"),
+    "log_softmax_backward": (f"y dy m blocks channels?PADDED {DX}", "y dy m blocks channels GRADIENT"),
     "softmax_cross_entropy": (
         "x labels losses right n classes smoothing scalars?GRADIENT gradient?GRADIENT",
         "x labels losses right n classes smoothing scalars gradient",
     ),
+    "regression": (f"{LOSS} delta {SLOPES}", f"{LOSS} delta ERROR scalars gradient"),
+    "cosine_hinge": (f"{LOSS} margin {SLOPES}", f"{LOSS} margin SQUARED scalars gradient"),
+    "binary_cross_entropy": (f"{LOSS} {FOCAL} {SLOPES}", f"{LOSS} {FOCAL} FOCAL scalars gradient"),
+    "categorical_cross_entropy": (f"{LOSS} {FOCAL} {SLOPES}", f"{LOSS} {FOCAL} FOCAL scalars gradient"),
+    "minimum_entropy": (f"{LOSS} weight {SLOPES}", f"{LOSS} weight scalars gradient"),
+    "ctc": (
+        f"x labels losses right ahead n classes frames states blank behind?GRADIENT {SLOPES}",
+        "x labels losses right ahead n classes frames states blank behind scalars gradient",
+    ),
+    "triplets": (
+        "x labels losses right triplets n size margin", "x labels losses right triplets n size margin GIVEN SQUARED",
+    ),
+    "triplet_gradient": ("x triplets scalars dx n", "x triplets scalars dx n 1"),
+    "prototypes": ("x p n size", f"x p n size {EPISODE}"),
+    "prototypical": (
+        "x p labels losses right n size scale dummy_scale open_weight share scalars?GRADIENT slopes?GRADIENT",
+        f"x p labels losses right n size scale dummy_scale open_weight share scalars slopes {EPISODE} COSINE",
+    ),
+    "prototypical_gradient": ("x p slopes dx n size padded", f"x p slopes dx n size padded {EPISODE}"),
     "count_examples": (
         "losses right counters rows examples share weight place",
         "losses right counters rows examples share weight place",
@@ -138,7 +184,27 @@ KERNELS = {
     "adam": (
         f"{UPDATE} first second pace1 pace2 epsilon", f"{UPDATED} first second pace1 pace2 epsilon",
     ),
+    "rmsprop": (
+        f"{UPDATE} velocity momentum?MOMENTUM average?CENTERED pace epsilon inertia",
+        f"{UPDATED} velocity momentum average pace epsilon inertia",
+    ),
+    "lion": (f"{UPDATE} momentum pace1 pace2", f"{UPDATED} momentum pace1 pace2"),
+    "moving_average": ("average w scalars counters blocks pace", "average w scalars counters blocks pace"),
+    "proximal": ("g reference w scalars counters blocks pull", "g reference w scalars counters blocks pull"),
     "commit": ("x y counters blocks", "x y counters blocks"),
+    "square_sums": (f"x sums {JOBS}", f"x sums {JOBS}"),
+    "clip_factor": (f"sums factor flags {JOBS} limit", "sums factor flags table jobs limit"),
+    "clip_by_factor": (f"g factor counters {JOBS}", f"g factor counters {JOBS}"),
+    "clip_values": ("g counters blocks limit", "g counters blocks limit"),
+    "lamb_moments": (
+        f"first second w g scalars counters sums {JOBS} pace1 pace2 epsilon decay",
+        f"first second w g scalars counters sums {JOBS} pace1 pace2 epsilon decay",
+    ),
+    "lamb_ratio": (f"sums ratio {JOBS}", "sums ratio table jobs"),
+    "lamb_step": (
+        f"first second w ratio scalars counters {JOBS} epsilon decay",
+        f"first second w ratio scalars counters {JOBS} epsilon decay",
+    ),
     "statistics": (f"x {COLLECTED} rows rest", "x COLLECTED rows rest 0"),
     "quantize": (
         f"x y range {COLLECTED} rows rest bottom top {DRAWN}",
@@ -200,7 +266,11 @@ KERNELS = {
     ),
     "combine_gradient_sum": (
         f"{PAIR} dy m full channels {REPEATED} {DX}",
-        f"OPERANDS dy m full 1 PADDED_TO {REPEATED} BINARY FIRST GRADIENT",
+        f"OPERANDS dy m full 1 channels PADDED ONE_CHANNEL {REPEATED} BINARY FIRST GRADIENT",
+    ),
+    "choose": (
+        f"{CONDITION} {PAIR} y {ROWS} channels?PADDED height width",
+        f"{CONDITION} KIND_C OPERANDS y m 1 channels height width",
     ),
     "repeat": (
         f"x {ROWS} from_h from_w height width factor {DX}", "x m 1 from_h from_w height width factor GRADIENT",
@@ -239,7 +309,107 @@ KERNELS = {
     "move_channels": (
         f"x {ROWS} from_channels channels shift {DX}", "x m 1 from_channels channels shift GRADIENT",
     ),
+    "set_statistics": (f"x statistics {SETS_OF} epsilon", f"x statistics {SETS_OF} epsilon CENTERED"),
+    "normalize_examples": (
+        f"x statistics y {SETS_OF} count gamma?GAMMA beta?BETA", f"x statistics y {SETS_OF} gamma beta",
+    ),
+    "set_gradients": (f"x dy statistics {SETS_OF} gamma?GAMMA", f"x dy statistics {SETS_OF} gamma CENTERED"),
+    "normalize_examples_backward": (
+        f"x dy statistics {SETS_OF} count {DX} gamma?GAMMA", f"x dy statistics {SETS_OF} gamma GRADIENT",
+    ),
+    "weight_gradients": (
+        f"x dy statistics sums {SETS_OF} count scaled add", f"x dy statistics sums {SETS_OF} count scaled add 1 2",
+    ),
+    "cell_forward": (f"{GATES} after {CELL_STEP}", f"{CELL} after"),
+    "copy_state": ("state y n rows place set", "state y n rows place set CELL 1"),
+    "cell_backward": (
+        f"{GATES} dy?READS_OUTPUT later?READS_LATER gradients states earlier?!BEGINS {CELL_STEP} {SLOTS}",
+        f"{CELL} dy later gradients states earlier {SLOTS}",
+    ),
+    "turn_kernel": ("weights turned inputs units", "weights turned inputs units CELL 1"),
+    "cell_backward_state": (
+        "gradients turned earlier n units slot slots", "gradients turned earlier n units slot slots CELL 1",
+    ),
+    "cell_backward_input": (
+        f"gradients turned n units slots used steps first step {DX}",
+        "gradients turned n units slots used steps first step CELL 1 GRADIENT",
+    ),
+    "cell_weights": (
+        "values gradients total n inputs units slots used m slot_stride image_stride first from_state add",
+        "values gradients total n inputs slots used m slot_stride image_stride first from_state add CELL 1",
+    ),
+    "cell_bias": ("gradients total n slots used add", "gradients total n slots used add CELL 1"),
+    "attend": (f"q k v mask?MASKED y {ATTENTION}", f"q k v mask y {HEADS}"),
+    "attention_statistics": (
+        f"q k mask?MASKED y dy statistics {ATTENTION}", f"q k mask y dy statistics {HEADS}",
+    ),
+    "attend_backward_queries": (
+        f"q k v mask?MASKED dy statistics dq {ATTENTION}", f"q k v mask dy statistics dq {HEADS}",
+    ),
+    "attend_backward_keys": (
+        f"q k v mask?MASKED dy statistics dk dv {ATTENTION}", f"q k v mask dy statistics dk dv {HEADS}",
+    ),
+    "rotate_pairs": (
+        f"x positions?POSITIONED {ROWS} steps channels size interleaved begin rate rest back {DX}",
+        "x positions m 1 steps channels size interleaved begin rate rest back GRADIENT",
+    ),
+    "take": (
+        f"x numbers {ROWS} channels?PADDED {TABLE} shared {DX}", f"x numbers m 1 channels {TABLE} shared GRADIENT",
+    ),
+    "give_back": (f"numbers dy {ROWS} {TABLE} {DX}", f"numbers dy m 1 {TABLE} GRADIENT"),
+    "give_back_shared": (
+        "numbers dy sums m count images taken groups ranges span",
+        "numbers dy sums m count images taken groups 1 ACCUMULATE",
+    ),
+    "reduce": (
+        f"x table y m axes reduced total {AXES} factor most?KIND=2 dy?KIND=2",
+        f"x table y m 1 axes reduced total {AXES} factor most dy KIND",
+    ),
+    "finish_outputs": (f"y {ROWS} {OUT}", "y m 1 EPILOGUE"),
+    "transposed_backward_weights": (
+        f"x dy dw {IMAGES} {TAPS} rows blocks add", f"x dy dw {IMAGES} - - {TAPS} rows blocks add 2",
+    ),
+    "transposed_groups_forward": (f"x w y {TRANSPOSED} {OUT}", f"x w y {TRANSPOSED} 1 EPILOGUE"),
+    "transposed_groups_backward_data": (f"dy w {TRANSPOSED} {DX}", f"dy w {TRANSPOSED} 1 GRADIENT"),
+    "transposed_groups_backward_weights": (
+        f"x dy dw {TRANSPOSED} rows add", f"x dy dw {TRANSPOSED} rows add 1 2",
+    ),
+    "map_image": (
+        f"x rows columns {ROWS} from_height from_width height width {DX}",
+        "x rows columns m 1 from_height from_width height width GRADIENT",
+    ),
+    "space_to_depth": (
+        f"x {ROWS} height width channels from_channels size {DX}",
+        "x m 1 height width channels from_channels size BACK GRADIENT",
+    ),
+    "multiply": (f"a b images m k {DX}", "a b images m k 1 ACROSS GRADIENT"),
+    "pack_bits": (f"x y {ROWS}", "x y m 1 FUNCTION"),
+    "unpack_bits": (f"y x {ROWS}", "y x m 1"),
+    "pass_to_maxima": (f"x most share table {ROWS} axes {AXES} {DX}", f"x most share table m 1 axes {AXES} GRADIENT"),
 }  # fmt: skip
+# Kernels without a C function, by the reason. A test holds this table against all kernels, and the guide shows it.
+WITHOUT = {
+    "for GPUs": (
+        "convolution_local_forward convolution_local_backward_data convolution_local_backward_weights "
+        "convolution_units_forward convolution_units_backward_data convolution_units_backward_weights "
+        "quantized_units_forward quantized_units_backward_data quantized_units_backward_weights transpose_rows "
+        "gather_flags pad_integers"
+    ),
+    "for several cores": (
+        "group_statistics finish_statistics finish_forward normalize_forward_result group_gradients finish_gradients "
+        "normalize_backward normalize_backward_result finish_backward winograd_kernel winograd_forward "
+        "winograd_backward_data winograd_backward_weights"
+    ),
+    "16-bit floats": "unscale round_halves weight_halves",
+    "frozen weights in blocks of few bits": "frozen_forward frozen_backward_data frozen_few_rows frozen_rows",
+    "8-bit ranges that observers search": "try_ranges choose_range",
+    "losses that are functions of your own": "own_loss",
+    "texts written step by step, without training": "remember",
+    "self-tests of a device": (
+        "triad multiply_add repeat_quads repeat_products repeat_products_of_warpgroups add_quads_of_blocks "
+        "add_products_of_tiles add_products_of_warpgroups"
+    ),
+}
 FUNCTION, AFTER = "ACTIVATION ACTIVATION_A ACTIVATION_B", "SUM_ACTIVATION SUM_ACTIVATION_A SUM_ACTIVATION_B"
 RECORDS = "records values add_records"
 GROUPS = {
@@ -253,14 +423,16 @@ GROUPS = {
     "ADDED_TENSOR": f"own_range own_bottom own_top other other_range sum_range sum_bottom sum_top {AFTER}",
 }  # fmt: skip
 # Macros without a meaning of their own
-TILING = {"DIRECT", "ROWS", "PANELS", "TILE", "DEPTH", "CHUNK", "VECTOR_WIDTH", "SHARED", "IN_BLOCK", "FLOATS"}
+TILING = {
+    "DIRECT", "ROWS", "PANELS", "TILE", "DEPTH", "CHUNK", "VECTOR_WIDTH", "SHARED", "IN_BLOCK", "FLOATS", "QUERIES",
+}  # fmt: skip
 TYPES, FLOATS, INTEGERS = (
     ("STORED", "WRITTEN", "MASKED_BY"),
     0,
     2,
 )  # macros of types of values, and those that there are
-NAMED = {"MASK_SUM": 2, "INFINITY": inf, "-INFINITY": -inf}  # values of macros that have names
-DEFAULTS = {"OWN": "linear_", "ACTIVATION": "linear_", "SUM_ACTIVATION": 0}  # of macros; others are 0
+NAMED = {"MASK_SUM": 2, "INFINITY": inf, "-INFINITY": -inf, "LSTM": 0, "GRU": 1}  # values of macros that have names
+DEFAULTS = {"OWN": "linear_", "ACTIVATION": "linear_", "SUM_ACTIVATION": 0, "CENTERED": 1}  # of macros; others are 0
 
 Value = Place | int | float
 
@@ -291,21 +463,33 @@ def _values_of(step: Step) -> list[Value]:
     macros = DEFAULTS | dict(launch.macros)
     if others := [f"{name}={macros[name]}" for name in TYPES if macros.get(name, FLOATS) not in (FLOATS, INTEGERS)]:
         raise _missing(launch, f" with {', '.join(others)}")
-    names = [name for name, _, flag in (word.partition("?") for word in taken.split()) if not flag or macros.get(flag)]
+    words = [word.partition("?")[::2] for word in taken.split()]
+    names = [name for name, condition in words if _holds(condition, macros)]
     if len(names) != len(step.arguments):
         raise _missing(launch, " in this form")
     arguments: dict[str, Value] = dict(zip(names, step.arguments, strict=True))
-    words = list(_expanded(passed))
-    known = {*TILING, "FUNCTION", "INTEGERS", "PADDED", *words, *(word.partition("?")[2] for word in taken.split())}
+    passes = list(_expanded(passed))
+    conditions = {condition.lstrip("!").partition("=")[0] for _, condition in words}
+    known = {*TILING, "FUNCTION", "INTEGERS", "PADDED", "OWN", *passes, *conditions}
     odd = {name: value for name, value in macros.items() if name not in known and value != DEFAULTS.get(name, 0)}
     if odd:
         raise _missing(launch, f" with {', '.join(f'{name}={value}' for name, value in odd.items())}")
-    return [_value(word, arguments, macros, launch) for word in words]
+    return [_value(word, arguments, macros, launch) for word in passes]
+
+
+def _holds(condition: str, macros: dict[str, int | str]) -> bool:
+    """Whether an argument under a condition, such as "MASK", "!BEGINS" or "KIND=2", is there."""
+    name, _, value = condition.lstrip("!").partition("=")
+    is_set = macros.get(name) == int(value) if value else bool(macros.get(name))
+    return not condition or is_set != condition.startswith("!")
 
 
 def function_of(launch: Launch) -> str:
-    """The name of the C function of a launch: that of its kernel, or of the kernel's variant for stored integers."""
+    """The name of the C function of a launch: that of its kernel, or of the kernel's variant for stored integers or for
+    functions of LAYERS."""
     stored, macros = f"stored_{launch.kernel}", dict(launch.macros)
+    if launch.kernel.startswith("activation_") and str(macros.get("OWN")).removesuffix("_") in LAYERS:
+        return launch.kernel.replace("activation", "function")
     holds_integers = macros.get("STORED") or macros.get("INTEGERS") or "STATISTICS" in macros
     return stored if stored in KERNELS and holds_integers else launch.kernel
 
@@ -323,21 +507,22 @@ def _value(word: str, arguments: dict[str, Value], macros: dict[str, int | str],
     if dimension.isdigit():
         return launch.grid[int(dimension)] * int(macros.get(macro, 1))
     if word in ("ACTIVATION", "OWN", "SUM_ACTIVATION"):
-        name = str(macros[word] or "linear").removesuffix("_")
-        if name not in FUNCTIONS:
-            raise _missing(launch, f" with the function {name}")
-        return FUNCTIONS.index(name)
+        return _number_of(str(macros[word] or "linear"), FUNCTIONS, launch)
     if word == "BINARY":
-        name = str(macros["FUNCTION"]).removesuffix("_")
-        if name not in BINARY:
-            raise _missing(launch, f" with the function {name}")
-        return BINARY.index(name)
-    if word == "PADDED_TO":
-        return arguments["channels"] if macros.get("PADDED") else 0
+        return _number_of(str(macros["FUNCTION"]), BINARY, launch)
+    if word == "LAYER":
+        return _number_of(str(macros["OWN"]), LAYERS, launch)
     if word.isupper():
         value = macros.get(word, 0.0 if word.endswith(("_A", "_B")) else 0)
         return _number(value) if isinstance(value, str) else value
     return arguments.get(word, 0)
+
+
+def _number_of(name: str, functions: tuple[str, ...], launch: Launch) -> int:
+    name = name.removesuffix("_")
+    if name not in functions:
+        raise _missing(launch, f" with the function {name}")
+    return functions.index(name)
 
 
 def _number(text: str) -> int | float:

@@ -148,10 +148,10 @@ class Tables:
         return loss.target_dtype == "float32"
 
     @property
-    def classes(self) -> int:
-        """Number of classes that targets name; 0 if they are values."""
+    def classes(self) -> range:
+        """Class numbers that targets may be; none if they are values."""
         ((name, loss),) = self.plan.request.losses.by_output.items()
-        return 0 if self.takes_values else len(loss.labels(self.plan.request.network.nodes[name].shape[-1]))
+        return range(0) if self.takes_values else loss.labels(self.plan.request.network.nodes[name].shape[-1])
 
     @property
     def factor(self) -> float:

@@ -90,8 +90,9 @@ def model_source(tables: Tables, fills: Sequence[Fill]) -> str:
     facts = [
         quoted(request.network.name), request.batch_size, request.micro_batch, braces(*last), matrix(tables.input),
         matrix(tables.output), matrix(tables.targets), matrix(tables.matrix(plan.storage.control.scalars)),
-        matrix(tables.matrix(plan.storage.control.counters)), float(tables.factor).hex(), tables.classes, number,
-        float(beta_1).hex(), float(beta_2).hex(), braces(f"{request.seed & 0xFFFFFFFF}u", f"{request.seed >> 32}u"),
+        matrix(tables.matrix(plan.storage.control.counters)), float(tables.factor).hex(), len(tables.classes),
+        tables.classes.start, number, float(beta_1).hex(), float(beta_2).hex(),
+        braces(f"{request.seed & 0xFFFFFFFF}u", f"{request.seed >> 32}u"),
         int(bool(plan.storage.quantizers)), braces(*unknown), braces(*periods), len(tables.roles), len(tables.lists),
         len(trained), len(kept), len(fills),
     ]  # fmt: skip

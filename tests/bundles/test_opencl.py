@@ -19,7 +19,23 @@ from edgelearn.cli import main
 from edgelearn.compile import policies
 from edgelearn.compile.precision import named_precision
 from edgelearn.errors import FormatError, PlanError
-from edgelearn.ops import BatchNormalization, Compute, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, ReLU
+from edgelearn.models import language, motion
+from edgelearn.ops import (
+    GRU,
+    Attention,
+    BatchNormalization,
+    Compute,
+    Concatenate,
+    Conv2D,
+    Dense,
+    DepthwiseConv2D,
+    Embedding,
+    GlobalAveragePooling2D,
+    GlobalMaxPooling1D,
+    ReLU,
+    RMSNormalization,
+    RotaryEmbedding,
+)
 
 from .built import Built, compiled, needs_compiler
 
@@ -51,6 +67,31 @@ def separable_network() -> el.Network:
     return network
 
 
+def words_network() -> el.Network:
+    """Numbers of words, 0 where a sentence has ended: GRUs in both directions and attention leave these steps out."""
+    network = el.Network("words", (9,))
+    network.add("table", Embedding(23, 19))
+    for name, backwards in (("forth", False), ("back", True)):
+        gru = GRU(18, return_sequences=True, go_backwards=backwards)
+        network.add(name, gru, "table", "input")
+    network.add("both", Concatenate(), "forth", "back")
+    network.add("normal", RMSNormalization(), "both")
+    query, key, value = (network.add(name, Dense(20), "normal") for name in ("query", "key", "value"))
+    turned = [network.add(f"turned_{each}", RotaryEmbedding(2), each) for each in (query, key)]
+    network.add("attention", Attention(2), *turned, value, "input")
+    network.add("most", GlobalMaxPooling1D())
+    network.add("logits", Dense(4))
+    return network
+
+
+def letters_network() -> el.Network:
+    return language.gpt(vocabulary=21, context=9, layers=2, heads=2, channels=36)
+
+
+def motion_network() -> el.Network:
+    return motion.motion_cnn_lstm((10, 6), (18,), 3, 17, (19,))
+
+
 def fine_tuned() -> el.Network:
     return separable_network().freeze().unfreeze("pointwise", "predictions")
 
@@ -63,13 +104,18 @@ TRAININGS = {  # network, optimizer, settings of compile, batch size, micro-batc
         separable_network, el.SGD(RATE), {"batchnorm": "batch", "activation_memory": policies.checkpoints}, 6, 3, (),
     ),
     "dense, int8": (dense_network, el.SGD(RATE), {"precision": INT8}, 4, 4, ()),
+    "words": (words_network, el.SGD(RATE, momentum=0.9), {"activation_memory": policies.checkpoints}, 4, 2, ()),
+    "letters": (letters_network, el.AdamW(RATE, global_clipnorm=1.0), {}, 4, 2, ()),
+    "motion": (motion_network, el.Adam(RATE), {}, 4, 4, ()),
 }  # fmt: skip
 
 
 def examples(network: el.Network, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(count, *network.input_shape)).astype(np.float32)
-    return x, rng.integers(0, network.output.shape[-1], count).astype(np.int32)
+    rng, (*rows, classes) = np.random.default_rng(seed), network.output.shape
+    x = rng.normal(size=(count, *network.input_shape))
+    if sizes := [node.op.input_dim for node in network.nodes.values() if isinstance(node.op, Embedding)]:
+        x = np.sort(rng.integers(0, sizes[0], x.shape) - 3).clip(0)[:, ::-1]  # ends with zeros
+    return x.astype(np.float32), rng.integers(0, classes, (count, *rows)).astype(np.int32)
 
 
 def made(folder, name: str) -> tuple[el.Model, Built]:

@@ -3,13 +3,14 @@
 import re
 import subprocess
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import edgelearn as el
 from edgelearn import bundles
-from edgelearn.bundles.functions import KERNELS, values_of
+from edgelearn.bundles.functions import KERNELS, WITHOUT, values_of
 from edgelearn.bundles.layers import LayerTimer
 from edgelearn.bundles.plain import PLAIN, PLAIN_TRAITS
 from edgelearn.bundles.serial_peer import Serial
@@ -22,7 +23,7 @@ from edgelearn.lab.bench.engine import Engine
 from edgelearn.lab.bench.report import LayerTime, layer_table
 from edgelearn.lab.bench.run import run as bench
 from edgelearn.lab.bench.workloads import Workload
-from edgelearn.models import named_network
+from edgelearn.models import language, motion, named_network
 from edgelearn.ops import (
     Add,
     AveragePooling2D,
@@ -48,10 +49,19 @@ from edgelearn.ops import (
     Tanh,
     Transpose,
 )
-from edgelearn.ops.elementwise import Mish, SiLU
+from edgelearn.ops.elementwise import SiLU
 
 from .built import COMPILER, FLAGS, Built, needs_compiler
-from .test_opencl import INT8, RATE, dense_network, examples, separable_network
+from .test_opencl import (
+    INT8,
+    RATE,
+    dense_network,
+    examples,
+    letters_network,
+    motion_network,
+    separable_network,
+    words_network,
+)
 
 
 def varied_network() -> el.Network:
@@ -158,6 +168,14 @@ TRAININGS = {  # network, optimizer, settings of compile, batch size, micro-batc
     "int8 by channels": (
         separable_network, el.SGD(RATE, momentum=0.9), {"batchnorm": "moving", "precision": PER_CHANNEL}, 6, 2,
     ),
+    "words": (words_network, el.SGD(RATE, momentum=0.9), {"activation_memory": policies.checkpoints}, 4, 2),
+    "words, int8": (words_network, el.SGD(RATE), {"precision": INT8}, 4, 2),
+    "letters": (letters_network, el.SGD(RATE, global_clipnorm=0.1), {}, 4, 2),
+    "intents": (lambda: language.text_cnn(30, 11, 20, 17, classes=5), el.SGD(RATE, use_ema=True), {}, 4, 4),
+    "motion, LSTM": (
+        lambda: motion.motion_lstm((20, 6), (19, 18), (24,)), el.RMSprop(RATE, centered=True, epsilon=0.01), {}, 4, 2,
+    ),
+    "motion, CNN and LSTM": (motion_network, el.LAMB(RATE), {}, 4, 4),
     "int8, batch statistics": (separable_network, el.SGD(RATE), {"batchnorm": "batch", "precision": INT8}, 6, 3),
 }  # fmt: skip
 
@@ -181,7 +199,8 @@ def test_ten_steps_are_those_of_the_session(name, tmp_path):
     for each in built.weight_sizes():
         np.testing.assert_allclose(built.get(each), weights[each].ravel(), rtol=1e-5, atol=1e-5 * largest)
     x, _ = examples(model.network, micro, 99)
-    np.testing.assert_allclose(built.predict(x), trainer.predict(x), rtol=1e-4, atol=1e-6)
+    expected = trainer.predict(x).reshape(len(x), -1)
+    np.testing.assert_allclose(built.predict(x), expected, rtol=1e-4, atol=1e-6)
     trainer.close()
     state = built.save()
     expected = built.step(*examples(model.network, size, 0), RATE).loss
@@ -266,13 +285,25 @@ def test_layers_of_the_serial_step_add_up():
 
 def test_kernels_without_a_function_are_named(tmp_path):
     network = dense_network()
-    model = el.Model(network, seed=0).compile(el.Lion(0.01))
-    with pytest.raises(PlanError, match=r"lion.*target='opencl'"):
+    own = el.losses.formula_loss(lambda xp, targets, outputs: (targets - outputs) ** 2)
+    model = el.Model(network, seed=0).compile(el.SGD(0.01), own)
+    with pytest.raises(PlanError, match=r"own_loss.*target='opencl'"):
         el.bundle(model, tmp_path / "b", batch_size=2, target="c")
-    network.add("mish", Mish())
-    model = el.Model(network, seed=0).compile(el.SGD(0.01))
-    with pytest.raises(PlanError, match=r"'mish' \(Mish\) needs the kernel .* with the function mish"):
+    model = el.Model(network, seed=0).compile(el.SGD(0.01), precision="fp16")
+    with pytest.raises(PlanError, match=r"needs the kernel round_halves"):
         el.bundle(model, tmp_path / "b", batch_size=2, target="c")
+
+
+def test_every_kernel_has_a_function_or_a_reason_for_none():
+    root = Path(__file__).parents[2]
+    sources = "".join(path.read_text() for path in sorted((root / "kernels").rglob("*.*")))
+    kernels = {*re.findall(r"^KERNEL (\w+)\(", sources, re.MULTILINE), "own_loss"}
+    variants = {name for name in KERNELS if name.startswith(("stored_", "function_"))}  # of kernels without the prefix
+    without = [name for names in WITHOUT.values() for name in names.split()]
+    assert len(without) == len(set(without)) and not set(without) & set(KERNELS)
+    assert kernels | variants == {*KERNELS, *without}
+    guide = (root / "docs" / "guides" / "bundle.md").read_text()
+    assert all(f"| {reason} |" in guide for reason in WITHOUT)
 
 
 ZOO = (

@@ -163,7 +163,7 @@ static int put_targets(const void *targets, uint32_t examples) {
 static int check_examples(const void *targets, uint32_t examples) {
   uint32_t i;
   for (i = 0; el_plan.classes > 0 && i < examples * el_plan.targets.rows; i++) /* kernels read what they name */
-    if ((uint32_t)((const int32_t *)targets)[i] >= el_plan.classes)
+    if ((uint32_t)((const int32_t *)targets)[i] - (uint32_t)(int32_t)el_plan.first_class >= el_plan.classes)
       return el_fail(EDGELEARN_ARGUMENT, "a class number that the network doesn't have", "");
   return EDGELEARN_OK;
 }

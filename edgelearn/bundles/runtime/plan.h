@@ -45,7 +45,8 @@ typedef struct {
   el_tensor targets;    /* the same; class numbers have 0 channels */
   el_tensor scalars, counters;
   double factor;        /* of a row's share in the loss */
-  uint32_t classes;     /* targets are class numbers below this; 0 if they are values */
+  uint32_t classes;     /* targets are so many class numbers; 0 if they are values */
+  int8_t first_class;   /* the least of them */
   uint8_t correction;   /* EL_ADAM, ... */
   double beta_1, beta_2;
   uint32_t seed[2];

@@ -9,7 +9,7 @@
 
 enum { B = 16 };
 enum { LOSS, CORRECT, SEEN, NONFINITE }; /* of counters */
-enum { INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP }; /* of scalars */
+enum { INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP, SECOND_CORRECTION }; /* of scalars */
 
 static inline int smaller(int a, int b) { return a < b ? a : b; }
 
@@ -118,6 +118,10 @@ static inline int items_of(const int32_t *job, int number, int jobs, int words, 
 
 /* A flag is set for 16 values that hold a NaN or an infinity. */
 static inline void set_flag(float *flags, int place, int is_finite) { flags[place] = is_finite ? 0.0f : 1.0f; }
+
+/* The least and the most of updated weights, in floats.c. Arguments: pieces, extremes, number of pieces; a piece is its first
+   block, one behind the last, and the blocks where both go, or -1 */
+void el_leave_extremes(const float *w, const el_value *v);
 
 /* Random words from a counter and a key, by Philox4x32: Salmon, Moraes, Dror and Shaw 2011. In integers.c */
 void el_philox(uint32_t counter[4], uint32_t k0, uint32_t k1, int rounds);

@@ -813,7 +813,7 @@ static int top_of(const float *x, int n, int classes, int row) {
   return best;
 }
 
-/* x, p, n, classes */
+/* x, p, n, classes, logarithm: probabilities, or their logarithms */
 void el_softmax(const el_value *v) {
   const int n = v[2].i, classes = v[3].i;
   int row, c;
@@ -821,8 +821,10 @@ void el_softmax(const el_value *v) {
     const float top = v[0].p[value_at(top_of(v[0].p, n, classes, row), n, row)];
     float sum = 0;
     for (c = 0; c < classes; c++) sum += expf(v[0].p[value_at(c, n, row)] - top);
-    for (c = 0; c < (classes + B - 1) / B * B; c++)
-      v[1].p[value_at(c, n, row)] = c < classes ? expf(v[0].p[value_at(c, n, row)] - top) / sum : 0.0f;
+    for (c = 0; c < (classes + B - 1) / B * B; c++) {
+      const float logit = c < classes ? v[0].p[value_at(c, n, row)] - top : 0.0f, p = v[4].i ? logit - logf(sum) : expf(logit) / sum;
+      v[1].p[value_at(c, n, row)] = c < classes ? p : 0.0f;
+    }
   }
 }
 
@@ -866,9 +868,8 @@ void el_count_examples(const el_value *v) {
 
 /* -- updates: nothing changes where a gradient is not finite -- */
 
-/* The least and the most of updated weights, in pieces: rows of first block, one behind the last, and the blocks where
-   both go, or -1 */
-static void leave_extremes(const float *w, const el_value *v) {
+/* See blocks.h */
+void el_leave_extremes(const float *w, const el_value *v) {
   const int32_t *piece = (const int32_t *)(const void *)v[0].p;
   int number, block, c;
   for (number = 0; piece && number < v[2].i; number++, piece += 3) {
@@ -892,7 +893,7 @@ void el_sgd(const el_value *v) {
   size_t i;
   if (v[3].p[NONFINITE] != 0.0f) return;
   for (i = 0; i < (size_t)v[4].i * B; i++) v[0].p[i] = v[0].p[i] * kept - v[1].p[i] * rate;
-  leave_extremes(v[0].p, v + 6);
+  el_leave_extremes(v[0].p, v + 6);
 }
 
 /* w, g, scalars, counters, blocks, decay, [pieces], [extremes], number of pieces, velocity, momentum, nesterov */
@@ -905,7 +906,7 @@ void el_sgd_momentum(const el_value *v) {
     v[9].p[i] = moved;
     v[0].p[i] = v[0].p[i] * kept + (v[11].i ? moved * momentum - step : moved);
   }
-  leave_extremes(v[0].p, v + 6);
+  el_leave_extremes(v[0].p, v + 6);
 }
 
 /* w, g, scalars, counters, blocks, decay, [pieces], [extremes], number of pieces, first moment, second moment, 1 - beta 1,
@@ -921,7 +922,7 @@ void el_adam(const el_value *v) {
     second[i] += (g * g - second[i]) * v[12].f;
     v[0].p[i] = v[0].p[i] * kept - first[i] * pace / (sqrtf(second[i]) + v[13].f);
   }
-  leave_extremes(v[0].p, v + 6);
+  el_leave_extremes(v[0].p, v + 6);
 }
 
 /* x, y, counters, blocks */

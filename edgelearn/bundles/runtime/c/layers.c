@@ -34,6 +34,12 @@ static float combined(int function, float a, float b) {
     case EL_DIVIDE: return a / b;
     case EL_MAXIMUM: return a < b || b != b ? b : a;
     case EL_MINIMUM: return a > b || b != b ? b : a;
+    case EL_PRELU: return a < 0 ? a * b : a;
+    case EL_GREATER: return a > b ? 1.0f : 0.0f;
+    case EL_LESS: return a < b ? 1.0f : 0.0f;
+    case EL_SAME: return a;
+    case EL_WHERE: return a != 0 ? b : 0.0f;
+    case EL_OTHERWISE: return a != 0 ? 0.0f : b;
     default: return a + b;
   }
 }
@@ -46,6 +52,12 @@ static float derivative(int function, int first, float a, float b, float g) {
     case EL_DIVIDE: return first ? g / b : -g * (a / b) / b;
     case EL_MAXIMUM: return (a >= b) == first ? g : 0;
     case EL_MINIMUM: return (a <= b) == first ? g : 0;
+    case EL_PRELU: return first ? (a > 0 ? g : g * b) : a > 0 ? 0 : g * a;
+    case EL_GREATER:
+    case EL_LESS: return 0;
+    case EL_SAME: return first ? g : 0;
+    case EL_WHERE: return !first && a != 0 ? g : 0;
+    case EL_OTHERWISE: return first || a != 0 ? 0 : g;
     default: return g;
   }
 }
@@ -84,6 +96,22 @@ void el_combine(const el_value *v) {
     }
 }
 
+/* A condition (as an operand), two operands, y, m, blocks, channels to fill or 0, height, width */
+void el_choose(const el_value *v) {
+  const Operand condition = operand_of(v), a = operand_of(v + 6), b = operand_of(v + 12);
+  const int m = v[19].i, channels = v[21].i, height = v[22].i, width = v[23].i;
+  int block, row, c;
+  for (block = 0; block < v[20].i; block++)
+    for (row = 0; row < m; row++) {
+      const int image = row / (height * width), y = row / width % height, x = row % width;
+      float *to = v[18].p + row_at(block, m, row);
+      EACH(c) {
+        to[c] = value_of(value_of(&condition, block, c, row, image, y, x) != 0 ? &a : &b, block, c, row, image, y, x);
+        if (channels && block * B + c >= channels) to[c] = 0;
+      }
+    }
+}
+
 /* Two operands, dy, m, blocks, channels to fill or 0, height, width, function, by the first, gradient */
 void el_combine_gradient(const el_value *v) {
   const Operand a = operand_of(v), b = operand_of(v + 6);
@@ -106,20 +134,22 @@ void el_combine_gradient(const el_value *v) {
 
 enum { CHUNK = 256 }; /* values that are summed by themselves */
 
-/* The same of an operand that is repeated: the sum over `images` images of down x right pixels. Two operands, dy, m of dx,
-   m of dy, blocks, channels to fill or 0, height, width, own height, own width, images, down, right, groups, pixels a
-   group, function, by the first, gradient */
+/* The same of an operand that is repeated: the sum over `images` images of down x right pixels, and of one that has one
+   channel over the channels. Two operands, dy, m of dx, m of dy, blocks of dx, channels of dy, the last of them are filled, one
+   channel, height, width, own height, own width, images, down, right, groups, pixels a group, function, by the first,
+   gradient */
 void el_combine_gradient_sum(const el_value *v) {
   const Operand a = operand_of(v), b = operand_of(v + 6);
-  const Gradient target = gradient_of(v + 28);
-  const int m = v[13].i, full = v[14].i, blocks = v[15].i, channels = v[16].i, height = v[17].i, width = v[18].i;
-  const int own_height = v[19].i, own_width = v[20].i, images = v[21].i, down = v[22].i, right = v[23].i;
-  const int groups = v[24].i, count = v[25].i, total = images * down * right;
-  int group, block, row, start, k, c;
+  const Gradient target = gradient_of(v + 30);
+  const int m = v[13].i, full = v[14].i, blocks = v[15].i, channels = v[16].i, one = v[18].i;
+  const int filled = v[17].i || one ? channels : blocks * B;
+  const int height = v[19].i, width = v[20].i, own_height = v[21].i, own_width = v[22].i, down = v[24].i, right = v[25].i;
+  const int groups = v[26].i, count = v[27].i, total = v[23].i * down * right;
+  int group, block, row, start, k, channel;
   for (group = 0; group < groups; group++)
     for (block = 0; block < blocks; block++)
       for (row = 0; row < m; row++) {
-        const int stop = smaller((group + 1) * count, total);
+        const int stop = smaller((group + 1) * count, total), first = block * B;
         float sum[B] = {0};
         for (start = group * count; start < stop; start += CHUNK) {
           float part[B] = {0};
@@ -127,15 +157,16 @@ void el_combine_gradient_sum(const el_value *v) {
             const int image = row / (own_height * own_width) + k / (down * right);
             const int y = row / own_width % own_height + k / right % down, x = row % own_width + k % right;
             const int at = (image * height + y) * width + x;
-            EACH(c) {
-              const float first = value_of(&a, block, c, at, image, y, x), g = v[12].p[row_at(block, full, at) + c];
-              const float second = value_of(&b, block, c, at, image, y, x);
-              part[c] += derivative(v[26].i, v[27].i, first, second, g);
+            for (channel = first; channel < (one ? filled : smaller(first + B, filled)); channel++) {
+              const int own_block = channel / B, c = channel % B;
+              const float g = v[12].p[value_at(channel, full, at)];
+              const float a_value = value_of(&a, own_block, c, at, image, y, x);
+              const float b_value = value_of(&b, own_block, c, at, image, y, x);
+              part[one ? 0 : c] += derivative(v[28].i, v[29].i, a_value, b_value, g);
             }
           }
-          EACH(c) sum[c] += part[c];
+          for (channel = 0; channel < B; channel++) sum[channel] += part[channel];
         }
-        EACH(c) if (channels && block * B + c >= channels) sum[c] = 0;
         write_gradient(target, row_at(group * blocks + block, m, row), sum);
       }
 }
