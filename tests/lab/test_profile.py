@@ -18,6 +18,9 @@ from edgelearn.device import QUADS, UNITS
 from edgelearn.errors import FormatError, PlanError, RunError, UsageError
 from edgelearn.graph import Network
 from edgelearn.lab import profile as lab
+from edgelearn.lab.bench.engine import make_request
+from edgelearn.lab.bench.run import run
+from edgelearn.lab.bench.workloads import Workload
 from edgelearn.lab.measure import Block
 from edgelearn.lab.profile import DeviceRecord, EdgeDevice, Peaks, Point, Roofline, edge_devices, profile, project
 from edgelearn.lab.profile import peaks as module
@@ -251,6 +254,13 @@ def test_predictions_and_what_cannot_be_measured(plan, device, peaks):
     with pytest.raises(PlanError, match="0"):
         profile(plan, device, rounds=0, peaks=peaks)
     assert Context(device).take_times() == [], "a normal context notes nothing"
+
+
+def test_an_output_for_each_step_is_profiled_but_not_compared():
+    workload = Workload.parse("train:2", network="edgelearn.models.language:gpt")
+    assert make_request(workload, 2).network.output.shape == (64, 65)
+    with pytest.raises(PlanError, match="edgelearn profile"):
+        run([workload], ["edgelearn"])
 
 
 def test_table(roofline):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from edgelearn.child import Worker, WorkerError
-from edgelearn.errors import EdgelearnError
+from edgelearn.errors import EdgelearnError, PlanError
 from edgelearn.extensions import check_name
 from edgelearn.lab.energy import LOOP, Energy, Meter, find_meter
 from edgelearn.lab.measure import RoundsConfig, Sample, machine_memory, measure_in_turn, usable_cores
@@ -101,7 +101,12 @@ def run(
         check_name(kind, TYPES, "compute type")
     for workload in workloads:
         if workload.op is None:
-            make_network(workload)  # an unknown network is an error before anything starts
+            network = make_network(workload)  # an unknown one is an error before anything starts
+            if workload.trains and network.output.shape[:-1]:
+                raise PlanError(
+                    f"'{workload.network}' gives {network.output.shape}: steps of contenders are timed with one class "
+                    f"number for each example. `edgelearn profile` times edgelearn alone."
+                )
         if layers and (workload.op or not workload.trains or workload.micro_batch < workload.batch):
             raise EdgelearnError(f"Layers are timed in training steps of whole networks, and {workload.name} is none.")
 
