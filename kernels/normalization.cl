@@ -82,7 +82,8 @@ INLINE Pair share_of(const Terms terms, const Set_inputs in, const Sets s, const
   for (int start = get_local_id(0) / VECTORS; start < total; start += members * CHUNK) {
     Pair sum = {(V)0, (V)0};
     for (int p = start; p < total && p < start + members * CHUNK; p += members) {
-      const Pair term = term_of(terms, in, s, set, low + p / s.span, set.row + p % s.span);
+      const int block = s.span == 1 ? p : p / s.span;  // a division takes as long as the rest
+      const Pair term = term_of(terms, in, s, set, low + block, set.row + p - block * s.span);
       sum.first += term.first;
       sum.second += term.second;
     }

@@ -43,8 +43,12 @@ KERNEL softmax_cross_entropy(LOSS_ARGUMENTS, const float smoothing GRADIENT_ARGU
   for (int start = me; start < classes; start += PIECE * GROUP) {
     float part = 0.0f, part_mean = 0.0f;
     for (int c = start; c < classes && c < start + PIECE * GROUP; c += GROUP) {
-      const float logit = x[logit_at(c, n, example)] - top;
-      part += exp(logit);
+      const size_t at = logit_at(c, n, example);
+      const float logit = x[at] - top, power = exp(logit);
+#if GRADIENT
+      START(dx)[at] = power;  // which takes the longest
+#endif
+      part += power;
       part_mean += logit;
     }
     sum += part;
@@ -62,7 +66,7 @@ KERNEL softmax_cross_entropy(LOSS_ARGUMENTS, const float smoothing GRADIENT_ARGU
   for (int c = me; c < padded(classes); c += GROUP) {
     const size_t at = logit_at(c, n, example);
     const float target = (c == label ? 1.0f - smoothing : 0.0f) + smoothing / classes;
-    START(dx)[at] = c < classes ? (exp(x[at] - top) / sum - target) * weight : 0.0f;
+    START(dx)[at] = c < classes ? (START(dx)[at] / sum - target) * weight : 0.0f;
   }
 #endif
 }

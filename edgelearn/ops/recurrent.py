@@ -227,7 +227,8 @@ class Recurrent(Op):
         """Emit a kernel that goes through the steps of a stretch: a work-group for some images."""
         blocks = ceil_div(self.units, BLOCK)
         lanes = min(blocks, BLOCKS) if e.traits.gpu else 1
-        rows = min(_rows(e), ceil_div(n, e.traits.compute_units))
+        turns = ceil_div(n, e.traits.compute_units * _rows(e))
+        rows = ceil_div(n, e.traits.compute_units * turns)  # as many groups for each compute unit
         e.launch(
             "recurrent.cl", kernel, (ceil_div(n, rows) * lanes,), *(tensor.read for tensor in read if tensor), *written,
             n, self.units, places[0], self._direction, len(places), *numbers, cell=self.code, rows=rows,
