@@ -41,10 +41,10 @@ SHARED = (
 # Networks in tests/models and runs of commands, and all of another processor (tests/processors.py), run as PoCL
 # optimises them; trainings that take longer than their kernels' compilation too.
 UNOPTIMISED = (
-    "compile", "federated", "keywords", "ops", "test_adaptation.py", "test_characters.py", "test_cli_memory.py",
-    "test_combinations.py", "test_depth.py", "test_exports.py", "test_finetune.py", "test_imported_files.py",
-    "test_intents.py", "test_keywords_embedding.py", "test_language.py", "test_llama.py", "test_precision_job.py",
-    "train",
+    "compile", "federated", "ops", "test_adaptation.py", "test_characters.py", "test_cli_memory.py",
+    "test_combinations.py", "test_depth.py", "test_examples.py", "test_exports.py", "test_finetune.py",
+    "test_imported_files.py", "test_intents.py", "test_keywords_embedding.py", "test_language.py", "test_llama.py",
+    "test_precision_job.py", "train",
 )  # fmt: skip
 FLAGS = "POCL_EXTRA_BUILD_FLAGS"
 WHOLE = ("00_start_here", "07_keywords")  # notebooks that a browser runs from top to bottom without --all-notebooks
