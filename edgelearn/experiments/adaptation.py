@@ -216,7 +216,7 @@ class AdaptationResults(Tabular):
         methods = list(dict.fromkeys(row.method for row in self.rows if row.order == "shuffled"))
         figure = figures.canvas(figures.WIDTH, 4)
         axes, places, width = figure.subplots(), np.arange(len(kinds)), 0.8 / len(methods)
-        colors = (figures.GRAY, figures.ORANGE, figures.BLUE, "#2a9d8f", "#8a5a9e", "#b56576", "#6c757d", "#bc6c25")
+        colors = (figures.GRAY, figures.ORANGE, figures.BLUE, *figures.PALETTE[2:])
         for number, (method, color) in enumerate(zip(methods, colors, strict=False)):
             own = [row for row in self.rows if (row.method, row.order) == (method, "shuffled")]
             heights = [100 * float(np.mean([row.error for row in own if row.kind == kind])) for kind in kinds]

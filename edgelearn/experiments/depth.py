@@ -272,17 +272,17 @@ class DepthResults(Tabular):
         figure = figures.canvas(figures.WIDTH, 5)
         axes, best = figure.subplots(), set(self.pareto)
         known: list[tuple[float, float]] = []  # logarithms of the memory, and accuracies, of points with a name
-        for row in self.rows:
+        for number, row in enumerate(self.rows):
             mean, low, high = (100 * value for value in row.accuracy)
-            color = figures.BLUE if row.depth in best else figures.GRAY
+            look = figures.look(number) | {"linestyle": "none"}
             x = max(row.update / MB, 1e-3)
-            axes.errorbar([x], [mean], yerr=[[mean - low], [high - mean]], fmt="o", color=color, capsize=4)
+            axes.errorbar([x], [mean], yerr=[[mean - low], [high - mean]], **look, capsize=4)  # pyright: ignore
             near = any(0 <= np.log10(x) - at < 0.4 and abs(mean - height) < 4 for at, height in known)
             place = (6, -14) if near else (6, 5)
             axes.annotate(row.depth, (x, mean), xytext=place, textcoords="offset points", fontsize=10)
             known.append((float(np.log10(x)), mean))
         front = sorted((row.update, 100 * row.accuracy[0]) for row in self.rows if row.depth in best)
-        axes.plot([max(n / MB, 1e-3) for n, _ in front], [y for _, y in front], color=figures.BLUE, linewidth=1)
+        axes.plot([max(n / MB, 1e-3) for n, _ in front], [y for _, y in front], color=figures.GRAY, linewidth=1)
         axes.set_xscale("log")
         figures.style(axes, f"{self.network}: accuracy over memory", "Activations, gradients, state (MB)",
                       "Test accuracy (%)")  # fmt: skip

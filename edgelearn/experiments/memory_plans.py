@@ -358,12 +358,12 @@ def plot(measured: Sequence[Measured]) -> Figure:
 
 _COLORS = {
     Role.PARAMETER: figures.BLUE,
-    Role.CONSTANT: "#56B4E9",
+    Role.CONSTANT: figures.PALETTE[5],
     Role.GRADIENT: figures.ORANGE,
-    Role.OPTIMIZER: "#E69F00",
-    Role.PREPARED: "#CC79A7",
+    Role.OPTIMIZER: figures.PALETTE[4],
+    Role.PREPARED: figures.PALETTE[3],
     Role.INPUT: "#999999",
-    Role.CONTROL: "#000000",
+    Role.CONTROL: figures.PALETTE[6],
     Role.TEMPORARY: figures.GREEN,
 }
 
@@ -371,8 +371,8 @@ _PURPOSES = {
     "stored": figures.BLUE,
     "recomputed": figures.ORANGE,
     "inverted": figures.GREEN,
-    "compressed": "#56B4E9",
-    "restored": "#E69F00",
+    "compressed": figures.PALETTE[5],
+    "restored": figures.PALETTE[4],
     "workspace": "#BBBBBB",
 }
 

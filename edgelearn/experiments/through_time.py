@@ -110,10 +110,8 @@ class ThroughTime(Tabular):
         left, right = figure.subplots(1, 2)
         for number, plan in enumerate(dict.fromkeys(row.plan for row in self.rows)):
             rows = [row for row in self.rows if row.plan == plan]
-            color = figures.PALETTE[number % len(figures.PALETTE)]
-            marker = figures.MARKERS[number % len(figures.MARKERS)]
-            left.plot([row.steps for row in rows], [row.stored / 1e3 for row in rows], marker=marker, color=color,
-                      label=plan)  # fmt: skip
+            left.plot([row.steps for row in rows], [row.stored / 1e3 for row in rows], label=plan,
+                      **figures.look(number))  # pyright: ignore  # fmt: skip
         left.set_xscale("log", base=2)
         left.set_yscale("log", base=2)
         for axis in (left.xaxis, left.yaxis):
@@ -124,8 +122,7 @@ class ThroughTime(Tabular):
             rows = sorted((row for row in self.rows if row.steps == steps), key=lambda row: row.stored)
             first = next(row for row in rows if row.plan == "keep_all")
             right.plot([row.stored / first.stored for row in rows], [row.seconds / first.seconds for row in rows],
-                       marker=figures.MARKERS[number % len(figures.MARKERS)],
-                       color=figures.PALETTE[number % len(figures.PALETTE)], label=plural(steps, 'step'))  # fmt: skip
+                       label=plural(steps, "step"), **figures.look(number))  # pyright: ignore  # fmt: skip
         right.legend(fontsize=9, frameon=False)
         figures.style(right, "Time against memory", "Stored, of keep_all's", "Time, of keep_all's")
         if path is not None:

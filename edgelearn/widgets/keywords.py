@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 FORMATS = ".wav,.flac,.ogg"
 _NO_SCORES = np.empty(0, np.float32)
-_OTHERS, _MARKERS = "#cccccc", "osD^vPX"
+_OTHERS = "#cccccc"
 _SHOWN = 8  # detections
 _HEARD_SECONDS = 1.0  # between calls of on_heard
 
@@ -256,8 +256,8 @@ def plot_embeddings(
         axes.scatter(*((_unit(others) - mean) @ plane).T, s=14, color=_OTHERS, label="other words")
     for label, word in enumerate(words):
         points = (_unit(embeddings[labels == label]) - mean) @ plane
-        color, marker = figures.PALETTE[label % len(figures.PALETTE)], _MARKERS[label % len(_MARKERS)]
-        axes.scatter(*points.T, s=46, color=color, marker=marker, edgecolor="white", linewidth=0.6, label=word)
+        look = {key: value for key, value in figures.look(label).items() if key != "linestyle"}
+        axes.scatter(*points.T, s=46, **look, edgecolor="white", linewidth=0.6, label=word)
     if heard is not None:
         axes.scatter(*(_unit(heard) - mean) @ plane, s=220, marker="*", color="black", label="just heard", zorder=3)
     axes.set(xticks=[], yticks=[])

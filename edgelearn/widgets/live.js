@@ -27,7 +27,7 @@ function smoothed(values, weight) {
 const NARROW = 640, HEIGHT = 300, MARKED = 20, HIDDEN_MS = 500;
 const WHOLE_MS = 10000, SETTLED_MS = 3000; // from one whole drawing to the next; after the last change
 const AHEAD = 1.25; // times the last epoch that the axis shows while points are added
-const MARKS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x"];
+const MARKS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "triangle-left", "triangle-right", "star"];
 
 function render({ model, el }) {
   const add = (parent, tag, more) => parent.appendChild(Object.assign(document.createElement(tag), more));
@@ -81,13 +81,13 @@ function render({ model, el }) {
     const seen = new Set(), found = [];
     for (const each of series) {
       const x = floats(each.x), y = floats(each.y), id = each.panel ? each.panel + 1 : "", steps = each.kind === "steps";
-      const color = style.getPropertyValue(`--el-series-${each.color % 7}`).trim(), weight = +smooth.value;
+      const color = style.getPropertyValue(`--el-series-${each.color % MARKS.length}`).trim(), weight = +smooth.value;
       const common = {
         x, name: each.name, legendgroup: each.name, xaxis: `x${id}`, yaxis: `y${id}`, type: "scatter",
         hovertemplate: `%{y:.4g}<extra>${each.name}</extra>`,
       };
       const mode = steps || x.length > MARKED ? "lines" : "lines+markers";
-      const line = { color, width: steps ? 1 : 2, dash: each.dash }, marker = { symbol: MARKS[each.color % 7], size: 6 };
+      const line = { color, width: steps ? 1 : 2, dash: each.dash }, marker = { symbol: MARKS[each.color % MARKS.length], size: 6 };
       const showlegend = !seen.has(each.name);
       seen.add(each.name);
       if (!weight) found.push({ ...common, y, mode, line, marker, showlegend, opacity: steps ? 0.5 : 1 });

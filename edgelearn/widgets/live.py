@@ -124,7 +124,8 @@ def _lines(
         if len(histories) == 1:
             lines += [_Line("train", train), _Line("test", test, 1)]
         else:
-            lines += [_Line(name, test, number), _Line(f"{name}, train", train, number, dash="dot")]
+            dash = "solid" if figures.look(number)["linestyle"] == "-" else "dash"
+            lines += [_Line(name, test, number, dash=dash), _Line(f"{name}, train", train, number, dash="dot")]
     return [line for line in lines if line.points]
 
 

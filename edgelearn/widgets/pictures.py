@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from html import escape
-from itertools import cycle
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -310,9 +309,9 @@ def plot_reconstruction(watches: Mapping[str, WatchReconstruction]) -> Figure:
     figure = figures.canvas(figures.WIDTH, 3.8)
     axes = figure.add_subplot()
     errors: Mapping[str, float] = {}
-    for (name, watch), color in zip(watches.items(), cycle(figures.PALETTE)):
+    for number, (name, watch) in enumerate(watches.items()):
         updates, errors = watch.errors[-1]
-        axes.plot(list(errors.values()), ".-", color=color, label=f"{name}, update {updates}")
+        axes.plot(list(errors.values()), **figures.look(number), markersize=3, label=f"{name}, update {updates}")
     bounds = {watch.bound for watch in watches.values()}
     for bound in bounds:
         axes.axhline(bound, color=figures.GRAY, linestyle="--", linewidth=1.4)

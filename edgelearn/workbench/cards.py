@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+_ZEN4, _XEON = "s on two Zen 4 cores, 28 November 2026", "s on two Sapphire Rapids cores, 24 November 2026"
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Card:
     Arguments:
     - `title`: its name.
     - `shows`: what one sees.
-    - `takes`: how long the notebook runs on two processor cores with the embedded sample.
+    - `takes`: how long the notebook runs with the embedded sample, where and when, as docs/guides/notebooks.md says.
     - `notebook`: the end of its notebook's name, after the number.
     - `guide`: its page in docs/.
     - `sample`: words of the command that trains the embedded sample; () for none.
@@ -37,51 +38,51 @@ class Card:
 CARDS = (
     Card(
         "Start here", "A device, a small network, the plan of a training step, and what micro-batches, freezing and "
-        "the feature cache change.", "under a minute", "start_here", "get-started.md",
+        "the feature cache change.", f"7 {_XEON}", "start_here", "get-started.md",
     ),
     Card(
         "Flowers", "Fine-tune a pretrained MobileNet on five kinds of flowers: Qualcomm's published example, or its "
-        "small copy on drawings.", "under a minute", "flowers", "guides/fine-tune.md", ("flowers", "--sample"),
+        "small copy on drawings.", f"13 {_ZEN4}", "flowers", "guides/fine-tune.md", ("flowers", "--sample"),
     ),
     Card(
         "Speed", "A training step beside PyTorch and Keras, each kernel beside the limits of the device, and "
-        "predictions for phones.", "about a minute", "speed", "guides/speed.md",
+        "predictions for phones.", f"35 {_ZEN4}", "speed", "guides/speed.md",
     ),
     Card(
         "Models", "Bring a TFLite model, give it a new classifier, train it within 20 MB, take it back, run it with "
-        "LiteRT.", "about a minute", "models", "guides/bring-a-model.md",
+        "LiteRT.", f"11 {_XEON}", "models", "guides/bring-a-model.md",
     ),
     Card(
         "Depth of training", "The last layers, biases, sparse updates, adapters, all layers or from scratch: accuracy "
-        "beside memory.", "about two minutes", "depth_of_training", "guides/depth.md",
+        "beside memory.", f"64 {_ZEN4}", "depth_of_training", "guides/depth.md",
     ),
     Card(
         "Precision", "Train with weights, activations and gradients of few bits: accuracy, data movement, and the "
-        "published claims.", "about two minutes", "precision", "guides/precision.md", ("precision", "train"),
+        "published claims.", f"61 {_XEON}", "precision", "guides/precision.md", ("precision", "train"),
     ),
     Card(
         "Memory", "Plans that recompute, invert, offload or compress activations, within a budget that you choose.",
-        "about a minute", "memory", "guides/memory.md", ("memory", "train"),
+        f"50 {_ZEN4}", "memory", "guides/memory.md", ("memory", "train"),
     ),
     Card(
         "Keywords", "Teach a network words of your own from a few clips, and detect them in a recording or at the "
-        "microphone.", "about a minute", "keywords", "guides/keywords.md", ("keywords", "train"),
+        "microphone.", "under a minute", "keywords", "guides/keywords.md", ("keywords", "train"),
     ),
     Card(
         "Sequences", "Activities from motion sensors, for people whom the network doesn't know, the next character, "
-        "and backpropagation through time within a budget.", "about a minute", "sequences", "guides/sequences.md",
+        "and backpropagation through time within a budget.", f"34 {_ZEN4}", "sequences", "guides/sequences.md",
         ("activity", "train"),
     ),
     Card(
         "On the device", "A training as C sources: built, run beside Python, and its size on a microcontroller.",
-        "about a minute", "device", "guides/bundle.md",
+        f"27 {_ZEN4}", "device", "guides/bundle.md",
     ),
     Card(
         "Personalisation", "A model that adapts to noise and night without labels, asks for the labels that help most, "
-        "and learns each answer at once without forgetting.", "about a minute", "personalisation", "guides/adapt.md",
+        "and learns each answer at once without forgetting.", f"46 {_ZEN4}", "personalisation", "guides/adapt.md",
     ),
     Card(
         "Federated learning", "Many clients, one network: accuracy against bytes, what the server sees, and a real "
-        "deployment.", "about two minutes", "federated", "guides/federated.md", ("federated", "run"),
+        "deployment.", f"97 {_ZEN4}", "federated", "guides/federated.md", ("federated", "run"),
     ),
 )  # fmt: skip

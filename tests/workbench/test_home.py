@@ -53,6 +53,13 @@ def test_every_experiment_has_its_notebook_and_its_page():
     assert not any(card["guide"] for card in Home(root=ROOT / "docs" / "results").contents()["cards"])
 
 
+def test_cards_say_how_long_notebooks_take_as_the_manual_does():
+    page = (ROOT / "docs" / "guides" / "notebooks.md").read_text()
+    for card in CARDS:
+        seconds, timed, date = card.takes.partition(" s on two ")
+        assert not timed or (f"{card.path.name[:2]} {seconds}" in page and date.rpartition(", ")[2] in page), card
+
+
 def test_data_that_is_missing_is_said_with_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGELEARN_DATA", str(tmp_path))
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))

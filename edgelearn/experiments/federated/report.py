@@ -112,9 +112,8 @@ def plot_bytes(runs: Sequence[Run], path: str | Path | None = None) -> Figure:
                  if each["round"] in accuracies]  # fmt: skip
         axes.plot(
             *zip(*known, strict=True),
-            "o-",
-            color=figures.PALETTE[number % len(figures.PALETTE)],
-            markersize=3,
+            **figures.look(number),  # pyright: ignore
+            markersize=4,
             label=label,
         )
     axes.set_xscale("log")

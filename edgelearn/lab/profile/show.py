@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 HEADINGS = ("n", "MFLOP", "MB", "FLOP/B", "ms", "share", "GFLOP/s", "GB/s", "of roof")
 OPTIONAL = ("FLOP/B", "MB", "MFLOP", "GB/s")  # left out in this order where a line is too short
 ESTIMATES = ("precision", "efficiency of", "n", "bound ms", "expected ms", "off by", "memory MB", "J", "fits")
-MARKERS = ("o", "s", "^")
 AREA = 3000  # of a mark that took all of the time
 DEVICE, LAYERS = 1, 2  # threads of a trace
 
@@ -120,8 +119,8 @@ def plot(roofline: Roofline) -> Figure:
         axes.plot(places, speeds, color=figures.GRAY, linestyle=line, linewidth=2, label=label)
     for index, (name, found) in enumerate(marks.items()):
         x, y, sizes = zip(*found, strict=True)
-        color = figures.PALETTE[index % len(figures.PALETTE)]
-        axes.scatter(x, y, sizes, color=color, marker=MARKERS[index // len(figures.PALETTE)], alpha=0.6, label=name)
+        look = {key: value for key, value in figures.look(index).items() if key != "linestyle"}
+        axes.scatter(x, y, sizes, **look, alpha=0.6, label=name)  # pyright: ignore
     axes.set(xscale="log", yscale="log")
     title = f"{roofline.name}: {roofline.wall * 1e3:,.2f} ms"  # a longer one runs into the legend
     figures.style(axes, title, "Arithmetic intensity (FLOP/byte)", "Speed (GFLOP/s)")

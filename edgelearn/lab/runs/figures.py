@@ -2,8 +2,9 @@
 
 Each function returns a matplotlib Figure and, given a path, also writes it there as a PNG in one step. No
 figure touches pyplot, so threads and notebooks may draw at once; a notebook shows `to_svg(figure)`.
-Colors are those of M. Okabe and K. Ito, "Color Universal Design" (2008), which color-blind readers can tell
-apart; shares are one hue from light to dark. matplotlib is imported when the first figure is drawn.
+Colors follow M. Okabe and K. Ito, "Color Universal Design" (2008), which color-blind readers can tell apart, darker
+where a line would be pale on white; shares are one hue from light to dark. matplotlib is imported when the first
+figure is drawn.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"
-PALETTE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+PALETTE = (BLUE, ORANGE, GREEN, "#B0568F", "#A87400", "#2F8FC4", "#000000", "#882255", "#332288", "#7A7A00")
 GRAY = "#555555"
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+_SOLID = 5  # series before the first dashed one
 _FEW_EPOCHS = 20
 _MAX_CELLS_WITH_TEXT = 12
 WIDTH = 9.0  # inches, of figures as wide as the page
@@ -39,7 +41,16 @@ ON_LIGHT = "#010101"  # letters on a light area of a figure, in both themes
 _DARK = {  # colours in the dark theme, by those in the light one; others, of pictures and areas, are the same in both
     "#000000": "#e6e6e6", "#555555": "#b0b0b0", "#999999": "#8f8f8f", "#bbbbbb": "#6f6f6f", "#cccccc": "#666666",
     "#dddddd": "#3c3c3c", BLUE.lower(): "#56a0e0", ORANGE.lower(): "#f0803c", GREEN.lower(): "#2fc79b",
+    "#b0568f": "#e59bc6", "#a87400": "#f0b32e", "#2f8fc4": "#8fd0f5", "#882255": "#e0709a", "#332288": "#9c8cf0",
+    "#7a7a00": "#c9c94a",
 }  # fmt: skip
+
+
+def look(number: int) -> dict[str, str]:
+    """Color, marker and dashes of series `number`, from 0: ten differ in color and marker, and neighbours in color
+    also in dashes. The widgets' style sheet and charts have the same ones."""
+    place = number % len(PALETTE)
+    return {"color": PALETTE[place], "marker": MARKERS[place], "linestyle": "-" if place < _SOLID else "--"}
 
 
 def describe(figure: Figure) -> str:
@@ -128,7 +139,7 @@ def plot_overlay(
     path: str | Path | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Draw the learning curves of several runs, by name, over each other: test solid, train thin and dotted.
+    """Draw the learning curves of several runs, by name, over each other: train thin and dotted.
 
     Raises RunError if no run has a row, or if the PNG can't be written.
     """
@@ -139,13 +150,11 @@ def plot_overlay(
     figure, loss, accuracy = _curve_panels(title, legend_lines=-(-(len(histories) + 2) // columns))
     handles = []
     for index, (name, rows) in enumerate(histories.items()):
-        color = PALETTE[index % len(PALETTE)]
-        # The colors come round again after seven runs, then with another marker.
-        marker = MARKERS[(index + index // len(PALETTE)) % len(MARKERS)]
+        own = look(index)
         for axes, key in ((loss, "loss"), (accuracy, "accuracy")):
-            _curve(axes, rows, key, color=color, marker=marker, linestyle=":", linewidth=1.2, markersize=3)
-            _curve(axes, rows, f"val_{key}", color=color, marker=marker)
-        handles.append(Line2D([], [], color=color, marker=marker, markersize=5, linewidth=2, label=name))
+            _curve(axes, rows, key, **own | {"linestyle": ":", "linewidth": 1.2, "markersize": 3})
+            _curve(axes, rows, f"val_{key}", **own)
+        handles.append(Line2D([], [], **own, markersize=5, linewidth=2, label=name))  # pyright: ignore
     known = {key for rows in histories.values() for row in rows for key in row}
     if known & {"val_loss", "val_accuracy"}:
         handles.append(Line2D([], [], color=GRAY, linewidth=2, label="test"))

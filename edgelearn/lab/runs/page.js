@@ -339,7 +339,8 @@ export function runsView(root, host) {
 
 // -- curves -------------------------------------------------------------------------------------------------------------------
 
-const LINES = [0, 1, 2, 3, 4, 5, 6].map((number) => `--el-series-${number}`);
+const LINES = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map((number) => `--el-series-${number}`);
+const SOLID = 5; // runs before the first dashed one, as in figures.py
 const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
 
 // Charts of curves over epochs, one for each figure; `runs` are [label, curves]. The pointer, or the arrow keys, read values.
@@ -433,7 +434,7 @@ function chart(name, lines) {
     for (const line of lines) {
       pen.strokeStyle = pen.fillStyle = color(line);
       pen.lineWidth = line.dotted ? 1.2 : 2;
-      pen.setLineDash(line.dotted ? [2, 3] : DASHES[Math.floor(line.run / LINES.length) % DASHES.length]);
+      pen.setLineDash(line.dotted ? [2, 3] : DASHES[Math.floor(line.run / SOLID) % DASHES.length]);
       pen.beginPath();
       line.x.forEach((x, i) => { if (!log || line.y[i] > 0) pen.lineTo(px(x), py(line.y[i])); });
       pen.stroke();
@@ -471,7 +472,7 @@ function chart(name, lines) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   const key = element("ul", { className: "el-key" }, ...lines.map((line) => {
     const sample = element("i");
-    sample.style.borderTop = `${line.dotted ? "2px dotted" : "3px solid"} var(${LINES[line.run % LINES.length]})`;
+    sample.style.borderTop = `${line.dotted ? "2px dotted" : Math.floor(line.run / SOLID) % DASHES.length ? "3px dashed" : "3px solid"} var(${LINES[line.run % LINES.length]})`;
     return element("li", {}, sample, line.label);
   }));
   return element("figure", { className: "el-chart" }, element("figcaption", {}, element("b", { textContent: name }), toggle, whole), picture, readout, key);

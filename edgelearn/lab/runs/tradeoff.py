@@ -131,12 +131,11 @@ class Tradeoff(Tabular):
         left, right = figure.subplots(1, 2, sharey=True)
         for number, point in enumerate(self.points):
             mean, low, high = (100 * share for share in point.accuracy)
-            color = figures.PALETTE[number % len(figures.PALETTE)]
-            mark = figures.MARKERS[number % len(figures.MARKERS)]
+            look = figures.look(number) | {"linestyle": "none"}
             name = point.name if len(point.name) <= _LETTERS else f"{point.name[: _LETTERS - 1]}…"
             for axes, x in ((left, point.bytes / MB), (right, point.seconds)):
                 axes.errorbar(
-                    [x], [mean], [[mean - low], [high - mean]], fmt=mark, color=color, capsize=3, markersize=8,
+                    [x], [mean], [[mean - low], [high - mean]], **look, capsize=3, markersize=8,  # pyright: ignore
                     label=name if axes is left else None,
                 )  # fmt: skip
         figures.style(left, "", "Planned memory (MB)", "Test accuracy (%)")

@@ -1,6 +1,8 @@
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,3 +100,13 @@ assert "matplotlib.pyplot" not in sys.modules
 """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
+def test_ten_series_differ_in_color_and_marker_and_the_style_sheet_has_the_same_colors():
+    looks = [figures.look(number) for number in range(10)]
+    assert len({look["color"] for look in looks}) == len({look["marker"] for look in looks}) == 10
+    css = (Path(__file__).parents[3] / "edgelearn" / "widgets" / "style.css").read_text()
+    colors = re.findall(r"--el-series-(\d): (#\w{6})", css)
+    light = [look["color"].lower() for look in looks]
+    dark = [figures._DARK.get(color, color) for color in light]
+    assert [color for _, color in colors] == light + 2 * dark
