@@ -97,6 +97,59 @@ def draw(layers: Sequence[LayerReport], inputs: Sequence[str]) -> str:
     )
 
 
+BLOCKS = 12  # rows of a folded drawing; a network of as many layers is drawn unfolded
+_FIND = (  # unfolds the blocks that have what is searched for, and prints it in bold
+    "for (const block of this.closest('div').querySelectorAll('details')) { block.open = false;"
+    "for (const text of block.querySelectorAll('text')) {"
+    "const found = this.value && text.textContent.toLowerCase().includes(this.value.toLowerCase());"
+    "text.style.fontWeight = found ? 'bold' : ''; block.open ||= !!found; } }"
+)
+
+
+def draw_folded(layers: Sequence[LayerReport], inputs: Sequence[str]) -> str:
+    """Return the drawing as at most BLOCKS blocks below each other, which a click or a search unfolds."""
+    blocks = list(_blocks(layers))
+    if len(layers) <= BLOCKS or len(blocks) < 2:
+        return draw(layers, inputs)
+    rows = []
+    for block in blocks:
+        last, own = block[-1], {layer.name for layer in block}
+        ends = last.name if len(block) == 1 else f"{block[0].name} to {last.name}"
+        shape = "×".join(map(str, last.shape or ()))
+        count = sum(layer.parameters for layer in block)
+        text = f"{ends}: {plural(len(block), 'layer')}, {plural(count, 'parameter')}{f', gives {shape}' * bool(shape)}"
+        kinds = {_kind(layer) for layer in block}
+        color = COLORS[next(kind for kind in ("missing", "trained", "frozen", "plain") if kind in kinds)]
+        sources = dict.fromkeys(name for layer in block for name in layer.inputs if name not in own)
+        look = f"background: {color}; color: #212121; cursor: pointer; padding: 0.15em 0.6em"
+        rows.append(
+            f"<details style='margin: 2px 0'><summary style='{look}'>{escape(text)}</summary>"
+            f"{draw(block, tuple(sources))}</details>"
+        )
+    search = f'<label>Search layers <input type="search" oninput="{_FIND}"></label>'
+    scroll = "max-height: 32em; max-width: 44em; overflow: auto"
+    region = f"role='region' tabindex='0' aria-label='Graph, {plural(len(rows), 'block')}' style='{scroll}'"
+    return f"<div>{search}<section {region}>{''.join(rows)}</section></div>"
+
+
+def _blocks(layers: Sequence[LayerReport]) -> Iterator[list[LayerReport]]:
+    """Parts of about as many layers each, from which one tensor leads to the next, or two where there is none for long,
+    as between the streams of a reversible network."""
+    last = {name: place for place, layer in enumerate(layers) for name in layer.inputs}
+    least = len(layers) / (BLOCKS - 1)
+    block: list[LayerReport] = []
+    open_until: dict[str, int] = {}
+    for place, layer in enumerate(layers):
+        block.append(layer)
+        open_until[layer.name] = last.get(layer.name, place)
+        open_until = {name: end for name, end in open_until.items() if end > place}
+        if (len(open_until) <= 1 and len(block) >= least) or (len(open_until) == 2 and len(block) >= 2 * least):
+            yield block
+            block = []
+    if block:
+        yield block
+
+
 def _key(part: int, node: str | int) -> Key:
     return node if isinstance(node, str) else (part, node)
 
@@ -211,7 +264,7 @@ class Inspection(Recorded):
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         return (
             f"<p><b>{escape(self._title())}</b><br>{escape(self._totals())}</p>"
-            f"<div>{draw(self.layers, tuple(self.inputs))}</div>"
+            f"<div>{draw_folded(self.layers, tuple(self.inputs))}</div>"
             f"<details><summary>{plural(len(self.layers), 'layer')}</summary>"
             f"<table><tr>{cells}</tr>{rows}</table></details>"
             f"{notes}{f'<p>Missing:</p><ul>{problems}</ul>' if problems else ''}"

@@ -17,7 +17,7 @@ from edgelearn.errors import EdgelearnError, PlanError
 from edgelearn.graph import reversible
 from edgelearn.models import mobilenet_v2_cifar
 from edgelearn.ops import Add, BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
-from edgelearn.train.inspection import has_backward
+from edgelearn.train.inspection import BLOCKS, draw_folded, has_backward
 
 
 def small() -> el.Network:
@@ -81,9 +81,17 @@ def test_html_has_the_rows_and_the_graph():
 
 
 @pytest.mark.skipif(find_spec("fast_sugiyama") is None, reason="fast-sugiyama isn't installed")
-def test_a_large_graph_is_drawn():
-    html = el.inspect(el.models.revnet164())._repr_html_()
-    assert html.count("<rect") == len(el.models.revnet164().nodes) + 1
+@pytest.mark.parametrize("make", [el.models.revnet164, lambda: mobilenet_v2_cifar(alpha=0.25)])
+def test_a_large_graph_is_folded_into_blocks_with_every_layer(make):
+    found = el.inspect(make())
+    html = found._repr_html_()
+    graph = ElementTree.fromstring(html[html.index("<section") : html.index("</section>") + len("</section>")])
+    blocks = graph.findall("details")
+    assert 5 < len(blocks) <= BLOCKS and not any("open" in block.attrib for block in blocks)
+    assert sum(int(block.findtext("summary").partition(": ")[2].split()[0]) for block in blocks) == len(found.layers)
+    texts = {text.text for text in graph.iter("{http://www.w3.org/2000/svg}text")}
+    assert {layer.name[:28] for layer in found.layers} <= texts
+    assert "<details" not in draw_folded(el.inspect(small()).layers, ("input",))
 
 
 def onnx_file(path, kinds):
