@@ -274,9 +274,9 @@ class DepthResults(Tabular):
         known: list[tuple[float, float]] = []  # logarithms of the memory, and accuracies, of points with a name
         for number, row in enumerate(self.rows):
             mean, low, high = (100 * value for value in row.accuracy)
-            look = figures.look(number) | {"linestyle": "none"}
+            look: dict[str, Any] = figures.look(number) | {"linestyle": "none"}
             x = max(row.update / MB, 1e-3)
-            axes.errorbar([x], [mean], yerr=[[mean - low], [high - mean]], **look, capsize=4)  # pyright: ignore
+            axes.errorbar([x], [mean], yerr=[[mean - low], [high - mean]], **look, capsize=4)
             near = any(0 <= np.log10(x) - at < 0.4 and abs(mean - height) < 4 for at, height in known)
             place = (6, -14) if near else (6, 5)
             axes.annotate(row.depth, (x, mean), xytext=place, textcoords="offset points", fontsize=10)

@@ -253,6 +253,7 @@ class Training(Tabular, Generic[C]):
         return Remaining.of(
             self.phases, self.model.device, counts, self.sizes[0], self.epochs, self.train[0],
             validations=self.epochs + 1, checkpoints=self.epochs, test=_TEST_SECONDS, earlier=earlier,
+            learned=timing.of_device(store, self.model.device),
         )  # fmt: skip
 
     @property
@@ -350,7 +351,10 @@ class Training(Tabular, Generic[C]):
                 run.update(claims=[asdict(each) for each in verdicts])
                 run.finish(results)
             remaining.advance(TEST)
-            timing.save(run.folder, {"plan": self._timed, "seconds": remaining.measured, "total": remaining.again})
+            timing.save(run.folder, {
+                "plan": self._timed, "seconds": remaining.measured, "total": remaining.again,
+                "learned": remaining.learned,
+            })  # fmt: skip
         except KeyboardInterrupt:
             log(f"Trained and saved, but the test is not complete. {advice}")
             raise

@@ -21,12 +21,13 @@ _RUNS = 50  # earlier ones that are looked at
 
 
 class Timing(TypedDict):
-    """The file: the device and the plans, seconds of a unit by kind of work, and those of the whole training after it
-    was loaded, without compilation."""
+    """The file: the device and the plans, seconds of a unit by kind of work, those of the whole training after it was
+    loaded, without compilation, and what trainings of other plans on the device can expect."""
 
     plan: dict[str, Any]
     seconds: dict[str, float]
     total: NotRequired[float]
+    learned: NotRequired[dict[str, float]]
 
 
 def plan_key(phases: Mapping[str, Plan], device: Device, sizes: Sequence[int]) -> dict[str, Any]:
@@ -46,6 +47,15 @@ def of_plan(store: RunStore, kind: str, plan: Mapping[str, Any]) -> dict[str, fl
         if timing["plan"] == plan:
             return timing["seconds"]
     return None
+
+
+def of_device(store: RunStore, device: Device) -> dict[str, float]:
+    """What the newest runs on this device have learned, whatever they trained; {} if there are none."""
+    name, found = device.facts()["name"], dict[str, float]()
+    for timing in _read(store.list()):
+        if timing["plan"].get("device") == name:
+            found = timing.get("learned", {}) | found
+    return found
 
 
 def of_config(store: RunStore, config: Config) -> float | None:

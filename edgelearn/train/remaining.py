@@ -1,6 +1,7 @@
 """Predicts how long a training will still take: compilation, extraction of features, steps, validations, checkpoints,
 a test at its end. Each kind of work has a number of units, and a time for one: as measured so far, else as in an
-earlier training of the same plan on the same device, else as predicted from the plan."""
+earlier training of the same plan on the same device, else as predicted from the plan, corrected by how wrong that
+was for the last training on the device, whatever its plan."""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ VALIDATION, CHECKPOINT, TEST = "validation", "checkpoint", "test"
 _DEVICE = (EXAMPLE, STEP, VALIDATION)
 _KERNEL_SECONDS = 0.09  # to compile one, PoCL on one core, until one has been compiled
 _KEPT_SECONDS = 0.015  # to load one that was compiled earlier
+_COMPILED = 3  # times that: a kernel that took longer was compiled
 _WARM_SHARE = 1.6  # of the time to compile a kernel: PoCL compiles it for its work-group at its first launch
 _KEPT_WARM_SHARE = 0.6
 _CHECKPOINT_SECONDS = 0.01
@@ -43,6 +45,7 @@ class Work:
     Arguments:
     - `total`: its units.
     - `predicted`: seconds of a unit on a machine that does nothing else; `known` if an earlier training measured it.
+    - `planned`: seconds of a unit as predicted from the plan alone; 0 where the plan doesn't say.
     - `done`: units that are done.
     - `counted`, `seconds`: units that were measured, and their time.
     """
@@ -50,6 +53,7 @@ class Work:
     total: int = 0
     predicted: float = 0.0
     known: bool = False
+    planned: float = 0.0
     done: int = 0
     counted: int = 0
     seconds: float = 0.0
@@ -83,7 +87,7 @@ class Remaining(Callback):
     def of(
         cls, phases: Mapping[str, Plan], device: Device, counts: Sequence[int], size: int, epochs: int,
         source: Any = None, validations: int | None = None, checkpoints: int = 0, test: float = 0.0,
-        earlier: Mapping[str, float] | None = None,
+        earlier: Mapping[str, float] | None = None, learned: Mapping[str, float] | None = None,
     ) -> Remaining:  # fmt: skip
         """Everything that a `fit` has to do.
 
@@ -98,6 +102,7 @@ class Remaining(Callback):
         - `checkpoints`: their number.
         - `test`: seconds of the test at the end, besides the network's (default 0: none).
         - `earlier`: seconds of a unit by kind, as an earlier training of the same plans measured them.
+        - `learned`: that of an earlier training of any plans on this device.
         """
         times = LaunchTimes.of(device)
         slower = 1.0 if times.measured else _UNMEASURED
@@ -122,12 +127,33 @@ class Remaining(Callback):
             if "test" in phases:
                 whole = slower * times.step(phases["test"]) / phases["test"].request.micro_batch
                 found[TEST].predicted += whole * tested
+        left = cls(found)
+        left.learn(learned or {})
         for kind, seconds in (earlier or {}).items():
             if kind in found and kind not in (KERNEL, WARM):
                 found[kind].predicted, found[kind].known = seconds, True
         if earlier is not None:  # its kernels are kept on the disk
             found[KERNEL].predicted, found[KERNEL].known = _KEPT_SECONDS, True
-        return cls(found)
+        return left
+
+    def learn(self, learned: Mapping[str, float]) -> None:
+        """Correct what was predicted from the plan by another training's `learned`."""
+        for kind, work in self.work.items():
+            work.planned = work.planned or work.predicted
+            if kind == KERNEL:
+                work.predicted = learned.get(kind, work.predicted)
+            elif kind in _DEVICE:
+                work.predicted = work.planned * learned.get(kind, 1.0)
+
+    @property
+    def learned(self) -> dict[str, float]:
+        """What other plans on this device can expect: seconds to compile a kernel, if kernels were compiled, and times
+        over those predicted from the plan, by kind."""
+        measured = self.measured
+        found = {kind: measured[kind] / self.work[kind].planned for kind in _DEVICE
+                 if kind in measured and self.work[kind].planned}  # fmt: skip
+        compiled = measured.get(KERNEL, 0.0)
+        return found | ({KERNEL: compiled} if compiled > _COMPILED * _KEPT_SECONDS else {})
 
     @property
     def measured(self) -> dict[str, float]:

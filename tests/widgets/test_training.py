@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -464,6 +465,41 @@ def test_time_left_leaves_first_launches_out_and_knows_how_busy_the_machine_is(m
     now[0] += 0.5
     left.advance("step")
     assert left.seconds == pytest.approx(18 * 0.5 + 4) and left.measured["step"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("busy", [1.0, 2.5])
+def test_time_left_of_a_first_run_is_right_within_a_third_after_a_tenth(monkeypatch, busy):
+    """Another plan was trained on this device before, where kernels take longer than expected, and steps as well."""
+    now, used = [0.0], [0.0]
+    monkeypatch.setattr(remaining.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(remaining, "_processor_seconds", lambda: used[0])
+
+    def run(kernels, examples, steps, learned, slow):
+        work = {
+            "kernel": Work(kernels, 0.09), "warm": Work(kernels), "example": Work(examples, 0.002),
+            "step": Work(steps, 0.01), "test": Work(1, 0.5),
+        }  # fmt: skip
+        left = Remaining(work)
+        left.learn(learned)
+        warm = 1.6 * 0.3 * kernels
+        moments = [(0.3, partial(left.on_compile, done, kernels)) for done in range(1, kernels + 1)]
+        moments += [(0.006, partial(left.on_extract, done, examples)) for done in range(1, examples + 1)]
+        moments += [(0.03, partial(left.advance, "step", done)) for done in range(1, steps + 1)]
+        moments[kernels] = moments[kernels][0] + warm / 3, moments[kernels][1]
+        moments[kernels + examples] = moments[kernels + examples][0] + 2 * warm / 3, moments[kernels + examples][1]
+        left.on_compile(0, kernels)
+        begun, whole = now[0], slow * (sum(seconds for seconds, _ in moments) + 0.5)
+        for seconds, moment in moments:
+            now[0], used[0] = now[0] + slow * seconds, used[0] + seconds
+            moment()
+            passed = now[0] - begun
+            if learned and 0.1 <= passed / whole <= 0.9:
+                assert left.seconds == pytest.approx(whole - passed, rel=1 / 3)
+        return left.learned
+
+    learned = run(10, 50, 100, {}, 1.0)
+    assert learned == pytest.approx({"kernel": 0.3, "example": 3.0, "step": 3.0}, rel=0.2)
+    run(40, 500, 3000, learned, busy)
 
 
 def test_a_process_that_ends_saves_its_run(tmp_path):

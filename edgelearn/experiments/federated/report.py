@@ -112,7 +112,7 @@ def plot_bytes(runs: Sequence[Run], path: str | Path | None = None) -> Figure:
                  if each["round"] in accuracies]  # fmt: skip
         axes.plot(
             *zip(*known, strict=True),
-            **figures.look(number),  # pyright: ignore
+            **figures.look(number),
             markersize=4,
             label=label,
         )

@@ -120,7 +120,7 @@ def plot(roofline: Roofline) -> Figure:
     for index, (name, found) in enumerate(marks.items()):
         x, y, sizes = zip(*found, strict=True)
         look = {key: value for key, value in figures.look(index).items() if key != "linestyle"}
-        axes.scatter(x, y, sizes, **look, alpha=0.6, label=name)  # pyright: ignore
+        axes.scatter(x, y, sizes, **look, alpha=0.6, label=name)
     axes.set(xscale="log", yscale="log")
     title = f"{roofline.name}: {roofline.wall * 1e3:,.2f} ms"  # a longer one runs into the legend
     figures.style(axes, title, "Arithmetic intensity (FLOP/byte)", "Speed (GFLOP/s)")

@@ -46,7 +46,7 @@ _DARK = {  # colours in the dark theme, by those in the light one; others, of pi
 }  # fmt: skip
 
 
-def look(number: int) -> dict[str, str]:
+def look(number: int) -> dict[str, Any]:
     """Color, marker and dashes of series `number`, from 0: ten differ in color and marker, and neighbours in color
     also in dashes. The widgets' style sheet and charts have the same ones."""
     place = number % len(PALETTE)

@@ -131,11 +131,11 @@ class Tradeoff(Tabular):
         left, right = figure.subplots(1, 2, sharey=True)
         for number, point in enumerate(self.points):
             mean, low, high = (100 * share for share in point.accuracy)
-            look = figures.look(number) | {"linestyle": "none"}
+            look: dict[str, Any] = figures.look(number) | {"linestyle": "none"}
             name = point.name if len(point.name) <= _LETTERS else f"{point.name[: _LETTERS - 1]}…"
             for axes, x in ((left, point.bytes / MB), (right, point.seconds)):
                 axes.errorbar(
-                    [x], [mean], [[mean - low], [high - mean]], **look, capsize=3, markersize=8,  # pyright: ignore
+                    [x], [mean], [[mean - low], [high - mean]], **look, capsize=3, markersize=8,
                     label=name if axes is left else None,
                 )  # fmt: skip
         figures.style(left, "", "Planned memory (MB)", "Test accuracy (%)")
