@@ -223,7 +223,7 @@ class AdaptationResults(Tabular):
             axes.bar(places + (number - (len(methods) - 1) / 2) * width, heights, width, color=color, label=method)
         axes.set_xticks(places, [kind.replace("_", "\n") for kind in kinds], fontsize=8)
         axes.legend(fontsize=9)
-        figures.style(axes, f"Errors {self.headline}", "stream", "wrong answers (%)", bars=True)
+        figures.style(axes, f"Errors {self.headline}", "Stream", "Wrong answers (%)")
         if path is not None:
             atomic.write_bytes(path, figures.to_png(figure))
         return figure

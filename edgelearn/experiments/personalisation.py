@@ -228,7 +228,7 @@ class AskingResults(Tabular):
         for name, found in self.accuracies.items():
             axes.plot(self.labels, 100 * np.array(found).mean(0), marker="o", label=name)
         axes.legend(fontsize=9)
-        figures.style(axes, f"{self.task}: strategies of asking", "labels", "test accuracy (%)")
+        figures.style(axes, f"{self.task}: strategies of asking", "Labels", "Test accuracy (%)")
         if path is not None:
             atomic.write_bytes(path, figures.to_png(figure))
         return figure
@@ -356,7 +356,7 @@ class LearningResults(Tabular):
         axes.bar(range(len(bars)), heights, 0.6, color=colors)
         axes.set_xticks(range(len(bars)), list(bars), fontsize=8)
         axes.set_ylim(0, 100)
-        figures.style(axes, f"What is learnt and kept: {self.task}", "", "test accuracy (%)", bars=True)
+        figures.style(axes, f"What is learnt and kept: {self.task}", "", "Test accuracy (%)")
         if path is not None:
             atomic.write_bytes(path, figures.to_png(figure))
         return figure

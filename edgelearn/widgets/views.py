@@ -269,7 +269,7 @@ class RocView(View):
             axes.plot(*(rates(each, np.array([self.threshold])) for each in (scores, self.own)), "o", color=color)
         axes.plot([0, 1], [0, 1], "--", color="0.6", linewidth=1, label="guessing")
         axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
-        figures.style(axes, x="others accepted", y="own accepted")
+        figures.style(axes, x="Others accepted", y="Own accepted")
         axes.legend(frameon=False, loc="lower right")
         return figure
 

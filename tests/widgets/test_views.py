@@ -259,7 +259,7 @@ def test_the_slider_moves_the_threshold():
     view.slider.index = len(view.slider.texts) - 1
     assert view.threshold == 1.0 and "2.0%" in view.rates.value and "0.0% of others" in view.rates.value
     assert before.startswith("<svg") and view.curves.svg != before
-    assert "alt='Chart. own accepted over others accepted: others" in view.curves.value
+    assert "alt='Chart. Own accepted over Others accepted: others" in view.curves.value
 
 
 def test_a_budget_that_is_left_is_not_planned_to_its_end(monkeypatch):

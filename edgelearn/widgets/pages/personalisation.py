@@ -112,7 +112,7 @@ class Asking:
         figure = figures.canvas(figures.WIDTH, 3)
         axes = figure.subplots()
         axes.plot(range(len(self.curve)), [100 * value for value in self.curve], marker="o", color=figures.BLUE)
-        figures.style(axes, self.headline, "labels", "test accuracy (%)")
+        figures.style(axes, self.headline, "Labels", "Test accuracy (%)")
         return figure
 
     def view(self) -> AskingView:
