@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
+from math import ceil, log10
 from typing import TYPE_CHECKING
 
 import ipywidgets
@@ -228,10 +229,11 @@ class ThresholdSlider(Slider):
 
     def put(self, low: float, high: float, threshold: float) -> None:
         """Move the slider to a threshold between two scores; `shown` is then its value."""
-        self.range = low, high
-        step = round(_STEPS * (threshold - low) / (high - low)) if high > low else 0
+        self.range, width = (low, high), (high - low) / _STEPS
+        step = round((threshold - low) / width) if width > 0 else 0
         self.shown = min(_STEPS, max(0, step))
-        self.texts = [f"{low + (high - low) * step / _STEPS:.3f}" for step in range(_STEPS + 1)]
+        digits = max(3, ceil(-log10(width))) if width > 0 else 3  # so that no two steps are announced alike
+        self.texts = [f"{low + width * step:.{digits}f}" for step in range(_STEPS + 1)]
         self.value = self.shown
 
 
