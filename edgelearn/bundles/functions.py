@@ -47,10 +47,9 @@ GROUPED = f"{IMAGES} filters groups"
 RESPONSE, STEP = "channels before after bias alpha beta", "step inverse"
 REPEATED = "height width own_height own_width images down right groups count"
 SETS_OF = "m span channels groups weight_rows"
-GATES = "x kernel recurrent bias?BIAS before?!BEGINS mask?MASKED"
-CELL_STEP = "n steps place inputs units"
-CELL = f"x kernel recurrent bias before mask {CELL_STEP} CELL"
-SLOTS = "slot slots rows row later_rows later_first"
+STRETCH = "n units place direction used"
+AROUND = "before?CONTINUES states?INNER mask?MASKED dy?READS_OUTPUT later?READS_LATER"
+LATER = "first steps truncate rows later_rows later_first"
 ATTENTION = "n t s heads share scale"
 HEADS = f"{ATTENTION} HEAD CAUSAL"
 TABLE = "images taken size inner"
@@ -320,25 +319,29 @@ KERNELS = {
     "weight_gradients": (
         f"x dy statistics sums {SETS_OF} count scaled add", f"x dy statistics sums {SETS_OF} count scaled add 1 2",
     ),
-    "cell_forward": (f"{GATES} after {CELL_STEP}", f"{CELL} after"),
-    "copy_state": ("state y n rows place set", "state y n rows place set CELL 1"),
+    "cell_sums": (
+        "x kernel bias?BIAS sums n steps inputs units place direction used",
+        "x kernel bias sums n steps inputs place direction used CELL 1",
+    ),
+    "cell_forward": (
+        f"sums recurrent before?CONTINUES mask?MASKED states?INNER after {STRETCH}",
+        f"sums recurrent before mask states after {STRETCH} CELL",
+    ),
+    "copy_states": ("after states?INNER y n rows place set used", "after states y n rows place set used CELL 1"),
     "cell_backward": (
-        f"{GATES} dy?READS_OUTPUT later?READS_LATER gradients states earlier?!BEGINS {CELL_STEP} {SLOTS}",
-        f"{CELL} dy later gradients states earlier {SLOTS}",
+        f"recurrent turned {AROUND} gradients earlier {STRETCH} {LATER}",
+        f"recurrent turned before states mask dy later gradients earlier {STRETCH} CELL {LATER} SEQUENCES",
     ),
     "turn_kernel": ("weights turned inputs units", "weights turned inputs units CELL 1"),
-    "cell_backward_state": (
-        "gradients turned earlier n units slot slots", "gradients turned earlier n units slot slots CELL 1",
-    ),
     "cell_backward_input": (
-        f"gradients turned n units slots used steps first step {DX}",
-        "gradients turned n units slots used steps first step CELL 1 GRADIENT",
+        f"gradients turned n units used steps first step {DX}",
+        "gradients turned n units used steps first step CELL 1 GRADIENT",
     ),
     "cell_weights": (
-        "values gradients total n inputs units slots used m slot_stride image_stride first from_state add",
-        "values gradients total n inputs slots used m slot_stride image_stride first from_state add CELL 1",
+        "values gradients total n inputs used begin end m slot_stride image_stride first from_state add",
+        "values gradients total n inputs used begin end m slot_stride image_stride first from_state add CELL 1",
     ),
-    "cell_bias": ("gradients total n slots used add", "gradients total n slots used add CELL 1"),
+    "cell_bias": ("gradients total n used add", "gradients total n used add CELL 1"),
     "attend": (f"q k v mask?MASKED y {ATTENTION}", f"q k v mask y {HEADS}"),
     "attention_statistics": (
         f"q k mask?MASKED y dy statistics {ATTENTION}", f"q k mask y dy statistics {HEADS}",

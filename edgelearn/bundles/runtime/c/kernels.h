@@ -60,8 +60,8 @@ enum {
   KERNEL(couple) KERNEL(uncouple) KERNEL(gather) KERNEL(move_channels) KERNEL(transpose_columns)                      \
   KERNEL(function_forward) KERNEL(function_backward) KERNEL(softmax_backward) KERNEL(log_softmax_backward)            \
   KERNEL(choose) KERNEL(set_statistics) KERNEL(normalize_examples) KERNEL(set_gradients)                              \
-  KERNEL(normalize_examples_backward) KERNEL(weight_gradients) KERNEL(cell_forward) KERNEL(copy_state)                \
-  KERNEL(cell_backward) KERNEL(turn_kernel) KERNEL(cell_backward_state) KERNEL(cell_backward_input)                   \
+  KERNEL(normalize_examples_backward) KERNEL(weight_gradients) KERNEL(cell_forward) KERNEL(copy_states)               \
+  KERNEL(cell_backward) KERNEL(turn_kernel) KERNEL(cell_sums) KERNEL(cell_backward_input)                             \
   KERNEL(cell_weights) KERNEL(cell_bias) KERNEL(attend) KERNEL(attention_statistics)                                  \
   KERNEL(attend_backward_queries) KERNEL(attend_backward_keys) KERNEL(rotate_pairs) KERNEL(take) KERNEL(give_back)    \
   KERNEL(give_back_shared) KERNEL(reduce) KERNEL(pass_to_maxima) KERNEL(rmsprop) KERNEL(lion) KERNEL(moving_average)  \
