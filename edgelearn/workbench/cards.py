@@ -69,9 +69,8 @@ CARDS = (
         "microphone.", "under a minute", "keywords", "guides/keywords.md", ("keywords", "train"),
     ),
     Card(
-        "Sequences", "Activities from motion sensors, for people whom the network doesn't know, the next character, "
-        "and backpropagation through time within a budget.", f"34 {_ZEN4}", "sequences", "guides/sequences.md",
-        ("activity", "train"),
+        "Federated learning", "Many clients, one network: accuracy against bytes, what the server sees, and a real "
+        "deployment.", f"97 {_ZEN4}", "federated", "guides/federated.md", ("federated", "run"),
     ),
     Card(
         "On the device", "A training as C sources: built, run beside Python, and its size on a microcontroller.",
@@ -82,7 +81,8 @@ CARDS = (
         "and learns each answer at once without forgetting.", f"46 {_ZEN4}", "personalisation", "guides/adapt.md",
     ),
     Card(
-        "Federated learning", "Many clients, one network: accuracy against bytes, what the server sees, and a real "
-        "deployment.", f"97 {_ZEN4}", "federated", "guides/federated.md", ("federated", "run"),
+        "Sequences", "Activities from motion sensors, for people whom the network doesn't know, the next character, "
+        "and backpropagation through time within a budget.", f"34 {_ZEN4}", "sequences", "guides/sequences.md",
+        ("activity", "train"),
     ),
 )  # fmt: skip
