@@ -1,6 +1,7 @@
 // The end of a mini-batch: gradients completed, and checked for NaN and infinity. Jobs of all layers share a launch.
 #include "blocked.h"
 #include "stored.h"
+#include "finite.h"
 #include "group_sum.h"
 #include "group_total.h"
 #include "jobs.h"
@@ -18,19 +19,6 @@
 #ifndef GAMMA
 #define GAMMA 0
 #endif
-
-// flags[place, vector] = 1 where `rest`, a sum of v - v over the values written, is not 0: then some v is a NaN or an
-// infinity
-INLINE void write_flag(output flags, const int place, const V rest) {
-#if VECTOR_WIDTH == 4
-  const float4 quarter = rest;
-#else
-  const float8 half_sum = rest.lo + rest.hi;
-  const float4 quarter = half_sum.lo + half_sum.hi;
-#endif
-  const int is_finite = quarter.x + quarter.y + quarter.z + quarter.w == 0.0f;
-  flags[place * VECTORS + FIRST_CHANNEL / VECTOR_WIDTH] = is_finite ? 0.0f : 1.0f;
-}
 
 // total = the sum of `groups` PARTIALS, or what is there already; times SCALE. With GAMMA also
 // sums[block][part] = sum of w * total over the part's `count` rows, from which finish_gamma has dgamma. With SHARED,

@@ -5,11 +5,15 @@
 // that it is full, and writes only the rows that its neighbour does not. m >= ROWS, and PANELS divides n/16.
 #include "blocked.h"
 #include "epilogue.h"
+#include "finite.h"
 #include "gradient.h"
 #include "products.h"
 
 #ifndef DEPTH
 #define DEPTH 1
+#endif
+#ifndef CHECKED
+#define CHECKED 0
 #endif
 
 // Tiles come in chunks whose rows stay in a core's cache while all panels of w pass by. The grid is (tile of a chunk,
@@ -79,10 +83,10 @@ KERNEL few_rows_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int m, co
 
 // dw = (add ? dw : 0) + x^T dy over rows [first, first + count) of group get_global_id(2); a tile is DEPTH rows of w x
 // PANELS blocks. Groups have partial sums of their own, one after the other in dw. With SUMS, the first tiles also add
-// up the rows of dy they read.
+// up the rows of dy they read. CHECKED: a tile sets a flag if what it writes isn't finite.
 KERNEL pointwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(dw) OUTPUT_IF(SUMS, sums),
                                   const int m, const int k, const int n_blocks, const int first, const int count,
-                                  const int add) {
+                                  const int add OUTPUT_IF(CHECKED, flags)) {
   const int tile = ITEM, panel = get_global_id(1) * PANELS, group = get_global_id(2);
   const int start = first + group * count, stop = start + count < m ? start + count : m;
   const int channel = tile * DEPTH;
@@ -109,11 +113,16 @@ KERNEL pointwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(dw) 
     d += BLOCK;
   }
   output target = ITEM_START(dw) + ((size_t)(group * n_blocks + panel) * k + channel) * BLOCK;
+  V rest = (V)0;
   UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < k) UNROLL for (int j = 0; j < PANELS; j++) {
     V v = sum[i][j];
     if (add) v += load(target + ((size_t)j * k + i) * BLOCK);
     store(target + ((size_t)j * k + i) * BLOCK, v);
+    rest += v - v;
   }
+#if CHECKED
+  write_flag(START(flags), get_global_id(1) * ((k + DEPTH - 1) / DEPTH) + tile, rest);
+#endif
 #if SUMS
   if (channel == 0) UNROLL for (int j = 0; j < PANELS; j++) {
     output total = ITEM_START(sums) + (size_t)(group * n_blocks + panel + j) * BLOCK;

@@ -107,7 +107,8 @@ KERNELS = {
     "pointwise_forward": (f"x w y m k {OUT}", "x w y m k 1*PANELS EPILOGUE"),
     "pointwise_backward_data": (f"dy t m k {DX}", "dy t m k 1*PANELS GRADIENT"),
     "pointwise_backward_weights": (
-        "x dy dw sums?SUMS m k blocks first count add", "x dy dw sums m k blocks first count add 2",
+        "x dy dw sums?SUMS m k blocks first count add flags?CHECKED",
+        "x dy dw sums m k blocks first count add flags 0 1 2",
     ),
     "few_rows_backward_data": (f"dy w m k blocks {DX}", "dy w m k blocks GRADIENT"),
     "transpose_blocks": (f"w t scale?SCALE {JOBS}", f"w t scale {JOBS}"),

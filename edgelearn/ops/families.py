@@ -6,9 +6,11 @@ A family names the configurations in which it can compute a product, best guess 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from edgelearn.device import WARPGROUPS, KernelConfig, Traits, with_probe
+from edgelearn.launch import Role
 
 from . import products
 from .emit import LONGEST_SUM, Emitter, GradientSum, emit_channel_sums, start_sum
@@ -104,6 +106,7 @@ def _start_rows(e: Emitter, p: Product, rows: int, members: int = 1) -> tuple[Gr
 
 
 CACHED_BYTES = 512 << 10  # of activations, a chunk of rows that the tiles read repeatedly
+UNCACHED_BYTES = 16 << 20  # of a gradient that leaves a CPU's cache: to check it later would read it from memory again
 FEW_ROWS = 4  # up to here the gradient of the input is summed within vectors, without a transposed kernel
 
 
@@ -144,15 +147,18 @@ class Pointwise(Family):
         dy_sum = start_sum(e, p.sums, x.rows, groups)[0] if p.sums else None
         if total.groups == 1:
             count = max(256, CACHED_BYTES // row_bytes)
+        checked = not e.traits.gpu and total.partials is None and total.total.buffer.nbytes > UNCACHED_BYTES
+        flags_name, parts = f"{p.gradient.buffer.name} flags of {prod(items)} tiles", BLOCK // e.traits.vector
+        flags = e.tensor(flags_name, (1, prod(items) * parts), Role.CHECK) if checked else None
         for first in range(0, x.rows, total.groups * count):
             more, rows = p.add or first > 0, min(total.groups * count, x.rows - first)
             e.launch(
                 "pointwise.cl", "pointwise_backward_weights", (*items, total.groups), x.read_rows(rows),
                 dy.read_rows(rows), *(s.access(more) for s in (total, dy_sum) if s), x.rows, x.channels, dy.blocks,
-                first, min(count, rows), int(more), flops=p.flops * rows // x.rows, rows=1, sums=dy_sum is not None,
-                **config, **macros,
+                first, min(count, rows), int(more), *([flags.write] if flags else []),
+                flops=p.flops * rows // x.rows, rows=1, sums=dy_sum is not None, checked=checked, **config, **macros,
             )  # fmt: skip
-        return total, dy_sum
+        return replace(total, checked=checked), dy_sum
 
 
 class FewRows(Family):

@@ -48,6 +48,7 @@ from edgelearn.ops import (
     SubSpectralNormalization,
     Tanh,
     Transpose,
+    families,
 )
 from edgelearn.ops.elementwise import SiLU
 
@@ -209,6 +210,21 @@ def test_ten_steps_are_those_of_the_session(name, tmp_path):
     (tmp_path / "state").write_bytes(state)
     model.restore(*bundles.read_state(tmp_path / "state"))
     assert model.position.updates == 10
+    built.close()
+
+
+@needs_compiler
+def test_a_gradient_that_leaves_the_cache_is_checked_where_it_is_written(monkeypatch, tmp_path):
+    monkeypatch.setattr(families, "UNCACHED_BYTES", 0)
+    test_ten_steps_are_those_of_the_session("varied", tmp_path / "ten")
+    model = el.Model(varied_network(), seed=3).compile(el.SGD(RATE))
+    el.bundle(model, tmp_path / "nan", batch_size=4, micro_batch=2, target="c")
+    built = Built(tmp_path / "nan")
+    built.check(built.open())
+    x, y = examples(model.network, 4, 0)
+    before = {name: built.get(name) for name in built.weight_sizes()}
+    built.step(x * np.nan, y, RATE, expected=6)
+    assert all(np.array_equal(built.get(name), weights) for name, weights in before.items())
     built.close()
 
 

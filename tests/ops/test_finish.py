@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from edgelearn.launch import Role
-from edgelearn.ops import Conv2D, Format, batchnorm, finish, pack
+from edgelearn.ops import Conv2D, Dense, Format, batchnorm, families, finish, pack
 from edgelearn.ops.constants import Counter
 from edgelearn.ops.emit import GradientSum, start_sum
 from edgelearn.ops.optimizers import emit_commit
@@ -140,3 +140,23 @@ def test_statistics_are_kept_if_the_step_is_finite(bench, rng, shape, bad):
     emit_commit(bench, source.buffer, target.buffer, bench.control(nonfinite=bad))
     bench.run()
     close(bench.get(target), old if bad else new)
+
+
+@pytest.mark.parametrize("bad", (None, np.nan, -np.inf))
+def test_a_gradient_that_leaves_the_cache_is_checked_where_it_is_written(bench, rng, monkeypatch, bad):
+    if bench.traits.gpu:
+        pytest.skip("GPUs split even small sums: the launch that adds the parts up checks them")
+    monkeypatch.setattr(families, "UNCACHED_BYTES", 0)
+    x, dy = rng.standard_normal((3, 37)), rng.standard_normal((3, 21))
+    if bad is not None:
+        dy[1, 20] = bad
+    found, _ = Dense(21).emit_backward_weights(
+        bench, bench.put(x), bench.put(dy), bench.empty((37, 21)), None, add=False
+    )
+    assert found.checked
+    flags = next(buffer for buffer in bench.launches[-1].writes if buffer.role is Role.CHECK)
+    control = bench.control()
+    finish.emit_finite_check(bench, flags, control)
+    bench.run()
+    close(bench.get(found.total)[:, :20], x.T @ dy[:, :20])
+    assert (bench.count(control, Counter.NONFINITE) > 0) == (bad is not None)

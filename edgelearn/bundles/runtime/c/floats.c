@@ -69,11 +69,11 @@ void el_few_rows_backward_data(const el_value *v) {
     }
 }
 
-/* x, dy, dw, [sums of dy], m, k, blocks, first, count, add, groups */
+/* x, dy, dw, [sums of dy], m, k, blocks, first, count, add, [flags], number of flags' columns, and rows, groups */
 void el_pointwise_backward_weights(const el_value *v) {
   const float *x = v[0].p, *dy = v[1].p;
-  const int m = v[4].i, k = v[5].i, blocks = v[6].i, count = v[8].i, add = v[9].i, groups = v[10].i;
-  int group, block, row, channel, c;
+  const int m = v[4].i, k = v[5].i, blocks = v[6].i, count = v[8].i, add = v[9].i, groups = v[13].i;
+  int group, block, row, channel, c, is_finite = 1;
   for (group = 0; group < groups; group++) {
     const int start = v[7].i + group * count, stop = smaller(start + count, m);
     for (block = 0; block < blocks; block++) {
@@ -90,7 +90,13 @@ void el_pointwise_backward_weights(const el_value *v) {
           EACH(c) to[c] += value * g[c];
         }
       }
+      for (channel = 0; v[10].p && channel < k; channel++)
+        EACH(c) is_finite &= dw[channel * B + c] - dw[channel * B + c] == 0.0f;
     }
+  }
+  if (v[10].p) {
+    memset(v[10].p, 0, (size_t)v[11].i * v[12].i * sizeof(float));
+    set_flag(v[10].p, 0, is_finite);
   }
 }
 
