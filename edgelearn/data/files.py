@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn.display import megabytes
+from edgelearn.display import megabytes, plural
 from edgelearn.errors import DataError, ShapeError
 
 _WORKERS = min(4, cpu_count() or 1)
@@ -122,9 +122,9 @@ def read_labelled(
     for name, count in zip(classes, np.bincount(labels, minlength=len(classes)), strict=True):
         if count < least:
             lost = [reason for file, reason in skipped if (root / name) in Path(file).parents]
-            unused = f" {len(lost)} file(s) could not be used, the first because: {lost[0]}" if lost else ""
+            unused = f" {plural(len(lost), 'file')} could not be used, the first because: {lost[0]}" if lost else ""
             raise DataError(f"{short(name, count)}{unused} Add {kinds} to {root / name}, or remove that folder.")
-    left_out = f"; {len(skipped)} file(s) skipped." if skipped else "."
+    left_out = f"; {plural(len(skipped), 'file')} skipped." if skipped else "."
     return {
         "name": printable(root.resolve().name), "origin": "folder", "labels": labels, "skipped": skipped,
         "description": f"{noun.format(len(good), len(classes))} from the folder {root}{left_out}",

@@ -148,8 +148,8 @@ def test_no_opencl(monkeypatch, capsys, refused):
 def test_flowers(trained, pictures):
     runs, done = trained
     lines = done.stdout.splitlines()
-    assert lines[0] == f"10 pictures in 2 classes from the folder {pictures}; 1 file(s) skipped."
-    assert lines[1].startswith(f"  skipped {pictures / 'red' / 'broken.jpg'}: ") and lines[2] == "  1 files skipped"
+    assert lines[0] == f"10 pictures in 2 classes from the folder {pictures}; 1 file skipped."
+    assert lines[1].startswith(f"  skipped {pictures / 'red' / 'broken.jpg'}: ") and lines[2] == "  1 file skipped"
     assert "Trainable parameters: 66,050" in done.stdout and "most device memory of the whole job" in done.stdout
     epochs = [line for line in lines if line.startswith("epoch")]
     assert [line.split()[1] for line in epochs] == ["1/2", "2/2"]

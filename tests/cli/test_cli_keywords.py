@@ -153,7 +153,7 @@ def test_a_microphone_is_listened_to_until_interrupted(home, monkeypatch, said):
 
     monkeypatch.setattr(audio, "microphone_blocks", heard)
     listen = ["listen", "--microphone", "--words", "my-words", "--threshold", "0.99", "--labels", "labels.txt"]
-    assert "0 of 1 keywords" in said("keywords", *listen)
+    assert "0 of 1 keyword " in said("keywords", *listen)
 
 
 def test_claims_without_data_are_not_measured(monkeypatch, capsys, refused):

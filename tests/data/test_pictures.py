@@ -201,7 +201,7 @@ def test_unusable_files_are_named_skipped_and_counted(flowers):
     assert "truncated" in reasons["cut.jpg"]
     assert "neither a JPEG nor a PNG" in reasons["notes.txt"]
     assert "neither a JPEG nor a PNG" in reasons["p.gif"]
-    assert "5 file(s) skipped" in dataset.description
+    assert "5 files skipped" in dataset.description
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
@@ -237,7 +237,7 @@ def test_folders_that_cannot_be_used(flowers, tmp_path_factory):
         load_folder(empty)
     for name in ("a.png", "b.jpg"):
         (flowers / "roses" / name).write_bytes(b"x")
-    with pytest.raises(DataError, match=r"'roses'.* 1 usable.*2 file\(s\).*a\.png"):
+    with pytest.raises(DataError, match=r"'roses'.* 1 usable.*2 files.*a\.png"):
         load_folder(flowers)
 
 

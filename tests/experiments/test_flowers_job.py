@@ -137,7 +137,7 @@ def test_a_run_holds_what_was_planned(pictures, store, cache):
     assert record["before"].keys() == {"loss", "accuracy"}
     assert [row["epoch"] for row in run.history()] == [1, 2]
     assert run.history()[-1]["val_accuracy"] == results["accuracy"]
-    assert any("broken.jpg" in text for text in said) and "  1 files skipped" in said
+    assert any("broken.jpg" in text for text in said) and "  1 file skipped" in said
 
 
 @needs_sample

@@ -83,7 +83,7 @@ def test_other_shapes(tmp_path, network, weights):
     with pytest.raises(FormatError, match=r"'conv/kernel' has shape \(3, 3, 3, 6\), but 'toy' needs \(3, 3, 3, 5\)"):
         keras_h5.read_weights(path, network)
     path = write(tmp_path / "w.h5", {name: array for name, array in weights.items() if name != "conv/bias"})
-    with pytest.raises(FormatError, match=r"has 1 arrays for layer 'conv', which needs 2 \(kernel, bias\)"):
+    with pytest.raises(FormatError, match=r"has 1 array for layer 'conv', which needs 2 \(kernel, bias\)"):
         keras_h5.read_weights(path, network)
 
 

@@ -85,7 +85,7 @@ class TestFind:
         tuned.save(results(replace(kind, family="other"), a={"tile": 99}), places[1])
         found = tuned.find(list_devices()[0])
         assert found.choices == {"a": {"tile": 1}} and len(found.files) == 1
-        assert str(found) == f"tuned: 1 choices from {found.files[0]}"
+        assert str(found) == f"tuned: 1 choice from {found.files[0]}"
 
     def test_the_users_file_wins(self, places):
         kind = DeviceKind.of(list_devices()[0])
