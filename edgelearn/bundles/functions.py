@@ -20,7 +20,7 @@ FUNCTIONS = (
     "hard_swish",
 )  # fmt: skip
 
-# Those that no other kernel applies, with functions of their own, likewise
+# Functions that layers of their own apply and no other kernel does, likewise
 LAYERS = (
     "softplus", "exp", "sqrt", "rsqrt", "reciprocal", "affine", "log", "square", "abs", "gelu", "gelu_tanh", "mish",
 )  # fmt: skip
@@ -482,7 +482,7 @@ def _values_of(step: Step) -> list[Value]:
 
 
 def _holds(condition: str, macros: dict[str, int | str]) -> bool:
-    """Whether an argument under a condition, such as "MASK", "!BEGINS" or "KIND=2", is there."""
+    """True if an argument under a condition, such as "MASK", "!BEGINS" or "KIND=2", is there."""
     name, _, value = condition.lstrip("!").partition("=")
     is_set = macros.get(name) == int(value) if value else bool(macros.get(name))
     return not condition or is_set != condition.startswith("!")

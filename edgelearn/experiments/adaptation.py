@@ -382,7 +382,7 @@ def _seed(
     memory = dict[str, int]()
     known = world.known[np.random.default_rng(seed).permutation(len(world.known))[: config.anchor]]
     for method, anchored in [
-        (method, anchored) for method in config.methods for anchored in {False, config.anchor > 0}
+        (method, anchored) for method in config.methods for anchored in ((False, True) if config.anchor else (False,))
     ]:
         name = f"{method}, anchor" if anchored else method
         log(f"network {seed}: {name}")

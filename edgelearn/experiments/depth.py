@@ -508,7 +508,7 @@ class _Depths:
         return config.scratch_rate if depth == "scratch" else config.learning_rate or self.start.learning_rate
 
     def policy(self, depth: str) -> Policy:
-        """What a depth stores of activations."""
+        """Strategies by which a depth stores activations."""
         return keep_all if depth in WHOLE else POLICIES[self.config.sparse_memory] if depth == "sparse" else masks
 
     def model(self, depth: str, rate: float | CosineDecay | None = None) -> Model:

@@ -50,7 +50,7 @@ def of_plan(store: RunStore, kind: str, plan: Mapping[str, Any]) -> dict[str, fl
 
 
 def of_device(store: RunStore, device: Device) -> dict[str, float]:
-    """What the newest runs on this device have learned, whatever they trained; {} if there are none."""
+    """Values that the newest runs on this device have learned, whatever they trained; {} if there are none."""
     name, found = device.facts()["name"], dict[str, float]()
     for timing in _read(store.list()):
         if timing["plan"].get("device") == name:

@@ -210,19 +210,19 @@ class Hearing(ABC, Generic[Heard]):
         return []
 
     def listen(self, blocks: Iterable[np.ndarray], batch: int = 1) -> Iterator[Heard]:
-        """What is in a recording that comes in `blocks`, float (n,) each. Raises DataError as `finish`."""
+        """Results in a recording that comes in `blocks`, float (n,) each. Raises DataError as `finish`."""
         self.reset(batch)
         for block in blocks:
             yield from self.push(block)
         yield from self.finish()
 
     def listen_to_file(self, path: str | Path) -> Iterator[Heard]:
-        """What is in a WAV, FLAC or OGG file of any length. Raises DataError for a file that can't be read."""
+        """Results in a WAV, FLAC or OGG file of any length. Raises DataError for a file that can't be read."""
         with closing(audio.file_blocks(path, self._rate)) as blocks:
             yield from self.listen(blocks, self._file_batch)
 
     def listen_to_microphone(self, name: str | None = None) -> Iterator[Heard]:
-        """What is heard at the microphone, until the caller stops iterating.
+        """Results at the microphone, until the caller stops iterating.
 
         `name`: part of a sound device's name (default: the system's choice). Raises DataError if there is no
         microphone, or the package sounddevice is missing.

@@ -147,7 +147,7 @@ class Remaining(Callback):
 
     @property
     def learned(self) -> dict[str, float]:
-        """What other plans on this device can expect: seconds to compile a kernel, if kernels were compiled, and times
+        """Values for other plans on this device: seconds to compile a kernel, if kernels were compiled, and times
         over those predicted from the plan, by kind."""
         measured = self.measured
         found = {kind: measured[kind] / self.work[kind].planned for kind in _DEVICE

@@ -56,7 +56,7 @@ static void add_row(const Heads *a, Part to, float kept, float factor, Part from
 /* Zeros, also in the padding that follows the last of `heads` */
 static void clear(const Heads *a, Part p, int heads) {
   int c, stop = p.first + a->size;
-  if (stop == heads * a->size) stop = (stop + B - 1) / B * B;
+  if (stop == heads * a->size) stop = padded(stop);
   for (c = p.first; c < stop; c++) p.values[value_at(c, p.m, p.row)] = 0;
 }
 

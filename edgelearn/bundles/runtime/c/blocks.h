@@ -13,6 +13,9 @@ enum { INVERSE_BATCH, LEARNING_RATE, CORRECTION, SEED, SEED_HIGH, STEP, SECOND_C
 
 static inline int smaller(int a, int b) { return a < b ? a : b; }
 
+/* Channels with the padding of the last block */
+static inline int padded(int channels) { return (channels + B - 1) / B * B; }
+
 /* A loop over the channels of a block */
 #define EACH(c) for (c = 0; c < B; c++)
 
@@ -118,6 +121,16 @@ static inline int items_of(const int32_t *job, int number, int jobs, int words, 
 
 /* A flag is set for 16 values that hold a NaN or an infinity. */
 static inline void set_flag(float *flags, int place, int is_finite) { flags[place] = is_finite ? 0.0f : 1.0f; }
+
+/* The same for a gradient that one function writes whole. Arguments: [flags], number of their columns, and rows */
+static inline void set_one_flag(const el_value *v, int is_finite) {
+  if (!v[0].p) return;
+  memset(v[0].p, 0, (size_t)v[1].i * v[2].i * sizeof(float));
+  set_flag(v[0].p, 0, is_finite);
+}
+
+/* The first of the largest values of a row, in floats.c */
+int el_top_of(const float *x, int n, int classes, int row);
 
 /* The least and the most of updated weights, in floats.c. Arguments: pieces, extremes, number of pieces; a piece is its first
    block, one behind the last, and the blocks where both go, or -1 */

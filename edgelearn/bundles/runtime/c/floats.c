@@ -94,10 +94,7 @@ void el_pointwise_backward_weights(const el_value *v) {
         EACH(c) is_finite &= dw[channel * B + c] - dw[channel * B + c] == 0.0f;
     }
   }
-  if (v[10].p) {
-    memset(v[10].p, 0, (size_t)v[11].i * v[12].i * sizeof(float));
-    set_flag(v[10].p, 0, is_finite);
-  }
+  set_one_flag(v + 10, is_finite);
 }
 
 /* -- convolutions, of one group of channels or of groups of whole blocks: each `columns` blocks of the result read so many
@@ -328,7 +325,7 @@ void el_transpose_blocks(const el_value *v) {
     const float *w = at_word(v[0], job[1]), *scale = with_scale ? at_word(v[2], job[3]) : NULL;
     float *t = at_word(v[1], job[2]);
     for (tap = 0; tap < taps; tap++)
-      for (i = 0; i < (in + B - 1) / B * B; i++)
+      for (i = 0; i < padded(in); i++)
         for (j = 0; j < out; j++) {
           const float value = i < in ? w[((size_t)(j / B * taps + tap) * in + i) * B + j % B] : 0.0f;
           t[((size_t)(i / B * taps + tap) * out + j) * B + i % B] = scale ? value * scale[j] : value;
@@ -813,7 +810,8 @@ void el_reshape(const el_value *v) {
 
 /* -- losses -- */
 
-static int top_of(const float *x, int n, int classes, int row) {
+/* See blocks.h */
+int el_top_of(const float *x, int n, int classes, int row) {
   int c, best = 0;
   for (c = 1; c < classes; c++) if (x[value_at(c, n, row)] > x[value_at(best, n, row)]) best = c;
   return best;
@@ -824,10 +822,10 @@ void el_softmax(const el_value *v) {
   const int n = v[2].i, classes = v[3].i;
   int row, c;
   for (row = 0; row < n; row++) {
-    const float top = v[0].p[value_at(top_of(v[0].p, n, classes, row), n, row)];
+    const float top = v[0].p[value_at(el_top_of(v[0].p, n, classes, row), n, row)];
     float sum = 0;
     for (c = 0; c < classes; c++) sum += expf(v[0].p[value_at(c, n, row)] - top);
-    for (c = 0; c < (classes + B - 1) / B * B; c++) {
+    for (c = 0; c < padded(classes); c++) {
       const float logit = c < classes ? v[0].p[value_at(c, n, row)] - top : 0.0f, p = v[4].i ? logit - logf(sum) : expf(logit) / sum;
       v[1].p[value_at(c, n, row)] = c < classes ? p : 0.0f;
     }
@@ -840,7 +838,7 @@ void el_softmax_cross_entropy(const el_value *v) {
   const int n = v[4].i, classes = v[5].i;
   int row, c;
   for (row = 0; row < n; row++) {
-    const int label = ((const int32_t *)(const void *)v[1].p)[row], best = top_of(x, n, classes, row);
+    const int label = ((const int32_t *)(const void *)v[1].p)[row], best = el_top_of(x, n, classes, row);
     const float top = x[value_at(best, n, row)];
     float sum = 0, mean = 0;
     for (c = 0; c < classes; c++) {
@@ -849,7 +847,7 @@ void el_softmax_cross_entropy(const el_value *v) {
     }
     v[2].p[row] = logf(sum) - (1.0f - smoothing) * (x[value_at(label, n, row)] - top) - smoothing * mean / classes;
     v[3].p[row] = best == label ? 1.0f : 0.0f;
-    for (c = 0; v[8].p && c < (classes + B - 1) / B * B; c++) {
+    for (c = 0; v[8].p && c < padded(classes); c++) {
       const size_t at = value_at(c, n, row);
       const float target = (c == label ? 1.0f - smoothing : 0.0f) + smoothing / classes;
       v[8].p[at] = c < classes ? (expf(x[at] - top) / sum - target) * v[7].p[INVERSE_BATCH] : 0.0f;

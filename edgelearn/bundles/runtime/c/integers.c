@@ -471,7 +471,7 @@ void el_transpose_integers(const el_value *v) {
     int8_t *t = (int8_t *)(void *)at_word(v[1], job[2]);
     const int taps = job[3], inputs = job[4], outputs = job[5];
     for (tap = 0; tap < taps; tap++)
-      for (in = 0; in < (inputs + B - 1) / B * B; in++)
+      for (in = 0; in < padded(inputs); in++)
         for (out = 0; out < outputs; out++)
           t[((size_t)(in / B * taps + tap) * outputs + out) * B + in % B] =
               in < inputs ? w[((size_t)(out / B * taps + tap) * inputs + in) * B + out % B] : 0;
@@ -613,10 +613,7 @@ void el_quantized_convolution_backward_weights(const el_value *v) {
           }
           is_finite &= write_weights(v[4].p + at, sum, step, add);
         }
-  if (v[14].p) {
-    memset(v[14].p, 0, (size_t)v[15].i * v[16].i * sizeof(float));
-    set_flag(v[14].p, 0, is_finite);
-  }
+  set_one_flag(v + 14, is_finite);
 }
 
 /* x, its range, w, its range, result, images, height, width, out_height, out_width, blocks, ranges of w are per channel,

@@ -18,16 +18,6 @@ static RowLoss loss_of(const el_value *v) {
   return l;
 }
 
-static int padded(int channels) { return (channels + B - 1) / B * B; }
-
-/* The first of the largest values of a row */
-static int top_of(const float *x, int n, int classes, int row) {
-  int best = 0, c;
-  for (c = 1; c < classes; c++)
-    if (x[value_at(c, n, row)] > x[value_at(best, n, row)]) best = c;
-  return best;
-}
-
 static float sum_of_exponentials(const float *x, int n, int classes, int row, float top) {
   float sum = 0;
   int c;
@@ -157,7 +147,7 @@ void el_categorical_cross_entropy(const el_value *v) {
   const float kept = 1.0f - v[6].f, even = v[6].f / l.classes;
   int row, c;
   for (row = 0; row < l.n; row++) {
-    const int best = top_of(l.x, l.n, l.classes, row);
+    const int best = el_top_of(l.x, l.n, l.classes, row);
     const float top = l.x[value_at(best, l.n, row)], log_sum = logf(sum_of_exponentials(l.x, l.n, l.classes, row, top));
     float loss = 0, slopes = 0;
     for (c = 0; c < l.classes; c++) {
@@ -167,7 +157,7 @@ void el_categorical_cross_entropy(const el_value *v) {
       slopes += t.slope;
     }
     l.losses[row] = loss;
-    l.right[row] = best == top_of(l.targets, l.n, l.classes, row) ? 1.0f : 0.0f;
+    l.right[row] = best == el_top_of(l.targets, l.n, l.classes, row) ? 1.0f : 0.0f;
     for (c = 0; v[11].p && c < padded(l.classes); c++) {
       const size_t at = value_at(c, l.n, row);
       const float log_p = l.x[at] - top - log_sum;
@@ -182,7 +172,7 @@ void el_minimum_entropy(const el_value *v) {
   const RowLoss l = loss_of(v);
   int row, c;
   for (row = 0; row < l.n; row++) {
-    const int best = top_of(l.x, l.n, l.classes, row), label = l.labels[row];
+    const int best = el_top_of(l.x, l.n, l.classes, row), label = l.labels[row];
     const float top = l.x[value_at(best, l.n, row)], sum = sum_of_exponentials(l.x, l.n, l.classes, row, top);
     float mean = 0, entropy;
     for (c = 0; c < l.classes; c++) {

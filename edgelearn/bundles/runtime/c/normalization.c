@@ -70,7 +70,7 @@ void el_normalize_examples(const el_value *v) {
   const float *beta = v[9].p;
   int row, c;
   for (row = 0; row < s.m; row++)
-    for (c = 0; c < (s.channels + B - 1) / B * B; c++) {
+    for (c = 0; c < padded(s.channels); c++) {
       float y = 0;
       if (c < s.channels) y = normal(v[0].p, v[1].p, &s, c, row) * weight_of(v[8].p, &s, c, row);
       if (c < s.channels && beta) y += beta[value_at(c, s.weight_rows, row % s.weight_rows)];
