@@ -52,14 +52,6 @@ KERNEL pointwise_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const int m, co
       write_gradient(dx, ((size_t)(panel + j) * m + row + i) * BLOCK, sum[i][j]);
 }
 
-#if VECTOR_WIDTH == BLOCK
-INLINE float sum_of_elements(const V v) {
-  const float8 half_sum = v.lo + v.hi;
-  const float4 quarter = half_sum.lo + half_sum.hi;
-  return quarter.x + quarter.y + quarter.z + quarter.w;
-}
-#endif
-
 // The same from the weights as they are, [n/16][k][16]: a work-item computes 16 channels of dx. For so few rows m that
 // a transposed copy of the weights, read once, would cost more than these sums over the elements of vectors.
 KERNEL few_rows_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int m, const int k, const int n_blocks,
