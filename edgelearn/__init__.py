@@ -33,38 +33,19 @@ __all__ = [
 ]  # fmt: skip
 
 
+HIGHER = {
+    "Board": "bundles:Board", "adapt": "experiments.language:adapt", "bundle": "bundles:bundle",
+    "compare": "experiments.combinations:compare", "finetune": "experiments.finetune:finetune",
+    "home": "workbench.home:home", "plan_for_board": "bundles:plan_for_board", "runs": "lab.runs:RunStore",
+    "tradeoff": "lab.runs.tradeoff:tradeoff", "tune": "lab.tuning:tune",
+}  # fmt: skip
+
+
 def __getattr__(name: str) -> Any:
     """Import what lies higher, and with it much more, when it is first used."""
-    if name in ("Board", "bundle", "plan_for_board"):
-        return getattr(import_module(".bundles", __name__), name)
-    if name == "tune":
-        from .lab.tuning import tune
-
-        return tune
-    if name == "compare":
-        from .experiments.combinations import compare
-
-        return compare
-    if name == "finetune":
-        from .experiments.finetune import finetune
-
-        return finetune
-    if name == "adapt":
-        from .experiments.language import adapt
-
-        return adapt
-    if name == "runs":
-        from .lab.runs import RunStore
-
-        return RunStore
-    if name == "home":
-        from .workbench.home import home
-
-        return home
     if name == "lab":
         return import_module(".lab", __name__)
-    if name == "tradeoff":
-        from .lab.runs.tradeoff import tradeoff
-
-        return tradeoff
-    raise AttributeError(f"module 'edgelearn' has no attribute '{name}'")
+    if name not in HIGHER:
+        raise AttributeError(f"module 'edgelearn' has no attribute '{name}'")
+    module, _, found = HIGHER[name].partition(":")
+    return getattr(import_module(f".{module}", __name__), found)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -65,6 +67,23 @@ def _replacing(path: Path, size: int, previous: str | Path | None = None) -> Ite
     except BaseException:
         _discard(temporary)
         raise
+
+
+def keep(path: Path, data: bytes) -> bool:
+    """Write a file of a cache; False, and a warning in the log, if that fails, such as on a full disk."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, data)
+    except (OSError, RunError) as error:
+        _warn(f"The cache {path.parent} can't keep all: {error}. What is missing there is made again.")
+        return False
+    return True
+
+
+@cache
+def _warn(text: str) -> None:
+    """Log once."""
+    logging.getLogger(__name__).warning(text)
 
 
 def write_json(path: str | Path, value: Any) -> None:

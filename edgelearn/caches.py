@@ -14,9 +14,6 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from edgelearn import atomic
-from edgelearn.errors import RunError
-
 ROOM = 64_000_000  # bytes that a cache needs: the kernels of a large network
 MEMORY = Path("/dev/shm")  # the last resort: a disk in main memory
 _log = logging.getLogger(__name__)
@@ -64,17 +61,6 @@ def place(folder: Path, variable: str, room: int = ROOM) -> Place:
     instead = f"{found} is used instead" if found else "There is no other place either, so it goes without"
     _warn(f"The cache {folder} can't be used: {why}. {instead}. Free some room, or name another folder in {variable}.")
     return Place(found, why)
-
-
-def keep(path: Path, data: bytes) -> bool:
-    """Write a file of a cache in one step; False, and a word in the log, if that fails, such as on a full disk."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_bytes(path, data)
-    except (OSError, RunError) as error:
-        _warn(f"The cache {path.parent} can't keep all: {error}. What is missing there is made again.")
-        return False
-    return True
 
 
 def problem(folder: Path, room: int = ROOM) -> str:

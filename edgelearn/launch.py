@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .device import KernelConfig
-
 
 class Role(Enum):
     """The purpose of a buffer, which decides how long it lives."""
@@ -127,8 +125,8 @@ class Decision:
     """
 
     name: str
-    candidates: tuple[KernelConfig, ...]
-    chosen: KernelConfig
+    candidates: tuple[dict[str, int], ...]
+    chosen: dict[str, int]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,10 @@ edgelearn/experiments/precision_expected.json.
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from statistics import mean, median, stdev
+from typing import Any
 
 import matplotlib
 
@@ -22,7 +24,7 @@ FIGURES = json.loads((PICTURES / "figures.json").read_text())
 EXPECTED = ROOT / "edgelearn" / "experiments" / "precision_expected.json"
 
 OURS, OTHERS, THIRD = "#2a6f97", "#b0b7bf", "#d9a441"
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none", "svg.hashsalt": "edgelearn", "font.family": "sans-serif", "font.size": 10,
     "axes.spines.top": False, "axes.spines.right": False,
 }  # fmt: skip
@@ -128,42 +130,50 @@ def draw_keywords() -> None:
     save(figure, "keywords")
 
 
-ROOMS = (
-    (("cli", "commands"), ("widgets", "views in notebooks")),
-    (("workbench", "home and runs in the browser"),),
-    (("experiments", "a technique a module"),),
-    (("lab", "benchmarks, profiles, tuning, run store"),),
-    (("keywords", "learn words from few clips"), ("federated", "many clients, one model")),
-    (("train", "Model, Trainer, callbacks, sources"),),
-    (("data", "pictures, recordings"), ("interop", "file formats"), ("models", "networks")),
-    (("runtime", "contexts, buffers, compiled kernels, Session"),),
-    (("compile", "lowering · precision · activation memory · planner → Plan"),),
-    (("graph", "networks as data"), ("ops", "layers, losses, optimizers"), ("kernels", "OpenCL C")),
-    (("launch", "launches as data"), ("tuned", "measured choices"), ("device", "facts of a device")),
-)
+ROOMS = {
+    "cli": "commands", "widgets": "views in notebooks", "workbench": "home and runs in the browser",
+    "experiments": "a technique a module, with its claims", "bundles": "trainings as C sources",
+    "keywords": "learn words from few clips", "federated": "many clients, one model",
+    "lab": "benchmarks, profiles, tuning, run store", "train": "Model, Trainer, callbacks, sources",
+    "interop": "file formats", "runtime": "contexts, buffers, kernels, Session",
+    "compile": "lowering, precision, memory → Plan", "data": "pictures, recordings", "models": "networks",
+    "graph": "networks as data", "tuned": "measured choices", "ops": "layers, losses, optimizers",
+    "kernels": "OpenCL C", "device": "facts of a device", "launch": "launches as data",
+}  # fmt: skip
+
+
+def levels() -> list[list[str]]:
+    """The rooms of the package, each above all that it may import: the order that lint-imports holds the code to."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = ([name.strip(" ()") for name in layer.split("|")] for layer in contracts[0]["layers"])
+    beside = [names + ["kernels"] * ("ops" in names) for names in layers]
+    return [[name for name in names if name in ROOMS] for names in beside]
 
 
 def draw_architecture() -> None:
     """The rooms of the package, each above those that it may import."""
     figure, panel = plt.subplots(figsize=(9, 5.6), layout="constrained")
     panel.axis("off")
-    for level, rooms in enumerate(ROOMS):
-        width = 10 / len(rooms)
-        for number, (room, what) in enumerate(rooms):
-            color = "#e3eef5" if level >= 7 else "#f5efe0" if level >= 4 else "#eeeeee"
+    rows = levels()
+    engine = next(level for level, names in enumerate(rows) if "runtime" in names)
+    training = next(level for level, names in enumerate(rows) if "federated" in names)
+    for level, names in enumerate(rows):
+        width = 10 / len(names)
+        for number, name in enumerate(names):
+            color = "#e3eef5" if level >= engine else "#f5efe0" if level >= training else "#eeeeee"
             box = FancyBboxPatch(
                 (number * width + 0.08, -level), width - 0.16, 0.74, boxstyle="round,pad=0,rounding_size=0.08",
                 facecolor=color, edgecolor="#8899a6",
             )  # fmt: skip
             panel.add_patch(box)
             middle = number * width + width / 2
-            panel.text(middle, 0.47 - level, room, ha="center", va="center", fontweight="bold")
-            panel.text(middle, 0.2 - level, what, ha="center", va="center", fontsize=8.5, color="#333")
+            panel.text(middle, 0.47 - level, name, ha="center", va="center", fontweight="bold")
+            panel.text(middle, 0.2 - level, ROOMS[name], ha="center", va="center", fontsize=8.5, color="#333")
     arrow = {"arrowstyle": "->", "color": "#556"}
-    panel.annotate("", (10.3, -len(ROOMS) + 1), (10.3, 0.7), arrowprops=arrow, annotation_clip=False)
-    panel.text(10.42, -len(ROOMS) / 2 + 0.8, "imports", rotation=270, va="center", color="#556")
+    panel.annotate("", (10.3, -len(rows) + 1), (10.3, 0.7), arrowprops=arrow, annotation_clip=False)
+    panel.text(10.42, -len(rows) / 2 + 0.8, "imports", rotation=270, va="center", color="#556")
     panel.set_xlim(0, 10.7)
-    panel.set_ylim(-len(ROOMS) + 0.9, 0.9)
+    panel.set_ylim(-len(rows) + 0.9, 0.9)
     save(figure, "architecture")
 
 

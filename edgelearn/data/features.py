@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgelearn import caches, records
+from edgelearn import atomic, caches, records
 from edgelearn.errors import DataError, FormatError, ShapeError
 
 from .audio import RATE, ClipDataset, Item, load_clips
@@ -280,7 +280,7 @@ def load_features(
         features = compute_features(dataset, front_end, seconds)
         from safetensors.numpy import save
 
-        caches.keep(path, save({"features": features}, {"sha256": _checksum(features)}))
+        atomic.keep(path, save({"features": features}, {"sha256": _checksum(features)}))
     return features
 
 

@@ -14,9 +14,10 @@ import numpy as np
 from edgelearn.data.features import BC_RESNET, FrontEnd
 from edgelearn.device import Device
 from edgelearn.errors import DataError, ShapeError
-from edgelearn.extensions import check_name, enter
+from edgelearn.extensions import check_name
 from edgelearn.graph import Network
 from edgelearn.ops import SGD, Dense, Loss, MinimumEntropy
+from edgelearn.ops.registry import enter
 from edgelearn.train import CosineDecay, Model
 
 DISTANCES = ("euclidean", "cosine")

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from edgelearn.errors import EdgelearnError, PlanError, ShapeError
-from edgelearn.extensions import enter
 
 from . import linear
 from .block_formats import bytes_shape
@@ -23,6 +22,7 @@ from .formats import KernelView, Stored, is_integers, tensor_of
 from .initializers import INITIALIZERS
 from .products import Geometry
 from .quantize import Residual
+from .registry import enter
 from .target import Target
 from .tensor import LINEAR, Function, Shape, Tensor
 

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Self, TypeGuard
 import numpy as np
 
 from edgelearn.errors import PlanError
-from edgelearn.extensions import enter
 from edgelearn.launch import In, Role
 
 from .constants import StoredType as StoredType
 from .emit import Emitter
+from .registry import enter
 from .tensor import BLOCK, Shape, Tensor, ceil_div, pack
 
 

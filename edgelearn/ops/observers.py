@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 from edgelearn.errors import FormatError, PlanError
-from edgelearn.extensions import enter
+
+from .registry import enter
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn import caches, tuned
+from edgelearn import atomic, tuned
 from edgelearn.caches import Place
 from edgelearn.device import UNITS, Device, Unit
 from edgelearn.display import plural
@@ -47,7 +47,7 @@ def find_units(device: Device) -> tuple[str, ...]:
             path.unlink(missing_ok=True)
     found = tuple(unit.name for unit in UNITS if _may_have(device, unit) and computes(device, unit))
     if path:
-        caches.keep(path, json.dumps(found).encode())
+        atomic.keep(path, json.dumps(found).encode())
     return found
 
 

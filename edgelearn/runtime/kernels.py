@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from edgelearn import caches
+from edgelearn import atomic, caches
 from edgelearn.device import Device
 from edgelearn.display import Displayed, plural
 from edgelearn.errors import KernelError
@@ -132,7 +132,7 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
     binary = program.get_info(cl.program_info.BINARIES)[0]
     if marked:
         binary = for_sm_90a(binary)
-    kept = path and caches.keep(path, DIGEST(binary).digest() + binary)
+    kept = path and atomic.keep(path, DIGEST(binary).digest() + binary)
     return _from_binary(context, binary) if kept or marked else program
 
 
