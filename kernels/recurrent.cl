@@ -23,7 +23,10 @@
 #define ROWS 4  // images of a work-item
 #endif
 #ifndef DEPTH
-#define DEPTH 4  // rows of a kernel of a work-item
+#define DEPTH 4  // rows of a kernel of a work-item, a divisor of BLOCK
+#endif
+#ifndef TOGETHER
+#define TOGETHER GATES  // gates whose sums are in registers at a time; a divisor of GATES
 #endif
 #ifndef BIAS
 #define BIAS 0
@@ -52,14 +55,21 @@ typedef struct { V sums[SUMS]; } Gates;
 // row[r] += the products of `inputs` values of each of ROWS rows, (inputs / 16, m, 16), with a kernel's block
 INLINE void add_products(Gates *gates, __global const float *values, const int m, const int *rows,
                          __global const float *weights, const int inputs, const int from_state) {
-  for (int k = 0; k < inputs; k++) {
-    __global const float *column = values + value_at(k, m, 0);
-    V w[GATES];
-    UNROLL for (int g = 0; g < GATES; g++) w[g] = load(weights + (size_t)(k * GATES + g) * BLOCK);
-    UNROLL for (int r = 0; r < ROWS; r++) {
-      const float v = column[(size_t)rows[r] * BLOCK];
-      UNROLL for (int g = 0; g < GATES; g++) gates[r].sums[from_state ? STATE_GATE(g) : g] += v * w[g];
+  UNROLL for (int first = 0; first < GATES; first += TOGETHER) {
+    V sums[ROWS][TOGETHER];
+    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int g = 0; g < TOGETHER; g++)
+      sums[r][g] = gates[r].sums[from_state ? STATE_GATE(first + g) : first + g];
+    for (int k = 0; k < inputs; k++) {
+      __global const float *column = values + value_at(k, m, 0);
+      V w[TOGETHER];
+      UNROLL for (int g = 0; g < TOGETHER; g++) w[g] = load(weights + (size_t)(k * GATES + first + g) * BLOCK);
+      UNROLL for (int r = 0; r < ROWS; r++) {
+        const float v = column[(size_t)rows[r] * BLOCK];
+        UNROLL for (int g = 0; g < TOGETHER; g++) sums[r][g] += v * w[g];
+      }
     }
+    UNROLL for (int r = 0; r < ROWS; r++) UNROLL for (int g = 0; g < TOGETHER; g++)
+      gates[r].sums[from_state ? STATE_GATE(first + g) : first + g] = sums[r][g];
   }
 }
 
@@ -336,26 +346,30 @@ KERNEL cell_weights(INPUT(values), INPUT(gradients), OUTPUT(total), const int n,
                     const int first, const int from_state, const int add) {
   const int k = ITEM * DEPTH, block = get_global_id(1);
   if (k >= inputs) return;
-  input values = START(values), gradients = ITEM_START(gradients) + row_at(block, used * n * SUMS, 0);
+  input values = START(values) + value_at(k, m, 0), gradients = ITEM_START(gradients) + row_at(block, used * n * SUMS, 0);
   output total = ITEM_START(total) + row_at(block, inputs * GATES, 0);
-  V sums[DEPTH][GATES];
-  UNROLL for (int d = 0; d < DEPTH; d++) UNROLL for (int g = 0; g < GATES; g++) sums[d][g] = (V)0;
-  for (int slot = begin; slot < end; slot++)
-    for (int image = 0; image < n; image++) {
-      V g[GATES];
-      UNROLL for (int i = 0; i < GATES; i++)
-        g[i] = load(gradients + (size_t)((slot * n + image) * SUMS + (from_state ? STATE_GATE(i) : i)) * BLOCK);
-      const int row = slot * slot_stride + image * image_stride + first;
-      UNROLL for (int d = 0; d < DEPTH; d++) {
-        const float v = values[value_at(k + d < inputs ? k + d : inputs - 1, m, row)];
-        UNROLL for (int i = 0; i < GATES; i++) sums[d][i] += v * g[i];
+  UNROLL for (int own = 0; own < GATES; own += TOGETHER) {
+    V sums[DEPTH][TOGETHER];
+    UNROLL for (int d = 0; d < DEPTH; d++) UNROLL for (int i = 0; i < TOGETHER; i++) sums[d][i] = (V)0;
+    for (int slot = begin; slot < end; slot++)
+      for (int image = 0; image < n; image++) {
+        V g[TOGETHER];
+        UNROLL for (int i = 0; i < TOGETHER; i++) {
+          const int gate = from_state ? STATE_GATE(own + i) : own + i;
+          g[i] = load(gradients + (size_t)((slot * n + image) * SUMS + gate) * BLOCK);
+        }
+        input row = values + (size_t)(slot * slot_stride + image * image_stride + first) * BLOCK;
+        UNROLL for (int d = 0; d < DEPTH; d++) {
+          const float v = row[d];
+          UNROLL for (int i = 0; i < TOGETHER; i++) sums[d][i] += v * g[i];
+        }
       }
-    }
-  for (int d = 0; d < DEPTH && k + d < inputs; d++)
-    UNROLL for (int i = 0; i < GATES; i++) {
-      const size_t at = (size_t)((k + d) * GATES + i) * BLOCK;
-      store(total + at, add ? load(total + at) + sums[d][i] : sums[d][i]);
-    }
+    for (int d = 0; d < DEPTH && k + d < inputs; d++)
+      UNROLL for (int i = 0; i < TOGETHER; i++) {
+        const size_t at = (size_t)((k + d) * GATES + own + i) * BLOCK;
+        store(total + at, add ? load(total + at) + sums[d][i] : sums[d][i]);
+      }
+  }
 }
 
 // The gradient of the bias over `used` slots: a row for each gate, of a GRU first those of the input

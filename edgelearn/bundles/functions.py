@@ -429,6 +429,7 @@ GROUPS = {
 # Macros without a meaning of their own
 TILING = {
     "DIRECT", "ROWS", "PANELS", "TILE", "DEPTH", "CHUNK", "VECTOR_WIDTH", "SHARED", "IN_BLOCK", "FLOATS", "QUERIES",
+    "TOGETHER",
 }  # fmt: skip
 TYPES, FLOATS, INTEGERS = (
     ("STORED", "WRITTEN", "MASKED_BY"),

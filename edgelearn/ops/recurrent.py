@@ -24,7 +24,6 @@ from .shapes import emit_zeros
 from .target import Target, emit_copy
 from .tensor import BLOCK, Shape, Tensor, ceil_div
 
-ROWS = 4  # images of a work-group at most
 BLOCKS = 64  # of units, that the work-items of a GPU's group divide
 DEPTH = 4  # rows of a kernel of a work-item
 SUMS = 4  # gradients of gates
@@ -212,7 +211,8 @@ class Recurrent(Op):
         e.launch(
             "recurrent.cl", "cell_sums", (ceil_div(len(places) * n, _rows(e)), sums.blocks), *read, sums.write, n,
             steps, channels, self.units, places[0], self._direction, len(places), cell=self.code, rows=_rows(e),
-            bias=self.use_bias, flops=2 * len(places) * n * channels * self.gates * self.units,
+            together=_together(e, _rows(e), self.gates), bias=self.use_bias,
+            flops=2 * len(places) * n * channels * self.gates * self.units,
         )  # fmt: skip
         return sums
 
@@ -232,8 +232,8 @@ class Recurrent(Op):
         e.launch(
             "recurrent.cl", kernel, (ceil_div(n, rows) * lanes,), *(tensor.read for tensor in read if tensor), *written,
             n, self.units, places[0], self._direction, len(places), *numbers, cell=self.code, rows=rows,
-            group=lanes * BLOCK // e.traits.vector, inner=len(places) > 1, **macros,
-            flops=2 * len(places) * n * products * self.units * self.gates * self.units,
+            together=_together(e, rows, self.gates), group=lanes * BLOCK // e.traits.vector, inner=len(places) > 1,
+            **macros, flops=2 * len(places) * n * products * self.units * self.gates * self.units,
         )  # fmt: skip
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
@@ -351,6 +351,7 @@ class Recurrent(Op):
                     "recurrent.cl", "cell_weights", (ceil_div(inputs, DEPTH), target.tensor.blocks), values.read,
                     gates.read, target.tensor.update if add else target.tensor.write, n, inputs, used, begin, end,
                     *numbers, int(role != "kernel"), int(add), cell=self.code, depth=DEPTH,
+                    together=_together(e, DEPTH, self.gates),
                     flops=2 * (end - begin) * n * inputs * self.gates * self.units,
                 )  # fmt: skip
                 add = True
@@ -466,7 +467,15 @@ def _names(layer: str, stretch: range) -> tuple[str, str]:
 
 def _rows(e: Emitter) -> int:
     """Images, or rows of a product, of a work-item at most."""
-    return 1 if e.traits.gpu else ROWS
+    return 1 if e.traits.gpu else 4 if e.traits.vector_width >= BLOCK else 6
+
+
+def _together(e: Emitter, rows: int, gates: int) -> int:
+    """Gates whose sums of `rows` rows a work-item adds up at a time: all of `gates`, or without AVX-512 so many that
+    registers hold them, 6 sums of two registers each."""
+    if e.traits.gpu or e.traits.vector_width >= BLOCK or rows * gates <= 6:
+        return gates
+    return 2 if gates % 2 == 0 and rows * 2 <= 6 else 1
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:

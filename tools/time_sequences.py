@@ -1,0 +1,202 @@
+"""Time updates of LSTMs and of nanoGPT's small run beside PyTorch's own modules, `nn.LSTM` and
+`scaled_dot_product_attention`: `python tools/time_sequences.py [NETWORK …]`, names of NETWORKS (default: all)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+import edgelearn as el
+from edgelearn.child import Worker, WorkerError
+from edgelearn.experiments.activity import PUBLISHED
+from edgelearn.models.language import character_lstm, gpt
+from edgelearn.ops import LSTM, Adam, AdamW, Dense, Embedding, ReLU
+
+NETWORKS: dict[str, tuple[Callable[[], el.Network], int]] = {  # and the batch size
+    "watch": (lambda: PUBLISHED["lstm", "watch"].make((50, 6)), 64),
+    "both": (lambda: PUBLISHED["lstm", "both"].make((50, 12)), 64),
+    "phone": (lambda: PUBLISHED["lstm", "phone"].make((50, 6)), 64),
+    "characters": (lambda: character_lstm(dropout=0), 10),
+    "nanogpt": (gpt, 12),
+}
+CONTENDERS = {"edgelearn": "Edgelearn", "PyTorch": "PyTorch", "PyTorch, compiled": "Compiled"}
+ROUNDS, STEPS = 9, 5  # turns of each contender, and updates of a turn
+
+
+def batch_of(network: el.Network, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and labels of a batch: random values, or tokens."""
+    rng, (steps, *channels) = np.random.default_rng(0), network.input_shape
+    x = rng.standard_normal((size, steps, *channels)) if channels else rng.integers(0, 65, (size, steps))
+    (*each, classes) = network.shape_of(network.outputs[0])
+    return x.astype(np.float32), rng.integers(0, classes, (size, *each)).astype(np.int32)
+
+
+def timed(update: Callable[[], object]) -> float:
+    """Median time of a turn's updates, in ms."""
+    times = []
+    for _ in range(STEPS):
+        start = perf_counter()
+        update()
+        times.append(1e3 * (perf_counter() - start))
+    return median(times)
+
+
+class Edgelearn:
+    def __init__(self, name: str) -> None:
+        make, size = NETWORKS[name]
+        network = make()
+        optimizer = AdamW(1e-3, beta_2=0.99, weight_decay=0.1, global_clipnorm=1.0) if name == "nanogpt" else Adam(1e-3)
+        self.model = el.Model(network).compile(optimizer)
+        self.x, self.y = batch_of(network, size)
+
+    def turn(self) -> float:
+        return timed(lambda: self.model.train_on_batch(self.x, self.y))
+
+
+class PyTorch:
+    compiled = False
+
+    def __init__(self, name: str) -> None:
+        import torch
+
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        make, size = NETWORKS[name]
+        network = make()
+        x, y = batch_of(network, size)
+        module = _gpt(network) if name == "nanogpt" else _lstms(network)
+        count = sum(p.numel() for p in module.parameters())
+        doubled = sum(p.numel() for n, p in module.named_parameters() if "bias_hh" in n)  # a second bias of each gate
+        assert count - doubled == network.count(), f"{count - doubled} parameters, not {network.count()}"
+        if name == "nanogpt":
+            optimizer = torch.optim.AdamW(module.parameters(), 1e-3, (0.9, 0.99), weight_decay=0.1, fused=True)
+        else:
+            optimizer = torch.optim.Adam(module.parameters(), 1e-3, fused=True)
+        self.x = torch.from_numpy(x) if x.ndim == 3 else torch.from_numpy(x).long()
+        self.y = torch.from_numpy(y).long().flatten()
+        run = torch.compile(module) if self.compiled else module
+
+        def update() -> float:
+            optimizer.zero_grad(set_to_none=True)
+            loss = torch.nn.functional.cross_entropy(run(self.x), self.y)
+            loss.backward()
+            if name == "nanogpt":
+                torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+            optimizer.step()
+            return loss.item()
+
+        self.update = update
+
+    def turn(self) -> float:
+        return timed(self.update)
+
+
+class Compiled(PyTorch):
+    compiled = True
+
+
+def _lstms(network: el.Network):
+    """The LSTMs and dense layers of a network, as PyTorch's modules: (n, steps, ...) -> (n, classes)."""
+    import torch
+    from torch import nn
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.lstms, dense, channels = None, nn.ModuleList(), [], network.input_shape[-1]
+            for node in network.nodes.values():
+                match node.op:
+                    case Embedding(vocabulary, channels):
+                        self.first = nn.Embedding(vocabulary, channels)
+                    case LSTM(units):
+                        self.lstms.append(nn.LSTM(channels, units, batch_first=True))
+                        channels = units
+                    case Dense(units):
+                        dense.append(nn.Linear(channels, units))
+                        channels = units
+                    case ReLU():
+                        dense.append(nn.ReLU())
+            self.dense = nn.Sequential(*dense)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.first is not None:
+                x = self.first(x)
+            for lstm in self.lstms:
+                x, _ = lstm(x)
+            return self.dense(x[:, -1])
+
+    return Network()
+
+
+def _gpt(network: el.Network):
+    """nanoGPT's modules, without biases and dropout: tokens (n, steps) -> logits (n * steps, vocabulary)."""
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    (context,), (_, vocabulary), channels, heads = network.input_shape, network.shape_of("logits"), 128, 4
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(channels, bias=False), nn.LayerNorm(channels, bias=False)
+            self.qkv, self.mixed = (
+                nn.Linear(channels, 3 * channels, bias=False),
+                nn.Linear(channels, channels, bias=False),
+            )
+            self.wide = nn.Linear(channels, 4 * channels, bias=False)
+            self.narrow = nn.Linear(4 * channels, channels, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            n, steps, _ = x.shape
+            q, k, v = (a.view(n, steps, heads, -1).transpose(1, 2) for a in self.qkv(self.norm1(x)).chunk(3, 2))
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(n, steps, channels)
+            x = x + self.mixed(y)
+            return x + self.narrow(F.gelu(self.wide(self.norm2(x))))
+
+    class GPT(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens = nn.Embedding(vocabulary, channels)
+            self.positions = nn.Parameter(torch.zeros(context, channels))
+            self.blocks, self.norm = nn.Sequential(*(Block() for _ in range(4))), nn.LayerNorm(channels, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.norm(self.blocks(self.tokens(x) + self.positions))
+            return F.linear(y, self.tokens.weight).flatten(0, 1)
+
+    return GPT()
+
+
+def main(names: list[str]) -> None:
+    for name in names:
+        with ExitStack() as stack:
+            workers = {}
+            for contender, target in CONTENDERS.items():
+                try:
+                    workers[contender] = stack.enter_context(Worker(f"time_sequences:{target}", (name,)))
+                    workers[contender].call("turn")
+                except WorkerError as error:
+                    print(f"{contender} is left out: {str(error).splitlines()[-1]}")
+                    workers.pop(contender, None)
+            times: dict[str, list[float]] = {contender: [] for contender in workers}
+            for _ in range(ROUNDS):
+                for contender, worker in workers.items():
+                    times[contender].append(worker.call("turn"))
+        ours = np.array(times["edgelearn"])
+        print(f"{name}, batches of {NETWORKS[name][1]}:")
+        for contender, values in times.items():
+            low, middle, high = np.quantile(ours / np.array(values), (0.25, 0.5, 0.75))
+            print(
+                f"  {contender:<18} {median(values):7.2f} ms; ours is {middle:.2f} ({low:.2f} – {high:.2f}) of it",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or list(NETWORKS))
