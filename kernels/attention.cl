@@ -34,12 +34,15 @@ INLINE void load_head(float *values, __global const float *x, const int head, co
 #endif
 }
 
-// Each channel of a head in `count` rows from `row` on: a vector with an element for each
+// Each channel of a head in `count` rows from `row` on: a vector with an element for each; the last row stands for those
+// that aren't there
 INLINE void load_columns(V *columns, __global const float *x, const int head, const size_t m, const size_t row,
                          const int count) {
-  for (int c = 0; c < HEAD; c++)
-    for (int j = 0; j < KEYS; j++)
-      ELEMENT(columns[c], j) = j < count ? x[value_at(head * HEAD + c, m, row + j)] : 0.0f;
+  for (int j = 0; j < KEYS; j++) {
+    float own[HEAD];
+    load_head(own, x, head, m, row + LEAST(j, count - 1));
+    UNROLL for (int c = 0; c < HEAD; c++) ((float *)columns)[c * KEYS + j] = own[c];
+  }
 }
 
 // The same with a vector for each row and block of a head's channels
@@ -98,14 +101,37 @@ INLINE void add_weighed(V *sums, const float *factors, const V *weights, const V
   }
 }
 
+// sums[channel] += the weights of TOGETHER rows times their channels
+INLINE void add_columns(V *sums, const V *weights, const float *rows) {
+  V own[TOGETHER];
+  UNROLL for (int i = 0; i < TOGETHER; i++) own[i] = weights[i];
+  for (int c = 0; c < HEAD; c++) {
+    V sum = sums[c];
+    UNROLL for (int i = 0; i < TOGETHER; i++) sum += own[i] * rows[i * HEAD + c];
+    sums[c] = sum;
+  }
+}
+
 // Place in a tile of the first queries that see a key which is `ahead` of the tile's first query
 INLINE int first_that_sees(const int ahead) { return CAUSAL && ahead > 0 ? ahead / TOGETHER * TOGETHER : 0; }
 
-// Factor of earlier sums where the largest score is new
-INLINE float shrunk(const float old, const float new) {
-  if (new == old) return 1.0f;
-  const V factor = exponential((V)(old - new));
-  return factor.s0;
+// Turn TOGETHER queries' products with 16 keys into exponentials of their scores less the largest so far, `most`, of which
+// `total` has the sums by place of a key; `factors`: of sums with earlier keys, whose largest score was another. -> weights
+INLINE void weigh(V *weights, float *most, V *total, float *factors, const float scale, const Ints there, const int key,
+                  const int query) {
+  V shrunk = (V)0;
+  UNROLL for (int i = 0; i < TOGETHER; i++) {
+    weights[i] = seen(there, key, query + i) ? weights[i] * scale : (V)NOTHING;
+    const float top = largest(weights[i]), old = most[i];
+    most[i] = top > old ? top : old;
+    ELEMENT(shrunk, i) = old - most[i];
+  }
+  shrunk = exponential(shrunk);
+  UNROLL for (int i = 0; i < TOGETHER; i++) {
+    weights[i] = seen(there, key, query + i) ? exponential(weights[i] - most[i]) : (V)0;
+    factors[i] = ELEMENT(shrunk, i);
+    total[i] = total[i] * factors[i] + weights[i];
+  }
 }
 
 #define TILE_OF_QUERIES                                                                             \
@@ -118,12 +144,12 @@ INLINE float shrunk(const float old, const float new) {
 
 KERNEL attend(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), OUTPUT(y), ATTENTION_ARGUMENTS) {
   TILE_OF_QUERIES
-  float queries[QUERIES * HEAD], most[QUERIES], total[QUERIES];
-  V sums[QUERIES * HEAD_BLOCKS], columns[HEAD], rows[KEYS * HEAD_BLOCKS];
+  float queries[QUERIES * HEAD], most[QUERIES];
+  V total[QUERIES], sums[QUERIES * HEAD_BLOCKS], columns[HEAD], rows[KEYS * HEAD_BLOCKS];
   for (int r = 0; r < QUERIES; r++) {
     load_head(queries + r * HEAD, START(q), head, m, start + LEAST(r, count - 1));
     most[r] = NOTHING;
-    total[r] = 0.0f;
+    total[r] = (V)0;
     for (int b = 0; b < HEAD_BLOCKS; b++) sums[r * HEAD_BLOCKS + b] = (V)0;
   }
   for (int key = 0; key < stop; key += KEYS) {
@@ -134,21 +160,13 @@ KERNEL attend(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), OUTPUT(y), AT
       V weights[TOGETHER];
       float factors[TOGETHER];
       scores_of(weights, queries + r * HEAD, columns);
-      UNROLL for (int i = 0; i < TOGETHER; i++) {
-        const Ints sees = seen(there, key, first + r + i);
-        const V score = sees ? weights[i] * scale : (V)NOTHING;
-        const float top = largest(score), old = most[r + i], new = top > old ? top : old;
-        weights[i] = sees ? exponential(score - new) : (V)0;
-        factors[i] = shrunk(old, new);
-        most[r + i] = new;
-        total[r + i] = total[r + i] * factors[i] + sum_of(weights[i]);
-      }
+      weigh(weights, most + r, total + r, factors, scale, there, key, first + r);
       add_weighed(sums + r * HEAD_BLOCKS, factors, weights, rows);
     }
   }
   for (int r = 0; r < count; r++) {
-    for (int b = 0; b < HEAD_BLOCKS; b++)
-      sums[r * HEAD_BLOCKS + b] = sums[r * HEAD_BLOCKS + b] * (total[r] > 0.0f ? 1.0f / total[r] : 0.0f);
+    const float sum = sum_of(total[r]), factor = sum > 0.0f ? 1.0f / sum : 0.0f;
+    for (int b = 0; b < HEAD_BLOCKS; b++) sums[r * HEAD_BLOCKS + b] = sums[r * HEAD_BLOCKS + b] * factor;
     store_head(START(y), (const float *)(sums + r * HEAD_BLOCKS), head, heads, m, start + r);
   }
 }
@@ -158,27 +176,21 @@ KERNEL attend(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), OUTPUT(y), AT
 KERNEL attention_statistics(INPUT(q), INPUT(k) INPUT_IF(MASKED, mask), INPUT(y), INPUT(dy), OUTPUT(statistics),
                             ATTENTION_ARGUMENTS) {
   TILE_OF_QUERIES
-  float queries[QUERIES * HEAD], most[QUERIES], total[QUERIES];
-  V columns[HEAD];
+  float queries[QUERIES * HEAD], most[QUERIES];
+  V total[QUERIES], columns[HEAD];
   for (int r = 0; r < QUERIES; r++) {
     load_head(queries + r * HEAD, START(q), head, m, start + LEAST(r, count - 1));
     most[r] = NOTHING;
-    total[r] = 0.0f;
+    total[r] = (V)0;
   }
   for (int key = 0; key < stop; key += KEYS) {
     load_columns(columns, START(k), key_head, key_m, key_start + key, s - key);
     const Ints there = keys_there(MASK_START, n, image, key, s);
     for (int r = first_that_sees(key - first); r < count; r += TOGETHER) {
-      V scores[TOGETHER];
-      scores_of(scores, queries + r * HEAD, columns);
-      UNROLL for (int i = 0; i < TOGETHER; i++) {
-        const Ints sees = seen(there, key, first + r + i);
-        const V score = sees ? scores[i] * scale : (V)NOTHING;
-        const float top = largest(score), old = most[r + i], new = top > old ? top : old;
-        const V weights = sees ? exponential(score - new) : (V)0;
-        most[r + i] = new;
-        total[r + i] = total[r + i] * shrunk(old, new) + sum_of(weights);
-      }
+      V weights[TOGETHER];
+      float factors[TOGETHER];
+      scores_of(weights, queries + r * HEAD, columns);
+      weigh(weights, most + r, total + r, factors, scale, there, key, first + r);
     }
   }
   output place = START(statistics) + ((size_t)image * heads + head) * t + first;
@@ -193,7 +205,8 @@ KERNEL attention_statistics(INPUT(q), INPUT(k) INPUT_IF(MASKED, mask), INPUT(y),
 #else
     for (int c = 0; c < HEAD; c++) products += own[c] * gradient[c];
 #endif
-    place[r] = total[r] > 0.0f ? most[r] + log(total[r]) : -NOTHING;
+    const float sum_r = sum_of(total[r]);
+    place[r] = sum_r > 0.0f ? most[r] + log(sum_r) : -NOTHING;
     place[m * heads + r] = products;
   }
 }
@@ -202,7 +215,7 @@ KERNEL attend_backward_queries(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mas
                                OUTPUT(dq), ATTENTION_ARGUMENTS) {
   TILE_OF_QUERIES
   float queries[QUERIES * HEAD], gradients[QUERIES * HEAD];
-  V sums[QUERIES * HEAD_BLOCKS], columns[HEAD], values[HEAD], rows[KEYS * HEAD_BLOCKS];
+  V sums[QUERIES * HEAD_BLOCKS], scores[QUERIES], columns[HEAD], values[HEAD], rows[KEYS * HEAD_BLOCKS];
   for (int r = 0; r < QUERIES; r++) {
     load_head(queries + r * HEAD, START(q), head, m, start + LEAST(r, count - 1));
     load_head(gradients + r * HEAD, START(dy), head, m, start + LEAST(r, count - 1));
@@ -214,14 +227,15 @@ KERNEL attend_backward_queries(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mas
     load_columns(values, START(v), key_head, key_m, key_start + key, s - key);
     load_rows(rows, START(k), key_head, key_m, key_start + key, s - key);
     const Ints there = keys_there(MASK_START, n, image, key, s);
-    for (int r = first_that_sees(key - first); r < count; r += TOGETHER) {
-      V weights[TOGETHER], slopes[TOGETHER];
+    const int seeing = first_that_sees(key - first);
+    for (int r = seeing; r < count; r += TOGETHER) scores_of(scores + r, queries + r * HEAD, columns);
+    for (int r = seeing; r < count; r += TOGETHER) {
+      V slopes[TOGETHER];
       const float whole[TOGETHER] = {1.0f, 1.0f, 1.0f, 1.0f};
-      scores_of(weights, queries + r * HEAD, columns);
       scores_of(slopes, gradients + r * HEAD, values);
       UNROLL for (int i = 0; i < TOGETHER; i++) {
         const int row = LEAST(r + i, count - 1);
-        const V p = exponential(weights[i] * scale - place[row]);
+        const V p = exponential(scores[r + i] * scale - place[row]);
         slopes[i] = seen(there, key, first + row) ? p * (slopes[i] - place[m * heads + row]) * scale : (V)0;
       }
       add_weighed(sums + r * HEAD_BLOCKS, whole, slopes, rows);
@@ -260,15 +274,8 @@ KERNEL attend_backward_keys(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask),
         weights[i] = sees ? exponential(weights[i] * scale - place[row]) : (V)0;
         slopes[i] = weights[i] * (slopes[i] - place[m * heads + row]) * scale;
       }
-      for (int c = 0; c < HEAD; c++) {
-        V of_key = of_keys[c], of_value = of_values[c];
-        UNROLL for (int i = 0; i < TOGETHER; i++) {
-          of_key += slopes[i] * queries[i * HEAD + c];
-          of_value += weights[i] * gradients[i * HEAD + c];
-        }
-        of_keys[c] = of_key;
-        of_values[c] = of_value;
-      }
+      add_columns(of_keys, slopes, queries);
+      add_columns(of_values, weights, gradients);
     }
   }
   float row[HEAD];
