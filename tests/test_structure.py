@@ -48,4 +48,4 @@ def test_no_two_files_import_each_other():
 
 def test_a_circle_is_found():
     assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
-    assert {"edgelearn.graph.network", "edgelearn.graph.fuse"} <= imports("edgelearn.graph")
+    assert {"edgelearn.graph.network", "edgelearn.graph.rewrites"} <= imports("edgelearn.graph")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from edgelearn.graph.schema import FILE, network_schema
+from edgelearn.graph.network import FILE, network_schema
 
 
 def text() -> str:

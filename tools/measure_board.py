@@ -20,8 +20,7 @@ from tempfile import TemporaryDirectory
 import edgelearn as el
 from edgelearn import atomic
 from edgelearn.bundles.functions import KERNELS
-from edgelearn.bundles.memory_map import VALUES, sections
-from edgelearn.bundles.predicted import SIZES
+from edgelearn.bundles.memory_map import SIZES, VALUES, sections
 from edgelearn.ops import Dense
 
 GENERATED = ("model.o", "calls.o", "weights.o")  # whose bytes follow from the plan

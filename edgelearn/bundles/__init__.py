@@ -1,9 +1,8 @@
 """Bundles: the training of a network as C sources for phones, boards and microcontrollers."""
 
-from .client import compile_client, write_client
 from .cortex_m import Board
 from .fitting import BoardFitting, plan_for_board
-from .native import NativeBundle
+from .native import NativeBundle, compile_client, write_client
 from .write import Bundle, bundle, read_state
 
 __all__ = [

@@ -24,9 +24,8 @@ from edgelearn.train import Model
 from edgelearn.train.loading import NetworkLike, as_network, combined
 
 from .cortex_m import STACK_BYTES, Board, CortexMTarget
-from .memory_map import MemoryMap
+from .memory_map import MemoryMap, predict_map
 from .plain import PLAIN, PLAIN_TRAITS
-from .predicted import predict_map
 from .tables import Tables
 
 PRECISIONS = ("fp32", "int8")  # that target cortex-m has

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from edgelearn.device import Device
-from edgelearn.tuned import Traits
+from edgelearn.device import Device, Traits
 
 from .functions import function_of, values_of
 from .tables import UNIT, Fill, Tables

@@ -20,10 +20,9 @@ from edgelearn.train import Model
 
 from .cortex_m import Board, CortexMTarget
 from .fitting import BoardPlanner
-from .memory_map import MemoryMap
+from .memory_map import MemoryMap, predict_map
 from .opencl import OpenCLTarget
 from .plain import PlainTarget
-from .predicted import predict_map
 from .tables import Tables
 from .text import model_source, weights_file
 

@@ -20,11 +20,12 @@ COMMANDS = {  # the first words of commands, and the modules that have them
     name: f"edgelearn.cli.{module}"
     for name, module in {
         "devices": "machine", "doctor": "machine", "flowers": "training", "finetune": "training", "cifar10": "training",
-        "depth": "depth", "inspect": "models", "convert": "models", "plan": "memory", "runs": "runs", "compare": "runs",
-        "predict": "runs", "sweep": "runs", "precision": "precision", "memory": "memory", "keywords": "keywords",
-        "federated": "federated", "bundle": "bundle", "bench": "machine", "profile": "machine", "tune": "machine",
-        "completion": "machine", "characters": "characters", "write": "characters", "activity": "activity",
-        "language": "language", "adapt": "adapt", "intents": "intents", "personal": "personal",
+        "depth": "comparisons", "inspect": "models", "convert": "models", "plan": "memory", "runs": "runs",
+        "compare": "runs", "predict": "runs", "sweep": "runs", "precision": "precision", "memory": "memory",
+        "keywords": "keywords", "federated": "federated", "bundle": "models",
+        "bench": "machine", "profile": "machine", "tune": "machine",
+        "completion": "machine", "characters": "sequences", "write": "sequences", "activity": "sequences",
+        "language": "sequences", "adapt": "comparisons", "intents": "sequences", "personal": "comparisons",
     }.items()
 }  # fmt: skip
 _NO_NAMES = {errno.ENAMETOOLONG, errno.ELOOP}  # found wherever a name first meets the file system

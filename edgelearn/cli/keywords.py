@@ -498,7 +498,7 @@ def false_accepts(
     data: str | None = DATA,
     markdown: bool = MARKDOWN,
 ) -> list[Any]:
-    from edgelearn.experiments.keywords.false_accepts import measure, table
+    from edgelearn.experiments.keywords.streaming import measure, table
 
     found = [each for seed in seeds for each in measure(words, seed, data, log)]
     show(table(found), markdown)

@@ -139,18 +139,17 @@ def _caches() -> dict[str, tuple[Path | None, str]]:
     """(folder, environment variable that names another) of everything that is kept between runs."""
     from platformdirs import user_cache_path
 
-    from edgelearn import caches
+    from edgelearn import caches, tuned
     from edgelearn.data import features
     from edgelearn.runtime import kernels
     from edgelearn.runtime.driver import POCL_CACHE, pocl_folder
-    from edgelearn.tuned import store
 
     own = os.environ.get("MPLCONFIGDIR")
     return {
         "PoCL's kernels": (pocl_folder(), POCL_CACHE),
         "compiled programs": (caches.chosen("programs", kernels.VARIABLE), kernels.VARIABLE),
         "features of sounds": (caches.chosen("features", features.VARIABLE), features.VARIABLE),
-        "tuning results": (store.chosen(), store.VARIABLE),
+        "tuning results": (tuned.chosen(), tuned.VARIABLE),
         "fonts of figures": (Path(own) if own else user_cache_path("matplotlib", appauthor=False), "MPLCONFIGDIR"),
     }
 

@@ -237,12 +237,12 @@ def measure(
     busy: bool = setting(False, "store times although other programs use the cores"),
     device: str | None = DEVICE,
 ) -> dict[str, Any]:
+    from edgelearn import tuned
     from edgelearn.lab.profile import measure_launches
-    from edgelearn.tuned import store
 
     chosen = choose_device(device).device
     plans = memory_plans.plans_to_measure(find_network(network, alpha).network, chosen, batch_size)
-    stored, path = measure_launches(list(plans.values()), chosen, rounds, busy), store.path_of_times(chosen)
+    stored, path = measure_launches(list(plans.values()), chosen, rounds, busy), tuned.path_of_times(chosen)
     print(
         f"{plural(len(stored.seconds), 'launch')} of {chosen.id} measured, stored in {path}; a step takes "
         f"{stored.between * 1e6:.1f} µs more for each, and {stored.fixed * 1e6:.0f} µs"

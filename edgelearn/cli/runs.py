@@ -267,8 +267,7 @@ def sweep(
     sampler, settings also have ranges: `fraction=0.1..1 server_rate=0.001..1:log --sampler tpe --trials 30`. What is
     finished in the run store isn't trained again, and what was interrupted goes on: repeat the command after a kill."""
     from edgelearn.experiments.experiment import Experiment
-    from edgelearn.experiments.search import Range, Sampler, search
-    from edgelearn.experiments.sweep import Job, combine, in_turn, on_ray
+    from edgelearn.experiments.sweep import Job, Range, Sampler, combine, in_turn, on_ray, search
 
     chosen: Any = import_object(EXPERIMENTS.get(experiment, experiment))
     if not isinstance(chosen, Experiment):
@@ -323,7 +322,7 @@ class Trained:
 
 def _values(config: type[Config], text: str, sampled: bool) -> tuple[str, Any]:
     """The name of a setting and its values from NAME=VALUE,VALUE, or its range from NAME=LOW..HIGH."""
-    from edgelearn.experiments.search import parse_range
+    from edgelearn.experiments.sweep import parse_range
 
     name, equals, values = text.partition("=")
     name = name.replace("-", "_")

@@ -17,9 +17,8 @@ import numpy as np
 
 from edgelearn.device import Device
 from edgelearn.errors import PlanError
-from edgelearn.graph.fuse import Stage, fuse, trained_stages
 from edgelearn.graph.network import Network, Node
-from edgelearn.graph.rewrites import ancestors
+from edgelearn.graph.rewrites import Stage, ancestors, fuse, trained_stages
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import (
     Add,

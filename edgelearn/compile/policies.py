@@ -14,9 +14,8 @@ from typing import cast
 
 from edgelearn.errors import ExtensionError
 from edgelearn.extensions import check_name, import_instance, import_object, is_reference
-from edgelearn.graph.fuse import fuse
 from edgelearn.graph.network import Network, Node
-from edgelearn.graph.rewrites import invertible_streams
+from edgelearn.graph.rewrites import fuse, invertible_streams
 from edgelearn.ops import (
     Activation,
     Add,

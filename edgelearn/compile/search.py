@@ -24,13 +24,13 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from edgelearn import tuned
 from edgelearn.device import Device
 from edgelearn.display import megabytes, plural
 from edgelearn.errors import PlanError
 from edgelearn.graph.rewrites import ancestors, invertible_streams
 from edgelearn.launch import Access, Buffer, Launch, Many, Role, Transfer
 from edgelearn.ops import Traits
-from edgelearn.tuned import store
 
 from .lower import Layout, Lowering
 from .memory import ActivationMemory, Encoding, Invert, Mask, MemoryStrategy, Recompute, Store, steps_of
@@ -140,12 +140,12 @@ class LaunchTimes:
     paging: float = PAGING
 
     @classmethod
-    def of(cls, device: Device, table: store.MeasuredTimes | None = None) -> LaunchTimes:
+    def of(cls, device: Device, table: tuned.MeasuredTimes | None = None) -> LaunchTimes:
         """Times by `table`, or by the one measured earlier on this kind of device; the roofline alone if there is none.
         Raises FormatError for a damaged file."""
         clock, width = device.clock_mhz or CLOCK_MHZ, 128 if device.is_gpu else device.vector_width
         flops = device.compute_units * clock * 1e6 * width * 2
-        table = table or store.load_times(device)
+        table = table or tuned.load_times(device)
         if table is None:
             text = f"not measured: the roofline of compute units, a clock of {clock} MHz and vector width"
             return cls(text, flops, flops * BYTE)

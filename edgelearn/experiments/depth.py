@@ -30,14 +30,13 @@ from edgelearn.compile.request import Policy
 from edgelearn.data.cifar10 import standardized
 from edgelearn.data.digits import load_digits, load_mnist, standardized_digits
 from edgelearn.data.draws import stratified_split
-from edgelearn.data.flowers import load_flowers
+from edgelearn.data.flowers import drawn_thicket, load_flowers, split_thicket
 from edgelearn.data.pictures import ImageDataset, load_folder, load_images, normalize
-from edgelearn.data.thicket import drawn_thicket, split_thicket
 from edgelearn.display import MB, plural
 from edgelearn.errors import PlanError, UsageError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network
-from edgelearn.graph.branches import Branches, takes_branch
+from edgelearn.graph.rewrites import Branches, takes_branch
 from edgelearn.interop.weights import Weights
 from edgelearn.lab.runs import RunStore, figures
 from edgelearn.ops import SGD, BatchNormalization

@@ -1,6 +1,7 @@
 """Trainings in run folders: start, interrupt, resume, finish.
 
-An `Experiment` is a kind of run: its name, its configuration and the function that loads a `Training` of one.
+An `Experiment` is a kind of run: its name, its configuration and the function that loads a `Training` of one. How long
+the work of a training took is kept in its run's folder: the next one of the same plan knows its end.
 """
 
 from __future__ import annotations
@@ -8,11 +9,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NotRequired, TypedDict, TypeVar
 
+from edgelearn import atomic, records
+from edgelearn.compile import Plan
+from edgelearn.device import Device
 from edgelearn.display import megabytes, plural
 from edgelearn.errors import RunError
 from edgelearn.extensions import import_object
@@ -21,6 +26,7 @@ from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore, wilson_interval
 from edgelearn.lab.runs.results import flat_settings, setting_text
 from edgelearn.lab.runs.store import rescue
+from edgelearn.lab.runs.summary import RunSummary
 from edgelearn.tables import Table, Tabular
 from edgelearn.train import Callback, Model, TrainedModel
 from edgelearn.train.callbacks import Progress, ProgressBar
@@ -30,7 +36,7 @@ from edgelearn.train.remaining import TEST, Remaining
 from edgelearn.train.state import Logs
 from edgelearn.tuned import find
 
-from . import EXPERIMENTS, timing
+from . import EXPERIMENTS
 from .claims import Claim, NotMeasured, check_claims
 from .config import Config, settings
 from .turn import Turn
@@ -249,16 +255,16 @@ class Training(Tabular, Generic[C]):
     def remaining(self, store: RunStore) -> Remaining:
         """What there is to do, as long as in an earlier run of `store`, else as predicted."""
         counts = [len(targets) for _, targets in (self.train, *([self.test] if self.test else []))]
-        earlier = timing.of_plan(store, self.experiment.kind, self._timed)
+        earlier = seconds_of_plan(store, self.experiment.kind, self._timed)
         return Remaining.of(
             self.phases, self.model.device, counts, self.sizes[0], self.epochs, self.train[0],
             validations=self.epochs + 1, checkpoints=self.epochs, test=_TEST_SECONDS, earlier=earlier,
-            learned=timing.of_device(store, self.model.device),
+            learned=learned_on(store, self.model.device),
         )  # fmt: skip
 
     @property
     def _timed(self) -> dict[str, Any]:
-        return timing.plan_key(self.phases, self.model.device, self.sizes)
+        return plan_key(self.phases, self.model.device, self.sizes)
 
     def describe(self) -> dict[str, Any]:
         """Entries of the run's record next to the configuration."""
@@ -351,7 +357,7 @@ class Training(Tabular, Generic[C]):
                 run.update(claims=[asdict(each) for each in verdicts])
                 run.finish(results)
             remaining.advance(TEST)
-            timing.save(run.folder, {
+            save_timing(run.folder, {
                 "plan": self._timed, "seconds": remaining.measured, "total": remaining.again,
                 "learned": remaining.learned,
             })  # fmt: skip
@@ -462,3 +468,65 @@ class Experiment(Tabular, Generic[C, T]):
             with training.turn.taken():
                 log(f"Run {run.id}, continued")
                 return training.run(run, callbacks, log)
+
+
+TIMING_FILE = "timing.json"
+_TIMED_RUNS = 50  # earlier ones that are looked at
+
+
+class Timing(TypedDict):
+    """The file: the device and the plans, seconds of a unit by kind of work, those of the whole training after it was
+    loaded, without compilation, and what trainings of other plans on the device can expect."""
+
+    plan: dict[str, Any]
+    seconds: dict[str, float]
+    total: NotRequired[float]
+    learned: NotRequired[dict[str, float]]
+
+
+def plan_key(phases: Mapping[str, Plan], device: Device, sizes: Sequence[int]) -> dict[str, Any]:
+    """What trainings have in common whose steps take equally long."""
+    found = {name: [plan.peak_bytes, len(plan.step_launches)] for name, plan in phases.items()}
+    return {"device": device.facts()["name"], "sizes": list(sizes), "phases": found}
+
+
+def save_timing(folder: Path, timing: Timing) -> None:
+    """Write the file of the run in `folder`."""
+    atomic.write_json(folder / TIMING_FILE, timing)
+
+
+def seconds_of_plan(store: RunStore, kind: str, plan: Mapping[str, Any]) -> dict[str, float] | None:
+    """Seconds of a unit in the newest run of this kind with the same plan on the same device; None if there is none."""
+    for timing in _read_timings([each for each in store.list() if each.kind == kind]):
+        if timing["plan"] == plan:
+            return timing["seconds"]
+    return None
+
+
+def learned_on(store: RunStore, device: Device) -> dict[str, float]:
+    """Values that the newest runs on this device have learned, whatever they trained; {} if there are none."""
+    name, found = device.facts()["name"], dict[str, float]()
+    for timing in _read_timings(store.list()):
+        if timing["plan"].get("device") == name:
+            found = timing.get("learned", {}) | found
+    return found
+
+
+def seconds_of_config(store: RunStore, config: Config) -> float | None:
+    """Seconds that the newest run with these settings took after it was loaded, compilation left out, whatever its
+    seed; None if there is none."""
+    settings = {name: json.loads(json.dumps(value)) for name, value in config.to_dict().items() if name != "seed"}
+    given = {name: value for name, value in settings.items() if value is not None}  # others the experiment chooses
+    same = [
+        each
+        for each in store.list()
+        if settings.keys() <= each.config.keys() and all(each.config[name] == value for name, value in given.items())
+    ]
+    return next((timing["total"] for timing in _read_timings(same) if "total" in timing), None)
+
+
+def _read_timings(runs: Sequence[RunSummary]) -> Iterator[Timing]:
+    """The files of the first of these runs that have one."""
+    for summary in runs[:_TIMED_RUNS]:
+        with suppress(OSError, records.RecordError):
+            yield records.read(summary.folder / TIMING_FILE, Timing)

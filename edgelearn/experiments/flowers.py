@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from edgelearn.data.files import skipped_lines
-from edgelearn.data.flowers import embedded_flowers, load_flowers
+from edgelearn.data.flowers import drawn_thicket, embedded_flowers, load_flowers, split_thicket, thicket_flowers
 from edgelearn.data.pictures import ImageDataset, load_images, normalize
-from edgelearn.data.thicket import drawn_thicket, split_thicket, thicket_flowers
 from edgelearn.display import plural
 from edgelearn.errors import DownloadError, FormatError
 from edgelearn.graph import Network
@@ -50,7 +49,7 @@ SAMPLE_SETTINGS = {"epochs": 20, "batch_size": 50, "micro_batch": 50, "learning_
 class FlowersConfig(TransferConfig):
     """Fine-tuning of MobileNet V1. Where `epochs`, `batch_size`, `micro_batch` or `learning_rate` are None, the
     published values hold, or with the embedded sample those of SAMPLE. `images`, `data` and `sample` choose the
-    pictures (see edgelearn.data.flowers.load_flowers), or `thicket` (see edgelearn.data.thicket).
+    pictures (see edgelearn.data.flowers.load_flowers), or `thicket` (see edgelearn.data.flowers).
 
     Raises ConfigError for an invalid value.
     """
@@ -232,7 +231,7 @@ FlowersExperiment = Experiment("flowers", FlowersConfig, load_flowers_training, 
 
 
 def thicket_task(config: TrainingConfig) -> Task:
-    """Fine-tune all layers of the package's MobileNet V1 on the thicket (edgelearn.data.thicket), by Adam with a cosine
+    """Fine-tune all layers of the package's MobileNet V1 on the thicket (edgelearn.data.flowers), by Adam with a cosine
     schedule and mini-batches of 50."""
     dataset, drawn = drawn_thicket(SAMPLE_SIZE)
     pretrained = load_pretrained(len(dataset.class_names), config.seed, sample=True)

@@ -25,9 +25,8 @@ from edgelearn.compile import account
 from edgelearn.compile.policies import square_root
 from edgelearn.display import megabytes, plural
 from edgelearn.errors import DataError, EdgelearnError
-from edgelearn.graph.branches import Branches
-from edgelearn.interop.adapters import ranks_of, read_adapters, write_adapters
-from edgelearn.interop.llama import PARTS, Llama, read_llama
+from edgelearn.graph.rewrites import Branches
+from edgelearn.interop.llama import PARTS, Llama, ranks_of, read_adapters, read_llama, write_adapters
 from edgelearn.interop.weights import Weights
 from edgelearn.lab.runs import Run, RunStore
 from edgelearn.ops import AdamW

@@ -15,10 +15,9 @@ import numpy as np
 from edgelearn.child import Worker, WorkerError
 from edgelearn.compile import Compress, Offload, Plan, Request, account, make_plan
 from edgelearn.compile.memory import Encoding
-from edgelearn.compile.plan import explain
+from edgelearn.compile.plan import DRIVER, SESSION_COPIES, explain
 from edgelearn.compile.policies import POLICIES, cuts, find_policy
 from edgelearn.compile.precision import named_precision
-from edgelearn.compile.process import DRIVER, SESSION_COPIES
 from edgelearn.compile.search import COUNTS, budgets
 from edgelearn.device import Device
 from edgelearn.display import MB, Displayed

@@ -21,9 +21,8 @@ import numpy as np
 from edgelearn import atomic
 from edgelearn.compile import BudgetLike
 from edgelearn.data.draws import stratified_split
-from edgelearn.data.flowers import load_flowers
+from edgelearn.data.flowers import drawn_thicket, load_flowers
 from edgelearn.data.pictures import ImageDataset, load_images, normalize
-from edgelearn.data.thicket import drawn_thicket
 from edgelearn.display import megabytes, plural
 from edgelearn.errors import DataError
 from edgelearn.extensions import check_name

@@ -24,7 +24,7 @@ from edgelearn.compile.request import Policy
 from edgelearn.display import megabytes
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
-from edgelearn.graph.branches import Branches, takes_branch
+from edgelearn.graph.rewrites import Branches, takes_branch
 from edgelearn.launch import Role
 from edgelearn.ops import SGD, Optimizer
 from edgelearn.ops.tensor import BLOCK, ceil_div

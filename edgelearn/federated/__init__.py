@@ -5,11 +5,12 @@ from .client import ClientMemory, Clients, Examples
 from .compression import Compressor, NoCompression, Partly
 from .gateway import Gateway
 from .messages import Grid, Instruction, LocalGrid, Reply, Size, size_of
-from .mixing import MIXINGS, Buckets, Mixing, Nearest, make_mixing
 from .partition import IID, ByGroup, Dirichlet, LabelsPerClient, Partition, counts
 from .server import RoundRecord, Server, ServerSettings, Update, screen
 from .strategy import (
+    MIXINGS,
     STRATEGIES,
+    Buckets,
     FedAdam,
     FedAvg,
     FedAvgM,
@@ -18,9 +19,12 @@ from .strategy import (
     FedTrimmedAvg,
     FedYogi,
     Krum,
+    Mixing,
     MultiKrum,
+    Nearest,
     NormClipping,
     Strategy,
+    make_mixing,
     make_strategy,
     mean,
 )

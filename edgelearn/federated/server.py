@@ -24,9 +24,8 @@ from edgelearn.train.state import Logs, TrainingStatus
 from .asynchronous import SimulatedGrid, staleness_weight
 from .compression import Compressor, Decoder, Downlink, NoCompression, Shapes, at_round, checked
 from .messages import Grid, Instructions, Outcome, Reply, Size, size_of, split_own
-from .mixing import Mixing
 from .privacy import Masks, Privacy
-from .strategy import Arrays, Average, Strategy, norm
+from .strategy import Arrays, Average, Mixing, Strategy, norm
 
 MOST_EXAMPLES = 10  # times the round's median that a client's number of examples counts for
 _EXAMPLES = 1_000_000_000  # no client has more

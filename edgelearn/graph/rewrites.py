@@ -1,43 +1,60 @@
-"""Copies of networks with other layers: a new head, parts of a tensor, no softmax or dropout; and reversible blocks.
+"""Copies of networks with other layers: a new head, parts of a tensor, no softmax or dropout; reversible blocks; and
+stages: a linear op and the BatchNorm and activation after it run as one kernel, and so do a sum and an activation.
 
 Residual blocks become additive couplings over two streams of full width, for any network: consecutive blocks x ← x +
 F(x) become x₁, x₂ ← x₂, x₁ + F(x₂). Every block adds to the stream that the block before left unchanged (Gomez et al.
 2017, arXiv 1707.04585, where F and G are two such blocks), so that x₁ can be recovered as the sum minus F(x₂). Both
 streams start as the input of the row and are added at its end. That sum is 2 x + Σ F: each block contributes as in the
-original network. Parameters, multiply-adds and layer names are unchanged."""
+original network. Parameters, multiply-adds and layer names are unchanged.
+
+Trained branches stand beside frozen layers: updates of some input channels of a kernel (Lin et al. 2022, "On-device
+training under 256KB memory", arXiv 2206.15472), and low-rank adapters (Hu et al. 2021, "LoRA", arXiv 2106.09685). A
+layer y = W x is divided by its input channels, y = W₁ x₁ + W₂ x₂, of which the first part is trained: the backward pass
+needs x₁ alone, and gradient and optimizer state have the size of W₁. Or it gets an adapter, y = W x + U D x, where D
+has a few filters, the rank, and U begins at zero. Both are plain layers, so every plan, precision and export has them,
+and `merged` gives the network's own weights back. A BatchNorm after the layer follows each branch, too, with the same
+scale; it stays frozen, but for its shift."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import accumulate
 from typing import TypeVar
 
+import numpy as np
+
 from edgelearn.errors import PlanError, ShapeError
 from edgelearn.ops import (
     Activation,
     Add,
+    BatchNormalization,
     Concatenate,
     Conv2D,
     Coupling,
     Dense,
     Dropout,
     Flatten,
+    FrozenDense,
     GlobalAveragePooling2D,
+    LinearOp,
     LogSoftmax,
     Op,
     Slice,
+    SliceChannels,
     Softmax,
     SpatialDropout2D,
     Stream,
 )
+from edgelearn.ops.block_formats import decode, encode
 from edgelearn.ops.merge import STEP
 from edgelearn.ops.recurrent import Recurrent
 from edgelearn.ops.shapes import positions
+from edgelearn.ops.tensor import LINEAR, Function, Shape
 
-from .network import Network, Node
+from .network import INPUT, Network, Node
 
 T = TypeVar("T")
 
@@ -295,3 +312,279 @@ def _is_made_of(network: Network, name: str, stream: str, streams: set[str]) -> 
 
 def _inputs(network: Network, name: str) -> tuple[str, ...]:
     return () if name in network.inputs else network.nodes[name].inputs
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Consecutive layers that are computed together, each reading the one before.
+
+    Arguments:
+    - `nodes`: a linear op, a BatchNorm and an activation, each of them optional; a sum and an activation; or any other
+      op alone.
+    """
+
+    nodes: tuple[Node, ...]
+
+    @property
+    def op(self) -> Node | None:
+        """The first layer, or None if the stage begins with a BatchNorm."""
+        return None if isinstance(self.nodes[0].op, BatchNormalization) else self.nodes[0]
+
+    @property
+    def norm(self) -> Node | None:
+        return next((node for node in self.nodes if isinstance(node.op, BatchNormalization)), None)
+
+    @property
+    def name(self) -> str:
+        return self.nodes[0].name
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.nodes[0].inputs
+
+    @property
+    def output(self) -> Node:
+        return self.nodes[-1]
+
+    @property
+    def is_linear(self) -> bool:
+        return isinstance(self.nodes[0].op, LinearOp)
+
+    @property
+    def activation(self) -> Function:
+        """The fused activation, or LINEAR."""
+        return self.output.op.epilogue if len(self.nodes) > 1 else LINEAR
+
+
+def fuse(network: Network, sums: bool = False) -> list[Stage]:
+    """Divide the network into stages, in order. A layer joins the one before it if its op `fuses_after` that one, which
+    has no other reader and is no output.
+
+    Arguments:
+    - `sums`: an activation joins a sum of two tensors, too (default False).
+    """
+    stages: list[Stage] = []
+    fused: set[str] = set()
+    outputs = network.outputs if network.nodes else ()
+    for node in network.nodes.values():
+        if node.name in fused:
+            continue
+        nodes = [node]
+        while len(readers := network.consumers(nodes[-1].name)) == 1 and nodes[-1].name not in outputs:
+            op = readers[0].op
+            after_sum = sums and op.epilogue != LINEAR and _adds_two(network, nodes[-1])
+            if not after_sum and not op.fuses_after(nodes[-1].op):
+                break
+            nodes += readers
+        fused |= {node.name for node in nodes}
+        stages.append(Stage(tuple(nodes)))
+    return stages
+
+
+def _adds_two(network: Network, node: Node) -> bool:
+    shapes = network.input_shapes(node.inputs)
+    return type(node.op) is Add and len(shapes) == 2 and shapes[0] == shapes[1]
+
+
+def trained_stages(network: Network, stages: list[Stage], inputs: bool = False) -> set[str]:
+    """Names of the stages that a gradient must reach: those with trained parameters, or with `inputs` those that read
+    the network's inputs, and all that depend on them."""
+    layers = {network.parameters[name].layer for name in network.trainable}
+    trained: set[str] = set()
+    alive = set(network.inputs) if inputs else set[str]()  # names of what has a gradient
+    for stage in stages:
+        if any(node.owner in layers for node in stage.nodes) or any(i in alive for i in stage.inputs):
+            trained.add(stage.name)
+            alive |= {node.name for node in stage.nodes}
+    return trained
+
+
+@dataclass(frozen=True)
+class Split:
+    """`prefix` computes the tensor `cut`, the input of `suffix`. Layers keep their names."""
+
+    prefix: Network
+    suffix: Network
+    cut: str
+
+
+def split_frozen(network: Network) -> Split | None:
+    """Cut after the last frozen layer whose output is all that the layers above read; None if there is none.
+
+    The prefix is deterministic: all its parameters are frozen, BatchNorm keeps its statistics, and no op is random.
+    """
+    stages = fuse(network)
+    trained = trained_stages(network, stages)
+    frozen: set[str] = set()
+    cut = None
+    for stage in stages:
+        if stage.name in trained or any(node.op.random for node in stage.nodes):
+            break
+        frozen |= {node.name for node in stage.nodes}
+        if _is_gate(network, stage.output.name, frozen):
+            cut = stage.output.name, frozen.copy()
+    if cut is None:
+        return None
+    name, below = cut
+    prefix = _part(network, "prefix", network.inputs, [n for n in network.nodes.values() if n.name in below], {})
+    prefix.outputs = name
+    above = [n for n in network.nodes.values() if n.name not in below]
+    if not above:
+        return None
+    suffix = _part(network, "suffix", {INPUT: network.shape_of(name)}, above, {name: INPUT})
+    suffix.take_outputs(network)
+    return Split(prefix, suffix, name)
+
+
+def _is_gate(network: Network, name: str, below: set[str]) -> bool:
+    """True if layers above read only `name` from `below`, and all outputs are above."""
+    outside = [node for node in network.nodes.values() if node.name not in below]
+    others = {*below, *network.inputs} - {name}
+    shared = not below.isdisjoint(node.shares for node in outside)
+    reads_others = not others.isdisjoint(i for node in outside for i in node.inputs)
+    return not (shared or reads_others) and below.isdisjoint(network.outputs)
+
+
+def _part(
+    network: Network, suffix: str, inputs: Mapping[str, Shape], nodes: list[Node], renamed: dict[str, str]
+) -> Network:
+    part = Network(f"{network.name} {suffix}", inputs)
+    for node in nodes:
+        part.add_like(node, *(renamed.get(i, i) for i in node.inputs))
+    part.trainable = network.trainable & set(part.parameters)
+    return part
+
+
+Arrays = Mapping[str, np.ndarray]
+SHIFT = ("beta", "moving_mean")  # of a BatchNorm, 0 in that of a branch
+UPDATE, REST, UP, DOWN, SUM, NORM = "_update", "_rest", "_up", "_down", "_sum", "_norm"  # end names of new layers
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Branches to add to a network.
+
+    Arguments:
+    - `channels`: by layer, the number of its first input channels whose weights are trained; below the layer's number.
+    - `ranks`: by layer, the rank of an adapter.
+
+    Layers are Dense or Conv2D without groups, in one kind of branch, and share no weights; a FrozenDense takes an
+    adapter. `network` raises PlanError for others.
+    """
+
+    channels: Mapping[str, int]
+    ranks: Mapping[str, int]
+
+    def network(self, network: Network) -> Network:
+        """Return a copy of `network` with the branches. These are trained, the layers' own kernels are frozen, and
+        other parameters are trained if they are in `network`."""
+        self._check(network)
+        result, renamed = Network(network.name, network.inputs), dict[str, str]()
+        ends = {_end(network, name): name for name in (*self.channels, *self.ranks)}
+        for node in network.nodes.values():
+            inputs = [renamed.get(name, name) for name in node.inputs]
+            if node.name in self.channels:
+                inputs = [result.add(f"{node.name}{REST}", _after(network, node, self.channels[node.name]), *inputs)]
+            result.add_like(node, *inputs)
+            if node.name in ends:
+                layer = network.nodes[ends[node.name]]
+                inputs = [renamed.get(name, name) for name in layer.inputs]
+                renamed[node.name] = self._add(result, layer, node, inputs)
+        kernels = {f"{name}/{role}" for name in (*self.channels, *self.ranks) for role in ("kernel", "rows")}
+        branches = {name for name in result.parameters if name not in network.parameters}
+        norms = {name for name in branches if f"{name.partition('/')[0]}".endswith(NORM)}
+        result.trainable = (network.trainable - kernels) | (branches - norms)
+        result.take_outputs(network, renamed)
+        return result
+
+    def _add(self, result: Network, layer: Node, end: Node, inputs: list[str]) -> str:
+        """Add the branch of `layer`, which ends in `end`, its BatchNorm if it has one. Returns the sum's name."""
+        op, name = layer.op, layer.name
+        if isinstance(op, FrozenDense):
+            op = Dense(op.units, use_bias=False)
+        assert isinstance(op, Conv2D | Dense)
+        if name in self.channels:
+            x = result.add(f"{name}{UPDATE}_input", SliceChannels(0, self.channels[name]), *inputs)
+            y = result.add(f"{name}{UPDATE}", replace(op, use_bias=False), x)
+        else:
+            rank = self.ranks[name]
+            down = {"units": rank} if isinstance(op, Dense) else {"filters": rank}
+            x = result.add(f"{name}{DOWN}", replace(op, use_bias=False, **down), *inputs)
+            if isinstance(op, Dense):
+                up: Conv2D | Dense = Dense(op.units, use_bias=False, kernel_initializer="zeros")
+            else:
+                up = Conv2D(op.filters, 1, use_bias=False, kernel_initializer="zeros")
+            y = result.add(f"{name}{UP}", up, x)
+        if end is not layer:
+            y = result.add(f"{name}{NORM}", end.op, y)
+        return result.add(f"{name}{SUM}", Add(), end.name, y)
+
+    def _check(self, network: Network) -> None:
+        if both := self.channels.keys() & self.ranks.keys():
+            raise PlanError(f"'{min(both)}' can't have an adapter and a branch of channels: leave one of them out.")
+        shared = {node.shares for node in network.nodes.values()}
+        for name in (*self.channels, *self.ranks):
+            node = network.nodes.get(name)
+            takes = node and (takes_branch(node) or (name in self.ranks and isinstance(node.op, FrozenDense)))
+            if not (node and takes) or node.shares or name in shared:
+                known = ", ".join(n.name for n in network.nodes.values() if takes_branch(n))
+                raise PlanError(f"'{name}' of '{network.name}' takes no branch. Layers that do: {known or 'none'}.")
+            count = network.input_shapes(node.inputs)[0][-1]
+            if name in self.channels and not 0 < self.channels[name] < count:
+                raise PlanError(
+                    f"Of the {count} input channels of '{name}', 1 to {count - 1} make a branch, not "
+                    f"{self.channels[name]}: unfreeze '{name}/kernel' to train all."
+                )
+            if name in self.ranks and self.ranks[name] < 1:
+                raise PlanError(f"The rank of an adapter is at least 1, not {self.ranks[name]} ('{name}').")
+
+    def weights(self, network: Network, weights: Arrays, seed: int = 0) -> dict[str, np.ndarray]:
+        """Weights of `self.network(network)` from those of `network`, with which it computes the same. Adapters are
+        drawn from `seed`."""
+        result = self.network(network)
+        drawn = result.initialize(seed, [name for name in result.parameters if name not in weights])
+        found = drawn | {name: np.asarray(w) for name, w in weights.items()}
+        for name, count in self.channels.items():
+            kernel = found[f"{name}/kernel"]
+            found[f"{name}{UPDATE}/kernel"] = np.ascontiguousarray(kernel[..., :count, :])
+            found[f"{name}/kernel"] = np.ascontiguousarray(kernel[..., count:, :])
+        for name in (*self.channels, *self.ranks):
+            end = _end(network, name)
+            if end != name:
+                for role in ("gamma", "moving_variance", *SHIFT):
+                    array = found[f"{end}/{role}"]
+                    found[f"{name}{NORM}/{role}"] = np.zeros_like(array) if role in SHIFT else array.copy()
+        return found
+
+    def merged(self, network: Network, weights: Arrays) -> dict[str, np.ndarray]:
+        """Weights of `network` from those of `self.network(network)`, branches and kernels as one. Sums with weights
+        in blocks of few bits are rounded to these again."""
+        found = {name: np.asarray(weights[name]) for name in network.parameters}
+        for name in self.channels:
+            parts = weights[f"{name}{UPDATE}/kernel"], weights[f"{name}/kernel"]
+            found[f"{name}/kernel"] = np.concatenate(parts, -2)
+        for name in self.ranks:
+            down, up = (weights[f"{name}{end}/kernel"] for end in (DOWN, UP))
+            change, op = down.astype(np.float64) @ up.reshape(up.shape[-2:]).astype(np.float64), network.nodes[name].op
+            if isinstance(op, FrozenDense):
+                found[f"{name}/rows"] = encode(decode(found[f"{name}/rows"], op.format) + change.T, op.format)
+            else:
+                found[f"{name}/kernel"] = (found[f"{name}/kernel"] + change).astype(np.float32)
+        return found
+
+
+def takes_branch(node: Node) -> bool:
+    """True for a layer that can have a branch."""
+    return isinstance(node.op, Dense) or (isinstance(node.op, Conv2D) and node.op.groups == 1)
+
+
+def _after(network: Network, node: Node, count: int) -> SliceChannels:
+    """The input channels from number `count` on."""
+    return SliceChannels(count, network.input_shapes(node.inputs)[0][-1] - count)
+
+
+def _end(network: Network, name: str) -> str:
+    """The BatchNorm after a layer that nothing else reads, else the layer itself."""
+    readers = network.consumers(name)
+    norm = len(readers) == 1 and isinstance(readers[0].op, BatchNormalization) and name not in network.outputs
+    return readers[0].name if norm else name

@@ -22,7 +22,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError
 from edgelearn.graph import Network, Node
-from edgelearn.graph.fuse import Stage, fuse
+from edgelearn.graph.rewrites import Stage, fuse
 from edgelearn.ops import (
     GRU,
     LSTM,

@@ -12,10 +12,9 @@ from edgelearn.errors import UsageError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network
 
-from .alexnet import alexnet, alexnet_one_column
+from .classics import alexnet, alexnet_one_column, lenet5, lenet_deepcl, lenet_transfercl, shufflenet_v2, squeezenet
 from .efficientnet import efficientnet_b0, efficientnet_lite0, proxylessnas_mobile
 from .keywords import bcresnet, ds_cnn, ds_resnet
-from .lenet import lenet5, lenet_deepcl, lenet_transfercl
 from .mobilenet import (
     mobilenet_v1,
     mobilenet_v2,
@@ -37,7 +36,6 @@ from .resnet import (
     revnet164,
     vgg16,
 )
-from .squeezenet import shufflenet_v2, squeezenet
 
 __all__ = [
     "alexnet",

@@ -50,6 +50,7 @@ from .elementwise import (
 from .emit import Compute, Emitter, Epilogue
 from .formats import Format, NumberFormat
 from .frozen import FrozenDense, FrozenEmbedding
+from .loss import formula_loss
 from .losses import (
     CTC,
     LOSSES,
@@ -75,7 +76,6 @@ from .merge import Add, Concatenate, Coupling, Stream
 from .normalization import GroupNormalization, LayerNormalization, LocalResponseNormalization, RMSNormalization
 from .observers import DSGC, CurrentMinMax, Fixed, InHindsightMinMax, Observer, Percentile, RunningMinMax
 from .optimizers import LAMB, SGD, Adam, AdamW, Lion, Optimizer, RMSprop
-from .own_loss import formula_loss
 from .pooling import AveragePooling2D, GlobalAveragePooling2D, GlobalMaxPooling2D, Max, MaxPooling2D, Mean, Sum
 from .quantize import BFloat16, Float16
 from .random import Dropout, SpatialDropout2D

@@ -2,7 +2,7 @@
 
 The weights stay as the file has them, also on the device: kernels decode a few rows and columns at a time. Gradients
 pass through them to the input; they get none themselves, so that what is trained are other layers, such as low-rank
-adapters (edgelearn/graph/branches.py).
+adapters (edgelearn/graph/rewrites.py).
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 from .context import Context
 from .devices import DeviceChoice, SelfTest, choose_device, list_devices, self_test
-from .kernels import Kernels
+from .kernels import Kernels, Runner
 from .pages import FeatureCache, Pages, launch_times, on_disk
-from .runner import Runner
 from .session import Session
 
 __all__ = [

@@ -28,8 +28,7 @@ from edgelearn.ops.formats import StoredType
 from . import driver, kernels
 from .context import Context
 from .driver import POCL, POCL_CACHE, a_core_each, check_process, import_pyopencl, prepare_pocl_cache
-from .kernels import Kernels
-from .runner import Runner
+from .kernels import Kernels, Runner
 
 QUAD_BLOCKS = 64  # of 16 words that a test multiplies
 HALVES = {"bf16": BFloat16(), "fp16": Float16()}

@@ -23,9 +23,8 @@ from edgelearn.ops.quantize import FIELDS, Quantizer, moved
 from edgelearn.ops.tensor import Empty
 
 from .context import Context
-from .kernels import Kernels, Progress
+from .kernels import Kernels, Progress, Runner
 from .pages import FeatureCache, Pages, forget_pages
-from .runner import Runner
 
 SENT = 4  # copies of inputs that may be on their way while the host goes on
 AT_ONCE = 1 << 24  # bytes of weights that are copied before pages of a file are forgotten

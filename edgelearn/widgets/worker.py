@@ -12,8 +12,7 @@ from weakref import WeakSet
 
 from edgelearn.errors import RunError
 from edgelearn.experiments.config import Config
-from edgelearn.experiments.experiment import Training, silent
-from edgelearn.experiments.timing import of_config
+from edgelearn.experiments.experiment import Training, seconds_of_config, silent
 from edgelearn.experiments.turn import LOOK_SECONDS, Holder, Turn
 from edgelearn.lab.runs import Run, RunStore
 from edgelearn.train import Callback
@@ -265,7 +264,7 @@ class Worker(Callback):
     def _train(self) -> dict[str, Any] | None:
         """The results; None if the training was stopped."""
         configs = _configs(self._source)
-        self._expected = of_config(self.store, configs[0]) if len(configs) == 1 and self.run is None else None
+        self._expected = seconds_of_config(self.store, configs[0]) if len(configs) == 1 and self.run is None else None
         if self.experiment is None and not self._stop.is_set() and callable(self._source):
             self.experiment = self._source()
         if self.experiment is None or self._stop.is_set():

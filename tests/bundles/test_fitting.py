@@ -9,7 +9,7 @@ import pytest
 import edgelearn as el
 from edgelearn.bundles.fitting import choices_of_layers, leave_ranges
 from edgelearn.bundles.functions import KERNELS
-from edgelearn.bundles.predicted import measured_sizes
+from edgelearn.bundles.memory_map import measured_sizes
 from edgelearn.cli import main
 from edgelearn.errors import PlanError
 

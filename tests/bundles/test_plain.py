@@ -11,9 +11,8 @@ import pytest
 import edgelearn as el
 from edgelearn import bundles
 from edgelearn.bundles.functions import KERNELS, WITHOUT, values_of
-from edgelearn.bundles.layers import LayerTimer
 from edgelearn.bundles.plain import PLAIN, PLAIN_TRAITS
-from edgelearn.bundles.serial_peer import Serial
+from edgelearn.bundles.serial import LayerTimer, Serial
 from edgelearn.bundles.tables import Tables
 from edgelearn.bundles.write import RUNTIME
 from edgelearn.compile import make_plan, policies

@@ -111,7 +111,7 @@ def test_doctor(capsys, monkeypatch, tmp_path, said):
 def test_tune(capsys, refused, monkeypatch, tmp_path, said):
     """Plans use the figures that the command finds, and `devices` says so."""
     monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path / "mine"))
-    monkeypatch.setattr(tuned.store, "shipped", lambda: tmp_path / "none")
+    monkeypatch.setattr(tuned, "shipped", lambda: tmp_path / "none")
     device = list_devices()[0]
     assert "[--] not tuned for this kind of device" in said("doctor", "--device", device.id)
     command = ["tune", "flowers-sample", "--device", device.id, "--minutes", "0.1"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgelearn.compile import Precision, Request
 from edgelearn.graph import INPUT, Network
-from edgelearn.graph.fuse import Stage, fuse
+from edgelearn.graph.rewrites import Stage, fuse
 from edgelearn.ops import Format, ReLU, Softmax
 from edgelearn.ops.random import rounding_numbers
 

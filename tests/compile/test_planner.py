@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from edgelearn import ops
+from edgelearn import ops, tuned
 from edgelearn.compile import (
     Budget,
     Compress,
@@ -29,7 +29,6 @@ from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network, reversible
 from edgelearn.models import mobilenet_v2
 from edgelearn.ops import SGD, BatchNormalization, Conv2D, ReLU
-from edgelearn.tuned import store
 
 from .steps import batches, same_bits
 from .test_networks import EXAMPLES, head
@@ -376,8 +375,8 @@ def test_measured_costs(kernels, monkeypatch, tmp_path):
     assert "not measured" in LaunchTimes.of(device).origin and LaunchTimes.of(device).known(plan) == 0
     assert 0 < LaunchTimes.of(replace(device, clock_mhz=0)).step(plan) < 1, "some drivers don't tell the clock"
     seconds = {launch_key(launch): 0.5 for launch in plan.step_launches}
-    store.save_times(store.MeasuredTimes("2026-11-21", 0.25, 2.0, seconds), device)
-    path = store.save_times(store.MeasuredTimes("2026-11-22", 0.25, 2.0, {"another": 1.0}), device)
+    tuned.save_times(tuned.MeasuredTimes("2026-11-21", 0.25, 2.0, seconds), device)
+    path = tuned.save_times(tuned.MeasuredTimes("2026-11-22", 0.25, 2.0, {"another": 1.0}), device)
     costs = LaunchTimes.of(device)
     assert "2026-11-22" in costs.origin and costs.known(plan) == 1
     assert costs.step(plan) == 2.0 + 0.75 * len(plan.step_launches)

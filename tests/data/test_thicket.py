@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgelearn.data.thicket import draw_hidden, split_thicket, thicket_flowers
+from edgelearn.data.flowers import draw_hidden, split_thicket, thicket_flowers
 from edgelearn.errors import DataError
 from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment

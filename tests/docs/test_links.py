@@ -56,7 +56,7 @@ def test_pictures_are_small(picture):
 
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if d.name != "CHANGELOG.md"], ids=name_of)
 def test_files_that_are_named_exist(document):
-    """Paths of sources in code type, by their ends: `graph/fuse.py`, `kernels/finish.cl`."""
+    """Paths of sources in code type, by their ends: `graph/rewrites.py`, `kernels/finish.cl`."""
     named = re.findall(r"`([\w./]*\w\.(?:py|cl|h|json|ipynb|yml|toml))`", document.read_text())
     files = [path.relative_to(ROOT).as_posix() for folder in SOURCES for path in (ROOT / folder).rglob("*.*")]
     files += [path.name for path in ROOT.iterdir()]

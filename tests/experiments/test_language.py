@@ -11,8 +11,7 @@ from edgelearn.errors import DataError, FormatError
 from edgelearn.experiments import language
 from edgelearn.experiments.characters import drawn_sums
 from edgelearn.experiments.language import Adapted, LanguageConfig, LanguageExperiment
-from edgelearn.interop.adapters import read_adapters, write_adapters
-from edgelearn.interop.llama import Llama, write_llama
+from edgelearn.interop.llama import Llama, read_adapters, write_adapters, write_llama
 from edgelearn.lab.runs import RunStore
 from edgelearn.models.language import LlamaSizes, llama
 from edgelearn.ops import block_formats

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from edgelearn.cli import main
+from edgelearn.data.flowers import thicket_flowers
 from edgelearn.data.pictures import load_images
-from edgelearn.data.thicket import thicket_flowers
 from edgelearn.errors import DataError, UsageError
 from edgelearn.experiments import personalisation
 from edgelearn.experiments.personalisation import PersonalConfig, World, load_world

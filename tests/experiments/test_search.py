@@ -9,11 +9,10 @@ from federated_tiny import TinyFederation
 
 from edgelearn.cli import main
 from edgelearn.errors import RunError, UsageError
-from edgelearn.experiments import search as searching
+from edgelearn.experiments import sweep as searching
 from edgelearn.experiments.config import ConfigError, find_setting
 from edgelearn.experiments.federated import FederatedConfig
-from edgelearn.experiments.search import Range, Sampler, parse_range, score, search
-from edgelearn.experiments.sweep import Job, Outcome, combine, in_turn
+from edgelearn.experiments.sweep import Job, Outcome, Range, Sampler, combine, in_turn, parse_range, score, search
 from edgelearn.lab.runs import RunStore
 
 SPACE = {"rate": Range(1e-4, 1.0, log=True), "share": Range(-1.0, 1.0), "rounds": Range(2, 5), "kind": ["a", "b"]}
@@ -186,5 +185,5 @@ def test_the_table_has_the_best_trial_first(tmp_path, capsys):
 
 
 def test_optuna_is_imported_late():
-    code = "import sys, edgelearn.cli.runs, edgelearn.experiments.search; sys.exit('optuna' in sys.modules)"
+    code = "import sys, edgelearn.cli.runs, edgelearn.experiments.sweep; sys.exit('optuna' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

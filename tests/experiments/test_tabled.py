@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 from edgelearn.cli import main
-from edgelearn.experiments.keywords.false_accepts import ThresholdTest, table
+from edgelearn.experiments.keywords.streaming import ThresholdTest, table
 
 
 def test_a_strategy_withstands_what_the_mean_does_not(capsys):

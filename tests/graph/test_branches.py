@@ -8,7 +8,7 @@ from edgelearn.compile import account
 from edgelearn.compile.policies import checkpoints, masks
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
-from edgelearn.graph.branches import Branches
+from edgelearn.graph.rewrites import Branches
 from edgelearn.launch import Role
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, ReLU
 

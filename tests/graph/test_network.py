@@ -9,7 +9,7 @@ import pytest
 from edgelearn import ops
 from edgelearn.errors import FormatError, PlanError, ShapeError
 from edgelearn.graph import INPUT, Network, split_frozen
-from edgelearn.graph.fuse import fuse
+from edgelearn.graph.rewrites import fuse
 from edgelearn.interop.weights import fold_batchnorm
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import Conv2D, Dense, ReLU

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import edgelearn as el
 from edgelearn.errors import FormatError
-from edgelearn.graph.schema import network_schema
+from edgelearn.graph.network import network_schema
 from edgelearn.ops import Add, Concatenate, Conv2D, Dense, Flatten, GlobalAveragePooling2D, MaxPooling2D
 
 SCHEMA = jsonschema.Draft202012Validator(network_schema())

@@ -8,7 +8,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import DataError, FormatError, PlanError
-from edgelearn.graph.branches import Branches
+from edgelearn.graph.rewrites import Branches
 from edgelearn.interop.gguf import read_gguf, write_gguf
 from edgelearn.interop.llama import Llama, read_llama, write_llama
 from edgelearn.models.language import LlamaSizes, llama

@@ -8,8 +8,8 @@ import pytest
 import edgelearn as el
 from edgelearn import models
 from edgelearn.errors import DataError, UsageError
-from edgelearn.interop import published
-from edgelearn.interop.published import PUBLISHED, PublishedWeights
+from edgelearn.train import loading
+from edgelearn.train.loading import PUBLISHED, PublishedWeights
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -19,7 +19,7 @@ def test_entries_are_of_networks_and_state_checksums(name):
     algorithm, _, digits = (entry.checksum or "sha256:" + 8 * "0").partition(":")
     assert int(digits, 16) >= 0
     assert len(digits) in {"sha256": (8, 10, 64), "md5": (32,)}[algorithm]
-    if entry.url.startswith(published.TORCHVISION):
+    if entry.url.startswith(loading.TORCHVISION):
         assert entry.file_name.removesuffix(".pth").endswith(digits)
 
 

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from edgelearn import records
+from edgelearn import records, tuned
 from edgelearn.compile import LaunchTimes, Plan, Precision, Request, make_plan
 from edgelearn.compile.policies import checkpoints
 from edgelearn.compile.precision import named_precision
@@ -23,7 +23,7 @@ from edgelearn.lab.bench.run import run
 from edgelearn.lab.bench.workloads import Workload
 from edgelearn.lab.measure import Block
 from edgelearn.lab.profile import DeviceRecord, EdgeDevice, Peaks, Point, Roofline, edge_devices, profile, project
-from edgelearn.lab.profile import peaks as module
+from edgelearn.lab.profile import roofline as module
 from edgelearn.lab.profile import roofline as rooflines
 from edgelearn.lab.profile.projection import DESCRIBED, StepRecord, efficiencies, expected, shipped
 from edgelearn.lab.profile.roofline import StepTiming, TimedLaunch, bounds, compute_type, kind, table_of
@@ -41,7 +41,6 @@ from edgelearn.ops import (
     Traits,
 )
 from edgelearn.runtime import Context, Kernels, Runner, choose_device, list_devices
-from edgelearn.tuned import store
 
 BATCH, MICRO = 3, 2
 
@@ -339,9 +338,9 @@ def test_times_of_a_busy_machine_are_measured_again_and_not_kept(attempts, figur
     plan, device = one_plan(monkeypatch, tmp_path, *attempts, attempts[0], QUIET)
     with pytest.raises(RunError, match=figure):
         lab.measure_launches([plan], device)
-    assert not store.path_of_times(device).exists()
+    assert not tuned.path_of_times(device).exists()
     assert lab.measure_launches([plan], device) == table_of(QUIET)
-    assert store.path_of_times(device).exists()
+    assert tuned.path_of_times(device).exists()
 
 
 def test_the_spread_of_a_step():
@@ -353,7 +352,7 @@ def test_the_spread_of_a_step():
 
 def test_damaged_costs_are_found_before_measuring(monkeypatch, tmp_path):
     plan, device = one_plan(monkeypatch, tmp_path)
-    path = store.path_of_times(device)
+    path = tuned.path_of_times(device)
     path.parent.mkdir()
     path.write_text("{")
     with pytest.raises(FormatError, match=re.escape(str(path))):

@@ -93,7 +93,7 @@ def device(request):
 def folder(tmp_path, monkeypatch):
     """The user's folder, with nothing in it; no results are shipped."""
     monkeypatch.setenv("EDGELEARN_TUNED", str(tmp_path))
-    monkeypatch.setattr(tuned.store, "shipped", lambda: tmp_path / "none")
+    monkeypatch.setattr(tuned, "shipped", lambda: tmp_path / "none")
     return tmp_path
 
 

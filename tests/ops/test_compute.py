@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from edgelearn import ops
+from edgelearn.device import Traits
 from edgelearn.ops import (
     BatchNormalization,
     BFloat16,
@@ -20,7 +21,6 @@ from edgelearn.ops.emit import emit_channel_sums
 from edgelearn.ops.formats import emit_prepared
 from edgelearn.ops.target import emit_padded
 from edgelearn.ops.tensor import LINEAR, pack
-from edgelearn.tuned import Traits
 
 from .harness import AS_GPUS_TOO, Workbench, close
 from .linear import FORMATS, TF32, Floats, Halves, check_linear, rounded_to_tf32

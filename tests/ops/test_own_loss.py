@@ -6,7 +6,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn.errors import PlanError
-from edgelearn.ops.own_loss import formula_loss
+from edgelearn.ops.loss import formula_loss
 
 from .losses import check_loss, check_reference
 

@@ -7,11 +7,10 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from edgelearn.device import UNITS, Unit, first_of, int8_speed
+from edgelearn.device import UNITS, Traits, Unit, first_of, int8_speed
 from edgelearn.errors import DeviceError
 from edgelearn.runtime import Context, choose_device, devices, kernels, list_devices
 from edgelearn.runtime.devices import _architecture, rank
-from edgelearn.tuned import Traits
 
 REMEDY = r"pip install 'pyopencl\[pocl\]'"
 

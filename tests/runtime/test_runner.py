@@ -7,8 +7,7 @@ import pytest
 
 from edgelearn.launch import Buffer, Launch, Out, Role
 from edgelearn.runtime import Context, Kernels, Runner, list_devices
-from edgelearn.runtime.kernels import build
-from edgelearn.runtime.runner import without_event
+from edgelearn.runtime.kernels import build, without_event
 
 DEVICES = list_devices()
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import edgelearn
-from edgelearn import atomic
+from edgelearn import atomic, tuned
 from edgelearn.compile.precision import Precision
 from edgelearn.data import audio as sounds
 from edgelearn.data import pictures
@@ -37,7 +37,7 @@ from edgelearn.lab.runs import RunStore, compare, export, list_table
 from edgelearn.lab.runs.run import encode_checkpoint, read_checkpoint
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D
 from edgelearn.ops.formats import Format
-from edgelearn.tuned import TuningResults, store
+from edgelearn.tuned import TuningResults
 from tests.networks import chain
 
 from . import federations, graphdef, keras_models, saved_models, tfrecords
@@ -221,13 +221,13 @@ def _tuned(folder: Path) -> Path:
     kind = DeviceKind("Portable Computing Language", "cpu", "x86_64", 16, 2)
     workload = {"before": 0.2, "after": 0.1}
     results = TuningResults(kind, {"date": "2026-01-01", "workloads": {"w": workload}}, {"pointwise 49x64": {"m": 4}})
-    return store.save(results, folder)
+    return tuned.save(results, folder)
 
 
 def _launch_times(folder: Path) -> Path:
-    table = store.MeasuredTimes("2026-01-01", 1e-6, 1e-5, {"a": 1e-3, "b": 2e-3})
+    table = tuned.MeasuredTimes("2026-01-01", 1e-6, 1e-5, {"a": 1e-3, "b": 2e-3})
     path = folder / "times.json"
-    path.write_text(json.dumps({"format": store.TIMES_FORMAT} | vars(table)))
+    path.write_text(json.dumps({"format": tuned.TIMES_FORMAT} | vars(table)))
     return path
 
 
@@ -282,8 +282,8 @@ FORMATS: list[FileFormat] = [
     FileFormat("described device", _copied(sorted(projection.DESCRIBED.glob("*.json"))[0]),
                lambda path: EdgeDevice.load(path).peaks("fp32"), damage_json),
     FileFormat("bench report", _bench, _read_bench, damage_json),
-    FileFormat("tuned results", _tuned, store.load, damage_json),
-    FileFormat("launch times", _launch_times, store.read_times, damage_json),
+    FileFormat("tuned results", _tuned, tuned.load, damage_json),
+    FileFormat("launch times", _launch_times, tuned.read_times, damage_json),
     *federations.FORMATS,
     FileFormat("JPEG", _picture("JPEG"), lambda path: pictures.decode(path, 32, path.name)),
     FileFormat("PNG", _picture("PNG"), lambda path: pictures.decode(path, 32, path.name), damage_png),

@@ -9,7 +9,7 @@ from measure_process import ROWS, dense, measured
 import edgelearn as el
 from edgelearn import errors
 from edgelearn.compile import Budget, Offload, Request, make_plan, policies
-from edgelearn.compile.process import SEARCH
+from edgelearn.compile.plan import SEARCH
 from edgelearn.device import Traits
 from edgelearn.models import ds_cnn, mobilenet_v2_cifar
 from edgelearn.ops import SGD

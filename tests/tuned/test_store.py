@@ -11,7 +11,7 @@ from edgelearn import tuned
 from edgelearn.device import DeviceKind
 from edgelearn.errors import FormatError
 from edgelearn.runtime import list_devices
-from edgelearn.tuned import TuningResults, store
+from edgelearn.tuned import TuningResults
 
 KIND = DeviceKind("Portable Computing Language", "cpu", "x86_64", 16, 2)
 NAME = "pointwise_forward 49x64x64"
@@ -22,7 +22,7 @@ def places(tmp_path, monkeypatch):
     """(the user's folder, the shipped one), both empty."""
     mine, theirs = tmp_path / "mine", tmp_path / "shipped"
     monkeypatch.setenv("EDGELEARN_TUNED", str(mine))
-    monkeypatch.setattr(store, "shipped", lambda: theirs)
+    monkeypatch.setattr(tuned, "shipped", lambda: theirs)
     return mine, theirs
 
 
@@ -130,7 +130,7 @@ def damaged(**changes):
         (damaged(choices={NAME: 14}), NAME),
         (damaged(choices={NAME: {"rows": 1.5}}), NAME),
         (damaged(choices={NAME: {"rows": True}}), NAME),
-        (" " * (store.LARGEST + 1), f"{store.LARGEST:,} bytes"),
+        (" " * (tuned.LARGEST + 1), f"{tuned.LARGEST:,} bytes"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path, text, problem):
@@ -160,7 +160,7 @@ def test_threads_that_save_at_once(tmp_path):
     def save(text):
         try:
             for _ in range(20):
-                store.write(path, text, "launch times")
+                tuned.write(path, text, "launch times")
                 assert path.read_text() in texts
         except BaseException as error:
             failures.append(error)

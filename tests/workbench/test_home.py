@@ -14,8 +14,7 @@ from edgelearn.experiments.turn import Turn
 from edgelearn.lab.runs import RunStore
 from edgelearn.runtime import choose_device
 from edgelearn.workbench import facts
-from edgelearn.workbench.cards import CARDS, CHECKOUT
-from edgelearn.workbench.home import Home
+from edgelearn.workbench.home import CARDS, CHECKOUT, Home
 from edgelearn.workbench.jobs import Jobs
 
 from .served import TOKEN, serve

@@ -100,7 +100,7 @@ CONTENDERS = (
     ),
     Entry("litert", "edgelearn.lab.bench.phone_peers:LiteRt", {"ai_edge_litert": "ai-edge-litert"}, asked=True),
     Entry("onnxruntime", "edgelearn.lab.bench.phone_peers:OnnxRuntime", {"onnxruntime": "onnxruntime"}, asked=True),
-    Entry("serial", "edgelearn.bundles.serial_peer:Serial", asked=True),
+    Entry("serial", "edgelearn.bundles.serial:Serial", asked=True),
 )  # fmt: skip
 PROBED_STEPS, PROBED_NUMBERS = 3, 4
 

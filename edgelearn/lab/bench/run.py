@@ -22,7 +22,7 @@ from .contenders import CONTENDERS, SUBJECT, BenchWorker, Entry, choose, fitting
 from .report import BenchReport, EnergyFacts, LayerTime, Machine, Settings, Variant
 from .workloads import DEFAULT, FULL, TYPES, Workload, make_network
 
-LAYER_TIMER = "edgelearn.bundles.layers:LayerTimer"
+LAYER_TIMER = "edgelearn.bundles.serial:LayerTimer"
 
 
 def describe_machine() -> dict[str, str | int]:

@@ -1,8 +1,7 @@
 """Where the time of a step goes, how far it is from the device's limits, and a prediction for other devices."""
 
-from .peaks import Peaks, measure_peaks
 from .projection import DeviceRecord, EdgeDevice, Estimate, KindError, Projection, edge_devices, project
-from .roofline import Point, Roofline, measure_launches, profile
+from .roofline import Peaks, Point, Roofline, measure_launches, measure_peaks, profile
 from .show import plot, projection_table, roofline_table, trace
 
 __all__ = [

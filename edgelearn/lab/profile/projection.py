@@ -26,8 +26,7 @@ from edgelearn.errors import FormatError, UsageError
 from edgelearn.lab.energy import Energy
 from edgelearn.ops import Traits
 
-from .peaks import Peaks
-from .roofline import Point, Roofline, bounds, kind
+from .roofline import Peaks, Point, Roofline, bounds, kind
 
 MEASURED, DESCRIBED = Path(__file__).with_name("measured"), Path(__file__).with_name("devices")
 WIDTHS = {"fp32": 1.0, "fp16": 0.5}  # size of a number against float32

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgelearn.data.thicket import SHARE, thicket_flowers
+from edgelearn.data.flowers import SHARE, thicket_flowers
 from edgelearn.experiments import precision_claims
 from edgelearn.experiments.claims import Verdicts, check_claims
 from edgelearn.experiments.precision import (

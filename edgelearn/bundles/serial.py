@@ -1,25 +1,28 @@
-"""A training step layer by layer: the serial C of a bundle beside the plan on an OpenCL device."""
+"""Serial C of a bundle, target c, compiled here: a contender of `edgelearn bench`, and a training step layer by layer
+beside the plan on an OpenCL device."""
 
 from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_uint8, c_uint32
 from dataclasses import asdict
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from edgelearn.compile import make_plan
+from edgelearn.errors import DeviceError
 from edgelearn.lab.bench.engine import make_request
 from edgelearn.lab.bench.report import SEVERAL, LayerTime
-from edgelearn.lab.bench.workloads import OpProblem, Workload, make_problem
+from edgelearn.lab.bench.workloads import FULL, OpProblem, Workload, make_problem
 from edgelearn.lab.profile.roofline import time_launches
 from edgelearn.runtime import choose_device
 
-from .native import NativeBundle
+from .native import NativeBundle, compiler
 from .tables import PARTS, Tables
 from .write import write_bundle
 
@@ -94,3 +97,26 @@ def _sums(times: Sequence[tuple[str, float]]) -> dict[str, float]:
     for layer, seconds in times:
         sums[layer or SEVERAL] = sums.get(layer or SEVERAL, 0.0) + seconds
     return sums
+
+
+class Serial:
+    """One variant, `gcc -O3` or whatever the compiler is called: plain loops on one core, whatever cores there are."""
+
+    name = "serial"
+
+    def __init__(self, cores: int, device: str) -> None:
+        if compiler() is None:
+            raise DeviceError("The serial contender is compiled by a C compiler: install gcc or clang.")
+
+    def variants(self, workload: Workload) -> list[str]:
+        trains = workload.trains and not workload.op and workload.compute == FULL
+        return [f"{Path(str(compiler())).name} -O3"] if trains else []
+
+    def prepare(self, workload: Workload, variant: str) -> Callable[[], Any]:
+        problem = make_problem(workload)
+        assert not isinstance(problem, OpProblem)
+        with TemporaryDirectory(prefix="edgelearn-serial-") as folder:  # what is loaded needs no file any more
+            write_bundle(make_request(workload, workload.micro_batch), problem.weights, folder, "c")
+            bundle = NativeBundle(folder)
+        labels = problem.labels.astype(np.int32)
+        return lambda: bundle.train_step(problem.inputs, labels, workload.learning_rate)[0]
