@@ -235,7 +235,7 @@ def profile(
     rounds: int = setting(20, "steps to measure", minimum=1),
     layers: bool = setting(False, "a row for each layer, not for each kind of launch"),
     trace: Path | None = setting(
-        None, "write the step there as a trace for chrome://tracing or ui.perfetto.dev", check=writable, metavar="FILE"
+        None, "write the steps there as a trace for chrome://tracing or ui.perfetto.dev", check=writable, metavar="FILE"
     ),
     plot: Path | None = setting(None, "draw the roofline there, as PNG", check=writable, metavar="FILE"),
     project: tuple[str, ...] | None = setting(
@@ -269,7 +269,7 @@ def profile(
         rooflines.append(lab.profile(make_plan(request, chosen), chosen, rounds, name, peaks))
         print(lab.roofline_table(rooflines[-1], width(), layers))
     if trace:
-        atomic.write_json(trace, lab.trace(rooflines[0]))
+        atomic.write_bytes(trace, atomic.to_json(lab.trace(rooflines[0])).encode())
     if plot:
         atomic.write_bytes(plot, figures.to_png(lab.plot(rooflines[0])))
     return lab.DeviceRecord.of(rooflines).to_dict()

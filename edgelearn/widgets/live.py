@@ -21,6 +21,7 @@ import traitlets
 
 from edgelearn.errors import RunError
 from edgelearn.lab.runs import Run, compare, figures
+from edgelearn.lab.runs.page import extremes
 
 from .pictures import View, show
 from .worker import Curve
@@ -31,6 +32,7 @@ _PANELS = (
     {"key": "accuracy", "title": "Accuracy", "label": "Correct (%)", "scale": 100.0, "log": False},
 )
 _SECONDS = 0.8  # between two drawings
+_POINTS = 400  # of a curve: of more epochs, the lowest and the highest of every stretch
 _NAME = 60  # characters of a run's name in a legend
 
 
@@ -83,7 +85,7 @@ class LiveChart(anywidget.AnyWidget):
         for panel in _PANELS:
             lines = _lines(panel, histories, steps or {})
             if lines:
-                last = [f"{line.name} {line.points[-1][1]:.4g}" for line in lines]
+                last = [f"{line.name} {line.y[-1]:.4g}" for line in lines]
                 words.append(f"{panel['label']} over epochs, last: {', '.join(last)}")
                 series += [line.to_dict(len(panels)) for line in lines]
                 panels.append({name: panel[name] for name in ("title", "label", "log")})
@@ -94,18 +96,18 @@ class LiveChart(anywidget.AnyWidget):
 
 @dataclass(frozen=True)
 class _Line:
-    """A curve through points (x, y). `color`: number of its colour."""
+    """A curve through points (x, y), float32. `color`: number of its colour."""
 
     name: str
-    points: Sequence[tuple[float, float]]
+    x: np.ndarray
+    y: np.ndarray
     color: int = 0
     kind: str = "epochs"
     dash: str = "solid"
 
     def to_dict(self, panel: int) -> dict[str, Any]:
-        x, y = np.array(self.points, np.float32).T
         look = {"name": self.name, "color": self.color, "kind": self.kind, "dash": self.dash}
-        return {"panel": panel, **look, "x": x.tobytes(), "y": y.tobytes()}
+        return {"panel": panel, **look, "x": self.x.tobytes(), "y": self.y.tobytes()}
 
 
 def _lines(
@@ -113,20 +115,25 @@ def _lines(
 ) -> list[_Line]:
     """The curves of a panel: of one training in a colour each, of several in a colour for each training."""
 
-    def points(rows: Sequence[Mapping[str, Any]], column: str) -> list[tuple[float, float]]:
-        return [(row["epoch"], panel["scale"] * row[column]) for row in rows if row.get(column) is not None]
+    def axes(points: Sequence[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
+        x, y = np.array(points, np.float32).reshape(-1, 2).T
+        places = extremes(y, _POINTS)
+        return x[places], np.float32(panel["scale"]) * y[places]
+
+    def column(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
+        return axes([(row["epoch"], row[name]) for row in rows if row.get(name) is not None])
 
     key, lines = panel["key"], []
     if key in steps:
-        lines.append(_Line("each step", [(x, panel["scale"] * y) for x, y in steps[key].points], kind="steps"))
+        lines.append(_Line("each step", *axes(steps[key].points), kind="steps"))
     for number, (name, rows) in enumerate(histories.items()):
-        train, test = points(rows, key), points(rows, f"val_{key}")
+        train, test = column(rows, key), column(rows, f"val_{key}")
         if len(histories) == 1:
-            lines += [_Line("train", train), _Line("test", test, 1)]
+            lines += [_Line("train", *train), _Line("test", *test, 1)]
         else:
             dash = "solid" if figures.look(number)["linestyle"] == "-" else "dash"
-            lines += [_Line(name, test, number, dash=dash), _Line(f"{name}, train", train, number, dash="dot")]
-    return [line for line in lines if line.points]
+            lines += [_Line(name, *test, number, dash=dash), _Line(f"{name}, train", *train, number, dash="dot")]
+    return [line for line in lines if len(line.x)]
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:

@@ -127,7 +127,7 @@ def result_rows(run: Run) -> list[tuple[str, str]]:
 
 _POLL_SECONDS = 0.05
 _TEXT_SECONDS = 0.85
-_DRAWING_SECONDS = 0.9
+_DRAWING_SECONDS = 0.85  # from one drawing to the next, and up to one beat of the worker more
 _DRAWING_SHARE = 0.04  # of a core at most
 _FULL = {"width": "auto"}  # 100 % and margins are more than the view has: a scrollbar
 
@@ -283,7 +283,7 @@ class TrainingView(View):
         epoch = f" after epoch {training.rows[-1]['epoch']}" if training.rows else ""
         return f"{training.state.capitalize()}{epoch}." + (f" Run {run} is saved." if run else "")
 
-    # -- drawing; called on the training's thread as well ----------------------------------------------------------
+    # -- drawing; called on threads of the training as well ----------------------------------------------------------
 
     def update(self, at_once: bool = False) -> None:
         """Show the state of the training, unless that was done a moment ago."""
@@ -292,10 +292,9 @@ class TrainingView(View):
             return  # another thread does it
         try:
             now, progress, rows = time.monotonic(), self.training.progress, self.training.rows
-            phase, complete = progress.phase, progress.done == progress.total > 0
-            self._other.show(self.training.other, self.training)
-            if complete or at_once or now >= self._next_text or phase != self._phase:
-                self._next_text, self._phase = now + _TEXT_SECONDS, phase
+            if at_once or now >= self._next_text or progress.phase != self._phase:
+                self._next_text, self._phase = now + _TEXT_SECONDS, progress.phase
+                self._other.show(self.training.other, self.training)
                 self._write()
             moved = rows is not self._drawn or progress.done != self._steps_drawn
             if rows and moved and (at_once or now >= self._next_drawing):

@@ -38,7 +38,8 @@ class Watcher(Protocol):
     """A view of a training."""
 
     def update(self) -> None:
-        """The training has changed, or another one has begun or ended. Called on a training's thread."""
+        """Ten times a second while the training runs, and as its phase changes, or another one begins or ends: steps
+        of the training don't wait for it. Called on a thread of the training."""
 
     def close(self) -> None:
         """Another view watches the training from now on."""
@@ -49,8 +50,8 @@ class Worker(Callback):
 
     One training at a time runs in a process: a worker that starts waits in a line until those before it have ended. It
     also waits while another training has the device, such as a command, a job of the home page or a cell, unless
-    `go_ahead` is called. A process that ends stops and saves its trainings first. The watcher hears of every step, and
-    often where a step takes long.
+    `go_ahead` is called. A process that ends stops and saves its trainings first. A step adds its figures to curves;
+    another thread tells the watcher.
 
     Arguments:
     - `experiment`: a Training, or a function that makes one, which is called on the thread.
@@ -197,10 +198,11 @@ class Worker(Callback):
         self._step("training", self.model.steps_done, self.model.steps_total)
 
     def _step(self, phase: str, done: int, total: int) -> None:
-        self.progress = Progress(phase, done, total)
+        before, self.progress = self.progress.phase, Progress(phase, done, total)
         if self._stop.is_set():
             self.model.stop_training = True
-        self._notify()
+        if phase != before:
+            self._notify()
 
     def _notify(self) -> None:
         if self.watcher is not None:
@@ -214,7 +216,7 @@ class Worker(Callback):
     # -- the threads ---------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
-        """Let the watcher show that time passes."""
+        """Let the watcher show how far the training is."""
         while not self._ended.wait(_HEARTBEAT_SECONDS):
             self._notify()
 

@@ -274,19 +274,25 @@ def test_table(roofline):
     assert "pw " in lab.roofline_table(roofline, layers=True)
 
 
+EVENT_BYTES = 5_000_000 / 100 / 300  # so that 100 steps of 300 launches are 5 MB
+
+
 def test_trace(roofline):
     traced = json.loads(json.dumps(lab.trace(roofline)))
     spans = [event for event in traced["traceEvents"] if event["ph"] == "X"]
-    launches = [event for event in spans if event["tid"] == 1]
-    layers = [event for event in spans if event["tid"] == 2]
+    launches, layers, all_launches, steps = (
+        [event for event in spans if (event["pid"], event["tid"]) == line] for line in ((1, 1), (1, 2), (2, 1), (2, 2))
+    )
     assert len(launches) == roofline.total.launches and launches[0]["ts"] == 0
-    for thread in (launches, layers):
+    assert len(steps) == roofline.timing.rounds and len(all_launches) == len(steps) * len(launches)
+    for thread in (launches, layers, all_launches, steps):
         for one, after in pairwise(thread):
             assert one["dur"] > 0 and after["ts"] >= one["ts"] + one["dur"] - 1
     assert {event["name"] for event in layers} == {p.name for p in roofline.by_layer()}
     assert sum(event["args"]["bytes"] for event in launches) == roofline.total.nbytes
     names = [event["args"]["name"] for event in traced["traceEvents"] if event["ph"] == "M"]
-    assert names == ["launches", "layers"]
+    assert names == ["the median step", "launches", "layers", "all steps", "launches", "steps"]
+    assert len(json.dumps(all_launches)) / len(all_launches) < EVENT_BYTES
 
 
 def test_plot(roofline):

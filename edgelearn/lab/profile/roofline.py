@@ -207,7 +207,8 @@ class StepTiming:
     """Times of a step. `wall`: median of the host's time in seconds, from the first call until the result is back,
     without profiling; `noisy`: rounds during which other processes used the cores, however often they were repeated;
     `spread`: of the rounds' times, upper quartile minus lower one, as a share of the median; `energy`: of steps in a
-    row after the rounds, without profiling (None: not measured)."""
+    row after the rounds, without profiling (None: not measured); `steps`: each round's step, start and seconds of its
+    launches."""
 
     launches: list[TimedLaunch]
     wall: float
@@ -215,6 +216,7 @@ class StepTiming:
     noisy: int = 0
     spread: float = 0.0
     energy: Energy | None = None
+    steps: Sequence[Sequence[tuple[float, float]]] = ()
 
     @property
     def busy(self) -> float:
@@ -301,13 +303,14 @@ def _step_timing(rounds: list[Times], blocks: Sequence[Block]) -> StepTiming:
     lengths = np.array([times[-1][2] - times[0][1] for times in rounds])
     typical = rounds[int(np.argsort(lengths)[len(lengths) // 2])]
     medians: Any = np.median([[end - start for _, start, end in times] for times in rounds], axis=0)
-    first = typical[0][1]
+    steps = [[((start - times[0][1]) / 1e9, (end - start) / 1e9) for _, start, end in times] for times in rounds]
     launches = [
-        TimedLaunch(launch, (start - first) / 1e9, (end - start) / 1e9, float(median) / 1e9)
+        TimedLaunch(launch, (start - typical[0][1]) / 1e9, (end - start) / 1e9, float(median) / 1e9)
         for (launch, start, end), median in zip(typical, medians, strict=True)
     ]
     low, wall, high = statistics.quartiles([block.seconds for block in blocks])
-    return StepTiming(launches, wall, len(blocks), sum(block.noisy for block in blocks), (high - low) / wall)
+    noisy = sum(block.noisy for block in blocks)
+    return StepTiming(launches, wall, len(blocks), noisy, (high - low) / wall, steps=steps)
 
 
 def measure_launches(

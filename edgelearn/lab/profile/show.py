@@ -20,7 +20,8 @@ HEADINGS = ("n", "MFLOP", "MB", "FLOP/B", "ms", "share", "GFLOP/s", "GB/s", "of 
 OPTIONAL = ("FLOP/B", "MB", "MFLOP", "GB/s")  # left out in this order where a line is too short
 ESTIMATES = ("precision", "efficiency of", "n", "bound ms", "expected ms", "off by", "memory MB", "J", "fits")
 AREA = 3000  # of a mark that took all of the time
-DEVICE, LAYERS = 1, 2  # threads of a trace
+MEDIAN, ALL = 1, 2  # processes of a trace
+DEVICE, LAYERS = 1, 2  # their threads
 
 
 def roofline_table(roofline: Roofline, width: int = WIDTH, layers: bool = False) -> str:
@@ -130,29 +131,42 @@ def plot(roofline: Roofline) -> Figure:
 
 
 def trace(roofline: Roofline) -> dict[str, Any]:
-    """The measured step in the Trace Event Format that chrome://tracing and ui.perfetto.dev open: complete events
-    ("X"), times in microseconds. Each launch of the median step stands where it ran, so that gaps show; its layer is on
-    a line of its own."""
-    timed = roofline.timing.launches
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "pid": 1, "tid": thread, "name": "thread_name", "args": {"name": name}}
-        for thread, name in ((DEVICE, "launches"), (LAYERS, "layers"))
-    ]
+    """The measured steps in the Trace Event Format that chrome://tracing and ui.perfetto.dev open: complete events
+    ("X"), times in microseconds. Each launch of the median step stands where it ran, so that gaps show, with its facts;
+    its layer is on a line of its own. Below, one behind the other, the launches of all steps that were measured."""
+    timed, names = roofline.timing.launches, [kind(one.launch) for one in roofline.timing.launches]
+    events: list[dict[str, Any]] = []
+    for process, name, threads in (
+        (MEDIAN, "the median step", {DEVICE: "launches", LAYERS: "layers"}),
+        (ALL, "all steps", {DEVICE: "launches", LAYERS: "steps"}),
+    ):
+        events.append({"ph": "M", "pid": process, "name": "process_name", "args": {"name": name}})
+        events += [
+            {"ph": "M", "pid": process, "tid": thread, "name": "thread_name", "args": {"name": line}}
+            for thread, line in threads.items()
+        ]
 
-    def add(thread: int, name: str, start: float, seconds: float, facts: dict[str, Any]) -> None:
+    def add(process: int, thread: int, name: str, start: float, seconds: float, **facts: Any) -> None:
         times = {"ts": round(start * 1e6, 3), "dur": round(seconds * 1e6, 3)}
-        events.append({"ph": "X", "pid": 1, "tid": thread, "name": name, **times, "args": facts})
+        events.append({"ph": "X", "pid": process, "tid": thread, "name": name, **times, **facts})
 
-    for one, bound in zip(timed, roofline.bounds, strict=True):
+    for one, name, bound in zip(timed, names, roofline.bounds, strict=True):
         launch = one.launch
         facts = {
             "kernel": launch.kernel, "grid": list(launch.grid), "MFLOP": launch.flops / 1e6, "bytes": launch.nbytes,
             "bound µs": round(bound * 1e6, 3), "of the roof": round(bound / one.seconds, 3),
         }  # fmt: skip
-        add(DEVICE, kind(launch), one.start, one.seconds, facts)
+        add(MEDIAN, DEVICE, name, one.start, one.seconds, args=facts)
     for layer, group in groupby(timed, lambda one: one.launch.layer):
         row = list(group)
-        add(LAYERS, layer, row[0].start, row[-1].start + row[-1].seconds - row[0].start, {})
+        add(MEDIAN, LAYERS, layer, row[0].start, row[-1].start + row[-1].seconds - row[0].start)
+    begun = 0.0
+    for number, step in enumerate(roofline.timing.steps, start=1):
+        for name, (start, seconds) in zip(names, step, strict=True):
+            add(ALL, DEVICE, name, begun + start, seconds)
+        length = step[-1][0] + step[-1][1]
+        add(ALL, LAYERS, f"step {number}", begun, length)
+        begun += length
     return {
         "traceEvents": events,
         "displayTimeUnit": "ms",

@@ -147,16 +147,16 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[list[float]]]:
             y = np.array([value if isinstance(value, int | float) else np.nan for value in values], float)
             x, y = epochs[known := np.isfinite(y)], y[known]
             if len(y):
-                places = _extremes(y)
+                places = extremes(y)
                 found[name] = [x[places].tolist(), [float(f"{value:.6g}") for value in y[places]]]
     return found
 
 
-def _extremes(y: np.ndarray) -> np.ndarray:
-    """The places of all values, or, of many, of the lowest and the highest of each stretch, in order."""
-    if len(y) <= POINTS:
+def extremes(y: np.ndarray, most: int = POINTS) -> np.ndarray:
+    """The places of all values, or, of more than `most`, of the lowest and the highest of each stretch, in order."""
+    if len(y) <= most:
         return np.arange(len(y))
-    stretch = -(-len(y) // (POINTS // 2 - 1))
+    stretch = -(-len(y) // (most // 2 - 1))
     parts = np.pad(y, (0, -len(y) % stretch), "edge").reshape(-1, stretch)
     starts = stretch * np.arange(len(parts))
     places = np.concatenate([[0], starts + parts.argmin(1), starts + parts.argmax(1), [len(y) - 1]])
