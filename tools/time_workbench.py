@@ -3,7 +3,7 @@
 - `live`: a training step with its view over one without, in a kernel whose messages nobody reads.
 - `lab`: the same in JupyterLab, with Chromium as the browser, which draws on the same cores.
 - `runs`: the table of 1,000 runs opens and filters, and ten runs of 10,000 epochs are compared, in Chromium.
-- `plans`: the pages of the plans of MobileNet V2 and ResNet-50: their bytes, how they open, a click on a layer.
+- `plans`: the pages of the plans of MobileNet V2, ResNet-50 and a network of 2,000 tensors: their bytes, how they open, a click on a layer.
 - `trace`: bytes of the trace of 100 steps.
 
 All but `live` and `trace` need Chromium and Playwright. Run this on a machine that does nothing else.
@@ -35,6 +35,8 @@ from edgelearn.display import megabytes
 from edgelearn.experiments.flowers import FlowersConfig, FlowersExperiment
 from edgelearn.lab.runs import RunStore
 from edgelearn.models import mobilenet_v2, resnet50
+from edgelearn.models.parts import classify
+from edgelearn.ops import BatchNormalization, Conv2D, ReLU
 from edgelearn.runtime import choose_device
 from edgelearn.train import Callback
 from edgelearn.train.state import Logs
@@ -238,7 +240,7 @@ def compare(tab: Any) -> None:
 
 def plans() -> None:
     with tempfile.TemporaryDirectory() as folder, browser() as chromium:
-        for network in mobilenet_v2(), resnet50():
+        for network in mobilenet_v2(), resnet50(), deep():
             path = Path(folder) / f"{network.name}.html"
             plan = plan_of(network)
             plan.show().save(path)
@@ -269,6 +271,17 @@ MOVE = f"""async (at) => {{
   {PAINTED}
   return (performance.now() - start) / 1000;
 }}"""
+
+
+def deep(units: int = 170) -> el.Network:
+    """A network whose training step has 2,000 temporaries."""
+    network = el.Network("deep", (8, 8, 16))
+    for number in range(units):
+        network.add(f"unit{number}_conv", Conv2D(16, 3, padding="same", use_bias=False))
+        network.add(f"unit{number}_bn", BatchNormalization())
+        network.add(f"unit{number}_relu", ReLU())
+    classify(network, 10, softmax=True)
+    return network
 
 
 def plan_of(network: el.Network, batch_size: int = 1) -> Plan:
