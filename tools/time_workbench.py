@@ -41,6 +41,7 @@ from edgelearn.runtime import choose_device
 from edgelearn.train import Callback
 from edgelearn.train.state import Logs
 from edgelearn.widgets import TrainingView
+from edgelearn.widgets.worker import WorkerState
 
 ROOT = Path(__file__).resolve().parents[1]
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
@@ -69,10 +70,7 @@ class Windows(Callback):
         view.update = self._timed  # type: ignore[method-assign]
 
     def _timed(self, at_once: bool = False) -> None:
-        begun, trains = (
-            time.thread_time(),
-            bool(self.means) and not at_once and self.worker.progress.phase == "training",
-        )
+        begun, trains = time.thread_time(), bool(self.means) and self.worker.state is WorkerState.RUNNING
         self._update(at_once)
         self.drawing += trains * (time.thread_time() - begun)
 
@@ -128,7 +126,8 @@ def notebook(result: Path) -> nbformat.NotebookNode:
         f"import sys\nsys.path.insert(0, {str(ROOT / 'tools')!r})\nfrom time_workbench import measure\n"
         f"measure({str(result)!r}, display)"
     )
-    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)], metadata={"kernelspec": kernel})
 
 
 def say(title: str, found: dict[str, Any]) -> None:
@@ -161,9 +160,7 @@ def lab() -> None:
         folder = Path(name)
         result = folder / "result.json"
         nbformat.write(notebook(result), folder / "live.ipynb")
-        with server(
-            folder, "jupyterlab", "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"
-        ) as address:
+        with server(folder, "jupyterlab", "--LabApp.expose_app_in_browser=True") as address:
             tab = opened(chromium, f"{address}/lab/tree/live.ipynb")
             tab.wait_for_selector(".jp-Notebook .jp-Cell")
             tab.wait_for_function(
@@ -355,9 +352,8 @@ def server(folder: Path, module: str, *options: str) -> Iterator[str]:
         "--ServerApp.ip=127.0.0.1", "--IdentityProvider.token=", f"--ServerApp.root_dir={folder}",
         "--ServerApp.jpserver_extensions={'edgelearn.workbench': True}", *options,
     ]  # fmt: skip
-    process = subprocess.Popen(
-        command, env=os.environ | own, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(command, env=os.environ | own, cwd=folder, stdout=log, stderr=log)
     address = f"http://127.0.0.1:{port}"
     try:
         while True:
@@ -365,7 +361,7 @@ def server(folder: Path, module: str, *options: str) -> Iterator[str]:
                 urlopen(f"{address}/api", timeout=5).close()
                 break
             except (URLError, ConnectionError):
-                assert process.poll() is None, f"{module} didn't start"
+                assert process.poll() is None, (folder / "server.log").read_text()
                 time.sleep(0.2)
         yield address
     finally:
