@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
+from edgelearn.display import Displayed, megabytes, plural
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -88,8 +90,8 @@ def first_with(probe: str, found: tuple[str, ...]) -> str:
 KernelConfig = dict[str, int]  # sizes of tiles and the like, by name
 
 
-@dataclass(frozen=True, eq=False)
-class Device:
+@dataclass(frozen=True, eq=False, repr=False)
+class Device(Displayed):
     """One OpenCL device, as facts. It holds no OpenCL object: `runtime.driver.opencl_device` gives that.
 
     Arguments:
@@ -127,6 +129,10 @@ class Device:
     index: tuple[int, int] = (0, 0)
     probe: Callable[[Device], tuple[str, ...]] | None = None
     find_tuned: Callable[[Device], Mapping[str, KernelConfig]] | None = None
+
+    @property
+    def headline(self) -> str:
+        return f"{self.id}: {self.kind.upper()}, {plural(self.compute_units, 'compute unit')}, {megabytes(self.memory)}"
 
     @property
     def is_gpu(self) -> bool:

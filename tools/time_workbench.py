@@ -3,7 +3,8 @@
 - `live`: a training step with its view over one without, in a kernel whose messages nobody reads.
 - `lab`: the same in JupyterLab, with Chromium as the browser, which draws on the same cores.
 - `runs`: the table of 1,000 runs opens and filters, and ten runs of 10,000 epochs are compared, in Chromium.
-- `plans`: the pages of the plans of MobileNet V2, ResNet-50 and a network of 2,000 tensors: their bytes, how they open, a click on a layer.
+- `plans`: the pages of the plans of MobileNet V2, ResNet-50 and a network of 2,000 tensors: their bytes, how they open,
+  a click on a layer.
 - `trace`: bytes of the trace of 100 steps.
 
 All but `live` and `trace` need Chromium and Playwright. Run this on a machine that does nothing else.

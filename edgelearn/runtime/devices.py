@@ -19,7 +19,7 @@ import numpy as np
 from edgelearn import atomic, tuned
 from edgelearn.caches import Place
 from edgelearn.device import UNITS, Device, Unit
-from edgelearn.display import plural
+from edgelearn.display import Displayed, plural
 from edgelearn.errors import DeviceError, EdgelearnError
 from edgelearn.launch import Access, Buffer, In, InOut, Launch, Out, Role
 from edgelearn.ops import BFloat16, Float16
@@ -236,8 +236,8 @@ def _describe(platform: Any, handle: Any, index: tuple[int, int]) -> Device:
 KIND_ORDER = {"gpu": 0, "accelerator": 1, "cpu": 2}
 
 
-@dataclass(frozen=True)
-class DeviceChoice:
+@dataclass(frozen=True, repr=False)
+class DeviceChoice(Displayed):
     """The chosen device.
 
     Arguments:
@@ -246,9 +246,16 @@ class DeviceChoice:
     - `others`: the other devices of the machine, best first (default none).
     """
 
+    drawn_by = "edgelearn.widgets.pages.shown:devices_html"
+
     device: Device
     reason: str
     others: tuple[Device, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        others = f"; {plural(len(self.others), 'other device')}" if self.others else ""
+        return f"of {self.device.id}, {self.reason}{others}"
 
 
 def rank(devices: list[Device]) -> list[Device]:

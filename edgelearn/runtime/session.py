@@ -13,6 +13,7 @@ import numpy as np
 from edgelearn.compile.lower import head_of
 from edgelearn.compile.plan import Kind, Plan, Program, ProgramKey
 from edgelearn.compile.storage import Weights
+from edgelearn.display import Displayed
 from edgelearn.errors import DeviceError, FormatError, PlanError
 from edgelearn.launch import Buffer, Launch, Role, Traffic, words_of
 from edgelearn.ops import Tensor, pack, unpack
@@ -65,7 +66,7 @@ def random_batch(plan: Plan, n: int, rng: np.random.Generator) -> tuple[InputArr
     return x, targets
 
 
-class Session:
+class Session(Displayed):
     """Runs a plan. Weights go in with `load` and come out with `weights`; steps change the device's copies.
 
     Exactly the bytes that the plan states are allocated. A plan's own kernels are compiled at once; those of
@@ -107,6 +108,10 @@ class Session:
         self.kernels.compile([launch for program in programs for launch in program.all_launches], progress)
         for role in self.by_role:  # last of all: what fails before drops memory that nothing is writing to
             self._fill_zero(role)
+
+    @property
+    def headline(self) -> str:
+        return f"{self.plan.headline}, on {self.context.device.id}"
 
     # -- weights -------------------------------------------------------------------------------------------------
 

@@ -16,10 +16,11 @@ from edgelearn.experiments.experiment import Experiment
 from edgelearn.experiments.sweep import Job, find, is_done, train
 from edgelearn.lab.runs import Run, RunStore, figures
 from edgelearn.lab.runs.tradeoff import Tradeoff
+from edgelearn.runtime import DeviceChoice
 from edgelearn.tables import Table, Tabular, render
 from edgelearn.train import Callback, History
 from edgelearn.train.state import Logs
-from edgelearn.widgets.pictures import Waiting, duration, plot_history, show
+from edgelearn.widgets.pictures import Waiting, device_table, duration, plot_history, show
 
 Part = Any  # a Table, a Figure, an object with _repr_html_, or a line of text
 
@@ -197,3 +198,8 @@ class Text(Displayed):
 def history_html(history: History) -> str:
     """The curves of a `fit`; its text if it has no epoch."""
     return figures.to_img(plot_history(history)) if history.epoch else f"<pre>{escape(repr(history))}</pre>"
+
+
+def devices_html(choice: DeviceChoice) -> str:
+    """The table of the machine's devices."""
+    return str(device_table(choice).data)
