@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
-from edgelearn.display import Displayed, megabytes, plural
-
 
 @dataclass(frozen=True)
 class Unit:
@@ -91,7 +89,7 @@ KernelConfig = dict[str, int]  # sizes of tiles and the like, by name
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Device(Displayed):
+class Device:
     """One OpenCL device, as facts. It holds no OpenCL object: `runtime.driver.opencl_device` gives that.
 
     Arguments:
@@ -130,9 +128,8 @@ class Device(Displayed):
     probe: Callable[[Device], tuple[str, ...]] | None = None
     find_tuned: Callable[[Device], Mapping[str, KernelConfig]] | None = None
 
-    @property
-    def headline(self) -> str:
-        return f"{self.id}: {self.kind.upper()}, {plural(self.compute_units, 'compute unit')}, {megabytes(self.memory)}"
+    def __repr__(self) -> str:
+        return f"<Device {self.id}: {self.kind.upper()}, compute units: {self.compute_units}>"
 
     @property
     def is_gpu(self) -> bool:
