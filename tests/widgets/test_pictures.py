@@ -48,8 +48,7 @@ def test_tables():
     choice = el.choose_device()
     html = device_table(choice).data
     assert choice.device.name in html and f"chosen: {choice.reason}" in html
-    assert html.count("<tr>") == 2 + len(choice.others) and choice._repr_html_() == html
-    assert repr(choice).startswith(f"<DeviceChoice of {choice.device.id}, ") and len(repr(choice.device)) < 200
+    assert html.count("<tr>") == 2 + len(choice.others)
 
 
 def test_plot_history():
