@@ -13,7 +13,7 @@ OCLGRIND ?= oclgrind
 # Oclgrind 21.10 can't run what LLVM makes of restrict and of its own floor; and kernels of GPUs take more than its 32 kB
 # of local memory.
 OCLGRIND_ARGS ?= --data-races --local-mem-size 65536 --build-options "-Drestrict= -DFLOOR=floor"
-OCLGRIND_TESTS ?= --smallest tests/ops tests/runtime/test_self_test.py
+OCLGRIND_TESTS ?= --smallest tests/ops tests/runtime/test_self_test.py::test_results_of_few_blocks
 
 PROCESSORS ?=
 

@@ -6,6 +6,7 @@ the test that runs the command."""
 import gc
 import os
 import shlex
+import shutil
 import signal
 from collections import OrderedDict
 from functools import lru_cache, wraps
@@ -37,15 +38,9 @@ SHARED = (
     "compile", "keywords", "models", "test_cli_keywords.py", "test_cli_memory.py", "test_cli_precision.py",
     "test_memory.py", "test_precision_job.py", "train",
 )  # fmt: skip
-# Folders and files whose kernels compute less than PoCL takes to optimise them: half of the time of tests/ops.
-# Networks in tests/models and runs of commands, and all of another processor (tests/processors.py), run as PoCL
-# optimises them; trainings that take longer than their kernels' compilation too.
-UNOPTIMISED = (
-    "compile", "federated", "ops", "test_adaptation.py", "test_characters.py", "test_cli_memory.py",
-    "test_combinations.py", "test_depth.py", "test_examples.py", "test_exports.py", "test_finetune.py",
-    "test_imported_files.py", "test_intents.py", "test_keywords_embedding.py", "test_language.py", "test_llama.py",
-    "test_precision_job.py", "train",
-)  # fmt: skip
+# Folders and files whose kernels compute for longer than PoCL takes to optimise them, which is half of its time for a
+# program; and those that run what users run. All of another processor (tests/processors.py) is optimised too.
+OPTIMISED = ("models", "notebooks", "test_cli.py", "test_output_of_compilers.py")
 FLAGS = "POCL_EXTRA_BUILD_FLAGS"
 WHOLE = ("00_start_here", "07_keywords")  # notebooks that a browser runs from top to bottom without --all-notebooks
 SPEAKING = ("cli", "experiments", "keywords", "widgets")  # folders whose tests use words that tests/data has tested
@@ -128,10 +123,23 @@ def _networks_share_kernels(request):
         yield
 
 
+@pytest.fixture(scope="session")
+def fast_linker(tmp_path_factory):
+    """A folder in which GNU's faster linker is `ld`; None if it isn't installed."""
+    if (gold := shutil.which("ld.gold")) is None:
+        return None
+    (folder := tmp_path_factory.mktemp("linker")).joinpath("ld").symlink_to(gold)
+    return folder
+
+
 @pytest.fixture(autouse=True, scope="module")
-def _kernels_compile_sooner(request):
+def _kernels_compile_sooner(request, fast_linker):
+    """PoCL has Clang start a linker for each kernel, found in COMPILER_PATH; so has GCC, which links for other
+    processors in tests/bundles."""
     with pytest.MonkeyPatch.context() as patch:
-        if {request.path.parent.name, request.path.name} & set(UNOPTIMISED) and driver.CPU not in os.environ:
+        if fast_linker and request.path.parent.name != "bundles":
+            patch.setenv("COMPILER_PATH", str(fast_linker))
+        if not {request.path.parent.name, request.path.name} & set(OPTIMISED) and driver.CPU not in os.environ:
             patch.setenv(FLAGS, "-cl-opt-disable")
             patch.setattr(kernels, "_in_use", WeakValueDictionary())
         yield

@@ -23,9 +23,9 @@ from edgelearn.runtime import driver
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("pyopencl", "pocl_binary_distribution")
 LIBRARIES = "pocl_binary_distribution/.libs/share/pocl"
-TESTS = (
-    "tests/ops", "tests/runtime", "tests/cli/test_output_of_compilers.py", "tests/compile/test_networks.py",
-    "tests/compile/test_integer_steps.py", "tests/compile/test_half_steps.py",
+TESTS = (  # with those of tests/ops that reach each kernel and each value of its macros
+    "--smallest", "tests/ops", "tests/runtime", "tests/cli/test_output_of_compilers.py",
+    "tests/compile/test_networks.py", "tests/compile/test_integer_steps.py", "tests/compile/test_half_steps.py",
     "tests/compile/test_rematerialiser.py",
 )  # fmt: skip
 
@@ -98,7 +98,7 @@ def main(words: list[str]) -> int:
             continue
         print(f"== {processor.name}: {processor.cpu}", flush=True)
         environment = stand_in(processor, ROOT / "build" / "processors" / processor.name)
-        command = [sys.executable, "-m", "pytest", "-q", *options, *tests]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.oclgrind", *options, *tests]
         results[processor.name] = subprocess.run(command, env=os.environ | environment, cwd=ROOT).returncode
     for name, code in results.items():
         print(f"{name}: {'passed' if code == 0 else f'failed, pytest ended with {code}'}")

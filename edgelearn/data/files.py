@@ -20,6 +20,8 @@ _WORKERS = min(4, cpu_count() or 1)
 def each(work: Callable, values: Iterable) -> list:
     """Return `work(value)` for each of `values`, in order. The first error cancels pending work and is raised, after
     all threads have ended."""
+    if len(values := list(values)) < 2:  # a frame of a recording takes less than a thread's start
+        return [work(value) for value in values]
     pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="edgelearn-data")
     try:
         return [future.result() for future in [pool.submit(work, value) for value in values]]

@@ -46,7 +46,7 @@ def test_enrol_and_listen(home, capsys, said):
     assert "2 of 2 keywords" in text and "0 false alarms" in text
     text = said("keywords", "listen", "long.wav", "--words", "my-words", "--threshold", "1.1")
     assert "Threshold: 1.100" in text and " s  " not in text
-    assert main(["keywords", "compose", "room.wav", "--speaker", "synthesised01", "--seed", "2"]) == 0
+    assert main(["keywords", "compose", "room.wav", "--speaker", "synthesised01", "--count", "1", "--seed", "2"]) == 0
     room = ["--surroundings", "room.wav", "--false-accepts-per-hour"]
     for per_hour, remark in (("0", False), ("1", True), ("100000", False)):
         text = said("keywords", "listen", "long.wav", "--words", "my-words", *room, per_hour)

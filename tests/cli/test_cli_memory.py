@@ -8,7 +8,7 @@ from edgelearn.cli import main
 from edgelearn.experiments import memory
 from edgelearn.experiments.claims import Verdict, Verdicts
 
-SMALL = ["mobilenet_v2_cifar", "--alpha", "0.25", "--batch-size", "2"]
+SMALL = ["ds_cnn", "--batch-size", "4"]
 
 
 @pytest.fixture(autouse=True)
@@ -24,13 +24,13 @@ def test_plan_before_and_after_measuring(capsys, tmp_path, said):
     text, told = capsys.readouterr()
     assert told.startswith("plan 2: ") and " of 1.00 MB stored" in told
     assert "MB  stored " in text and "recomputed" in text and "not measured: the roofline" in text
-    assert "backward block_1_expand" in text and (tmp_path / "plan.png").stat().st_size > 1000
+    assert "backward block1_pointwise" in text and (tmp_path / "plan.png").stat().st_size > 1000
     assert main(["memory", "measure", *SMALL, "--rounds", "1", "--busy"]) == 0
     assert "ms a step (measured on" in said("memory", "plan", *SMALL, "--budget", "1MB stored")
 
 
 def test_other_ways_within_two_budgets(tmp_path, said, refused):
-    budget = ["--budget", "1 MB stored, 3 MB peak", "--allow", "halves", "paged", "--pages", str(tmp_path)]
+    budget = ["--budget", "1 MB stored, 2.2 MB peak", "--allow", "halves", "paged", "--pages", str(tmp_path)]
     assert " MB  paged " in said("memory", "plan", *SMALL, *budget) and not list(tmp_path.glob("tmp*"))
     refused(f"{tmp_path / 'none'}", "memory", "plan", *SMALL, *budget[:-1], str(tmp_path / "none"))
     refused("add --allow paged", "memory", "plan", *SMALL, "--pages", str(tmp_path))
@@ -43,11 +43,11 @@ def test_what_a_budget_counts_where_it_does_not_say(capsys, budget):
 
 
 def test_fit(capsys, said):
-    small = ["mobilenet_v2_cifar", "--alpha", "0.25", "--batch-size", "8", "--precision", "fp32", "fp16"]
-    text = said("memory", "fit", *small, "--budget", "1.5 MB peak", "--trained", "from predictions")
+    small = ["ds_cnn", "--batch-size", "8", "--precision", "fp32", "fp16"]
+    text = said("memory", "fit", *small, "--budget", "1.5 MB peak", "--trained", "from classifier")
     assert "fp16" in text and "from" in text and "largest micro-batch" in text
     assert max(map(len, text.splitlines())) <= 80
-    found = json.loads(said("memory", "fit", *small, "--budget", "1.5 MB peak", "--trained", "predictions", "--json"))
+    found = json.loads(said("memory", "fit", *small, "--budget", "1.5 MB peak", "--trained", "classifier", "--json"))
     assert found["combinations"][0]["peak_bytes"] <= 1.5e6 and found["largest_micro_batch"] >= 1
     assert main(["memory", "fit", *small, "--budget", "9 kB"]) == 1
     assert "Nothing fits" in capsys.readouterr().out

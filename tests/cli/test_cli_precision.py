@@ -5,6 +5,13 @@ import json
 import pytest
 
 from edgelearn.cli import main
+from edgelearn.experiments.precision import TASKS
+from tests.experiments import precision_tiny
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(TASKS, "sample", precision_tiny.KIND)
 
 
 @pytest.fixture
@@ -22,7 +29,7 @@ def test_cost_and_tasks(capsys, said):
     assert "cifar10-resnet18" in said("precision", "tasks")
 
 
-def test_sweep_report_and_what_went_before(runs, capsys, tmp_path, refused):
+def test_sweep_report_and_what_went_before(runs, tiny, capsys, tmp_path, refused):
     refused("edgelearn precision sweep", "precision", "report")
     rows = ["--epochs", "1", "--only", "fp32", "everything, in-hindsight", "--seeds", "3"]
     assert main(["precision", "sweep", "sample", *rows, "--save", str(tmp_path / "found.json")]) == 0

@@ -1,5 +1,7 @@
 """Products with frozen weights in block formats, against the decoded ones in float64."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -30,10 +32,14 @@ def test_formats_round_to_the_nearest_value(rng, name):
                                   block_formats.decode(words, name))  # fmt: skip
 
 
+FEW_ROWS = itertools.cycle(((1, 64, 33), (3, 32, 1)))
+SHAPES = [(name, shape) for name in block_formats.BLOCK_BYTES for shape in (next(FEW_ROWS), (37, 96, 50), (70, 32, 17))]
+
+
 @AS_GPUS_TOO
-@FORMATS
-@pytest.mark.parametrize(("rows", "columns", "units"), ((1, 64, 33), (3, 32, 1), (37, 96, 50), (70, 32, 17)))
-def test_dense(bench, rng, name, rows, columns, units):
+@pytest.mark.parametrize(("name", "shape"), SHAPES)
+def test_dense(bench, rng, name, shape):
+    rows, columns, units = shape
     op, words = FrozenDense(units, name), drawn_blocks(rng, name, units, columns)
     x, dy = rng.standard_normal((1, rows, columns)), rng.standard_normal((1, rows, units))
     w = block_formats.decode(words, name).astype(np.float64)

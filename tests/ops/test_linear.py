@@ -27,7 +27,7 @@ CASES = [  # op, shape, images, channels of a block
     *((Conv2D(18, 3, padding="same", groups=groups), (5, 6, 12), 2, 16) for groups in (2, 3, 6)),
     *((Conv2D(20, 3, strides=2, padding=ODD), (8, 10, c), 2, c) for c in (1, 3, 15)),
     *((Conv2D(f, (3, 2), padding="same", groups=groups), (4, 5, c), 2, 16)  # borders of groups between blocks
-      for groups, c, f in ((2, 62, 66), (3, 3, 33), (31, 31, 62), (4, 64, 4))),
+      for groups, c, f in ((2, 62, 66), (3, 3, 33), (4, 64, 4))),
     *((Conv2D(f, 3, 2, "same", groups=groups), (6, 9, c), 2, 16) for groups, c, f in ((2, 64, 96), (3, 48, 144))),
     (Conv2D(10, 3, (2, 1), ((1, 0), (2, 1)), (1, 2), 5), (7, 8, 15), 2, 16), (Conv2D(6, 1, groups=2), (1, 1, 4), 1, 16),
     *((Conv2D(17, 1), (4, 5, c), 2, 16) for c in SIZES), *((Conv2D(f, 1), (4, 5, 33), 2, 16) for f in SIZES),
@@ -73,9 +73,8 @@ AS_GPUS_DO = [  # op, shape, images
     # More image rows than members of a work-group.
     *((op, (40, 5, 20), 3) for op in (Conv2D(33, 3, strides=2, padding="same"), DepthwiseConv2D(3, padding="same"))),
     # Some pixels meet few of the taps, or none; and an image may have fewer rows than strides.
-    *((op, *images)
-      for op in (Conv2D(18, (2, 3), (1, 2), ((3, 0), (1, 2)), dilation_rate=(2, 1)), Conv2D(18, 1, 3), Conv2D(18, 3, 3))
-      for images in (((8, 13, 33), 2), ((3, 7, 17), 1))),
+    (Conv2D(18, (2, 3), (1, 2), ((3, 0), (1, 2)), dilation_rate=(2, 1)), (8, 13, 33), 2),
+    (Conv2D(18, 1, 3), (8, 13, 33), 2), (Conv2D(18, 3, 3), (3, 7, 17), 1),
     (Conv2D(64, 3, padding="same", groups=2), (5, 6, 32), 2),
     *((op, (5, 6, 20), 2) for op in (
         Conv2DTranspose(33, 3, 2, "same"), Conv2DTranspose(35, 3, 2, groups=5), DepthwiseConv2D(3, depth_multiplier=2),
@@ -90,7 +89,7 @@ def test_against_float64_as_gpus_do(bench, rng, op, shape, n):
 
 
 @pytest.mark.parametrize("kind", (Conv2D, DepthwiseConv2D, Conv2DTranspose))
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=5, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_any_geometry(kernels, kind, data):
     shape = (data.draw(st.integers(1, 10)), data.draw(st.integers(1, 10)), data.draw(st.integers(1, 20)))

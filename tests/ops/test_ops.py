@@ -101,13 +101,14 @@ ARITHMETIC = [
     (ops.Add(), (7, 33, 3), (1, 33, 3)), (ops.Add(), (7, 33, 3), (7, 1, 3)), (ops.Add(), (7, 1, 17), (1, 33, 17)),
     (ops.Add(), (1, 1, 3), (31, 1, 3), (31, 65, 3)),
     *((ops.Add(), *repeated(c)[name]) for name in ("another rank", "one channel", "outer", "rank 2") for c in (17, 1)),
-    *((ops.Multiply(), *shapes) for c in (1, 17, 64) for shapes in repeated(c).values()),
+    *((ops.Multiply(), *shapes) for shapes in repeated(17).values()),
+    *((ops.Multiply(), *repeated(c)[name]) for name in ("a gate", "outer") for c in (1, 64)),
     (ops.Multiply(), (112, 112, 3), (1, 1, 3), {"n": 1}),  # a gate's gradient is a sum over an image
-    *((op, *shapes, {"low": 1} if op == ops.Divide() else {}) for op in OF_TWO
-      for shapes in (repeated(17)["the same"], repeated(17)["one channel"], repeated(17)["a gate"][::-1])),
-    *((ops.Where(), *shapes, WHOLE) for c in (1, 17) for shapes in (
-        ((3, 5, c),) * 3, ((3, 5, 1), (3, 5, c), (3, 5, c)), ((1, 1, c), (3, 5, c), (3, 5, 1)),
-        ((c,), (3, 5, 1), (1, 1, c)), ((3, 5, c), (1,), (1,)),
+    *((op, *repeated(17)["one channel"], {"low": 1} if op == ops.Divide() else {}) for op in OF_TWO),
+    *((ops.Subtract(), *shapes) for shapes in (repeated(17)["the same"], repeated(17)["a gate"][::-1])),
+    *((ops.Where(), *shapes, WHOLE) for shapes in (
+        ((3, 5, 17),) * 3, ((3, 5, 1), (3, 5, 17), (3, 5, 17)), ((1, 1, 17), (3, 5, 17), (3, 5, 1)),
+        ((17,), (3, 5, 1), (1, 1, 17)), ((3, 5, 17), (1,), (1,)), ((3, 5, 1),) * 3,
     )),
     *((ops.Constant(shape), (4, 2)) for shape in ((1,), (17,), (5, 3), (3, 5, 33))),
     *((ops.Scale(shape), (5, 6, c)) for c in (1, 17)
@@ -135,7 +136,7 @@ NORMALIZING = [
 RECURRENT = [
     *((kind(u, *returns), (steps, c))
       for kind in (ops.LSTM, ops.GRU) for u, c, steps, *several in (
-          (17, 3, 5, (True,), (False,), (True, True), (False, True)), (5, 33, 1, (True, True)),
+          (17, 3, 5, (True,), (False, True)), (5, 33, 1, (True, True)),
           (32, 17, 35, (False, True)),
       ) for returns in several),
     *((kind(6, True, True, use_bias=False, truncate=2), (7, 4), (kind.sets, 6)) for kind in (ops.LSTM, ops.GRU)),
@@ -144,8 +145,9 @@ RECURRENT = [
 ]  # fmt: skip
 ATTENDING = [
     *((ops.ReverseEmbedding(rows), (7, c)) for rows, c in ((1, 5), (65, 33), (17, 64))),
-    *((ops.Attention(scale=0.01, causal=causal), (t, c), (s, c), (s, c))
-      for causal in (False, True) for t, s, c in ((1, 1, 1), (5, 3, 17), (35, 33, 16), (70, 70, 33))),
+    *((ops.Attention(scale=0.01, causal=causal), (t, c), (s, c), (s, c)) for causal, t, s, c in (
+        (False, 1, 1, 1), (True, 5, 3, 17), (True, 35, 33, 16), (False, 35, 33, 16), (True, 70, 70, 33),
+    )),
     *((ops.Attention(heads, key_heads, True, 0.02), (37, c), *[(37, c // heads * key_heads)] * 2)
       for heads, key_heads, c in ((3, 3, 15), (2, 1, 64), (4, 2, 128), (6, 3, 30))),
     *((ops.Attention(2, scale=0.02, causal=causal), (9, 32), (19, 32), (19, 32), numbers(0, 2, 5, 19))
@@ -154,7 +156,7 @@ ATTENDING = [
       for pairs in (False, True) for heads, c in ((1, 2), (3, 18), (2, 64))),
 ]  # fmt: skip
 AS_GPUS_DO = [
-    *(case for case in ATTENDING if isinstance(case[0], ops.Attention)),
+    *[case for case in ATTENDING if isinstance(case[0], ops.Attention)][::2],
     (ops.Attention(2, 1, True, 0.02), (137, 34), (137, 17), (137, 17)), (ops.RotaryEmbedding(3), (7, 18)),
     (ops.RotaryEmbedding(3, begin=2), (7, 18), numbers(0, 50, 5, 7)),
     *((kind(17, True), (9, 5)) for kind in (ops.LSTM, ops.GRU)),
@@ -216,7 +218,7 @@ def test_any_slice(kernels, data):
     image=st.tuples(st.integers(3, 9), st.integers(3, 9)),
     whole=st.booleans(),
 )
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=5, deadline=None, derandomize=True)
 def test_any_window(kernels, kind, size, strides, padding, image, whole):
     bench = Workbench(kernels.context, kernels)
     check_op(kind(size, strides, padding), bench, np.random.default_rng(0), (*image, 3), whole=whole)

@@ -13,21 +13,13 @@ KINDS = [
     Traits(compute_units=64, vector_width=16),
     Traits(compute_units=4, vector_width=8),
 ]
-OPS = {
-    "convolution": (Conv2D(33, 3, strides=2, padding="same"), (9, 11, 20)),
-    "pointwise": (Conv2D(48, 1), (9, 11, 20)),
-    "grouped": (Conv2D(6, 3, groups=2), (5, 6, 4)),
-    "depthwise": (DepthwiseConv2D(3, strides=2, padding=((0, 1), (0, 1))), (12, 14, 20)),
-    "dense": (Dense(5), (70,)),
-}
+KINDS_OF_DEVICES = pytest.mark.parametrize("traits", KINDS, ids=("gpu", "many cores", "8 lanes"))
 
 
-@pytest.mark.parametrize("traits", KINDS, ids=("gpu", "many cores", "8 lanes"))
-@pytest.mark.parametrize("name", OPS)
-def test_right_with_any_tile(bench, rng, traits, name):
+@KINDS_OF_DEVICES
+def test_right_in_groups(bench, rng, traits):
     bench.traits = traits
-    op, shape = OPS[name]
-    check_linear(op, bench, rng, shape)
+    check_linear(Conv2D(6, 3, groups=2), bench, rng, (5, 6, 4))
 
 
 WITH_EVERY_TILE = {
@@ -40,7 +32,7 @@ WITH_EVERY_TILE = {
 }
 
 
-@pytest.mark.parametrize("traits", KINDS, ids=("gpu", "many cores", "8 lanes"))
+@KINDS_OF_DEVICES
 @pytest.mark.parametrize("name", WITH_EVERY_TILE)
 def test_right_with_candidates(bench, rng, request, traits, name):
     """At sizes that no tile divides. Each candidate compiles a program, so that each value of each size is tried, and
@@ -55,7 +47,7 @@ def test_right_with_candidates(bench, rng, request, traits, name):
         assert not pairs or all(choice in tried[kernel] for choice in candidates)
 
 
-@pytest.mark.parametrize("traits", KINDS, ids=("gpu", "many cores", "8 lanes"))
+@KINDS_OF_DEVICES
 def test_tiles_keep_the_kernels_conditions(traits):
     for size in range(1, 200):
         assert 1 <= products.product_rows(traits, size) <= size, "a product tile is never taller than the matrix"
