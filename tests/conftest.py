@@ -40,7 +40,7 @@ SHARED = (
 )  # fmt: skip
 # Folders and files whose kernels compute for longer than PoCL takes to optimise them, which is half of its time for a
 # program; and those that run what users run. All of another processor (tests/processors.py) is optimised too.
-OPTIMISED = ("models", "notebooks", "test_cli.py", "test_output_of_compilers.py")
+OPTIMISED = ("notebooks", "test_cli.py", "test_output_of_compilers.py")
 FLAGS = "POCL_EXTRA_BUILD_FLAGS"
 WHOLE = ("00_start_here", "07_keywords")  # notebooks that a browser runs from top to bottom without --all-notebooks
 SPEAKING = ("cli", "experiments", "keywords", "widgets")  # folders whose tests use words that tests/data has tested

@@ -56,7 +56,7 @@ def store(tmp_path_factory):
 
 def test_plans_take_turns_and_compute_the_same(tmp_path):
     plans = ["keep_all", "1 MB stored", "paged", *(["torch"] if find_spec("torch") else [])]
-    measured = memory_plans.compare("mobilenet_v2_cifar", plans, 2, rounds=2, steps=1, alpha=0.25, attempts=1)
+    measured = memory_plans.compare("ds_cnn", plans, 4, rounds=2, steps=1, attempts=1)
     assert [one.plan for one in measured] == plans and all(one.seconds.shape == (2,) for one in measured)
     ours = [one for one in measured if one.planned]
     assert all(one.allocated == one.planned and one.predicted > 0 for one in ours)

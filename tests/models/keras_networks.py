@@ -257,6 +257,6 @@ if __name__ == "__main__":
         (folder := Path(sys.argv[2]) / name).mkdir()
         model = MODELS[name](**options)
         first = model.get_weights()
-        for statistics in ("moving", "batch"):
+        for statistics in ("moving", "batch") if name in sys.argv[3:] else ("moving",):
             model.set_weights(first)
             write(model, options, statistics, folder)
