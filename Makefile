@@ -17,16 +17,20 @@ OCLGRIND_TESTS ?= --smallest tests/ops tests/runtime/test_self_test.py::test_res
 
 PROCESSORS ?=
 
+unexport PYTHONDONTWRITEBYTECODE  # or every process of a test would compile the package and the tests
+
 .PHONY: flowers test test-processors torture docs notebooks oclgrind clean
 
 flowers: $(VENV)/.flowers
 	$(BIN)/edgelearn flowers $(ARGS)
 
+# Beside pyright, the tests are collected once, so that the processes that share them find them compiled.
 test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python -m pytest --collect-only -qq $(ARGS) >/dev/null 2>&1 & \
+		$(BIN)/pyright --pythonpath $(BIN)/python; status=$$?; wait; exit $$status
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Ops, steps and bits as on older processors, for which this machine stands in: tests/processors.py.

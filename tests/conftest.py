@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import signal
+import sys
 from collections import OrderedDict
 from functools import lru_cache, wraps
 from pathlib import Path
@@ -21,6 +22,11 @@ from edgelearn.runtime import driver, kernels
 from tests import few_tiles
 
 pytest_plugins = ["tests.workers"]
+
+# Bytecode is kept whatever the environment says: else each process that a test starts compiles the package, for 1.5 s.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+sys.modules["rfc3987_syntax"] = None  # pyright: ignore  # or jsonschema makes parsers of addresses with it, for 2.5 s
 
 # Files that take longest, longest first: the processes that share the tests begin with them, and end together.
 SLOW = (
@@ -40,7 +46,7 @@ SHARED = (
 )  # fmt: skip
 # Folders and files whose kernels compute for longer than PoCL takes to optimise them, which is half of its time for a
 # program; and those that run what users run. All of another processor (tests/processors.py) is optimised too.
-OPTIMISED = ("notebooks", "test_cli.py", "test_output_of_compilers.py")
+OPTIMISED = ("notebooks", "test_cli.py", "test_output_of_compilers.py", "test_peers.py")
 FLAGS = "POCL_EXTRA_BUILD_FLAGS"
 WHOLE = ("00_start_here", "07_keywords")  # notebooks that a browser runs from top to bottom without --all-notebooks
 SPEAKING = ("cli", "experiments", "keywords", "widgets")  # folders whose tests use words that tests/data has tested
