@@ -35,6 +35,7 @@ test: $(VENV)/.test
 
 # Ops, steps and bits as on older processors, for which this machine stands in: tests/processors.py.
 #   make test-processors PROCESSORS=x86-64-v3 ARGS="tests/ops -x"
+#   make test-processors ARGS=--smallest    of tests/ops, those that reach each kernel and each value of its macros
 test-processors: $(VENV)/.test
 	$(BIN)/python -m tests.processors $(PROCESSORS) -- --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 

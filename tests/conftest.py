@@ -47,6 +47,7 @@ SHARED = (
 # Folders and files whose kernels compute for longer than PoCL takes to optimise them, which is half of its time for a
 # program; and those that run what users run. All of another processor (tests/processors.py) is optimised too.
 OPTIMISED = ("notebooks", "test_cli.py", "test_output_of_compilers.py", "test_peers.py")
+ROOT = Path(__file__).parents[1]  # which is on the path of processes that tests start
 FLAGS = "POCL_EXTRA_BUILD_FLAGS"
 WHOLE = ("00_start_here", "07_keywords")  # notebooks that a browser runs from top to bottom without --all-notebooks
 SPEAKING = ("cli", "experiments", "keywords", "widgets")  # folders whose tests use words that tests/data has tested
@@ -61,7 +62,7 @@ def pytest_addoption(parser):
 
 def pytest_generate_tests(metafunc):
     if "notebook_in_lab" in metafunc.fixturenames:
-        every = sorted(path.stem for path in (Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+        every = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
         metafunc.parametrize("notebook_in_lab", every if metafunc.config.getoption("--all-notebooks") else WHOLE)
 
 
@@ -190,6 +191,7 @@ def _nothing_of_the_user(tmp_path_factory):
         patch.setenv("EDGELEARN_PROGRAMS", "")
         patch.setenv("EDGELEARN_FEATURES", "")
         patch.setenv("EDGELEARN_LOCKS", "")  # or tests would wait for one another
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
         patch.delenv("COLUMNS", raising=False)  # processes that share the tests have 80
         yield
 

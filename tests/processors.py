@@ -2,6 +2,7 @@
 
     python -m tests.processors                              every processor below, the tests TESTS
     python -m tests.processors x86-64-v3 -- tests/ops -x    one of them; what follows is pytest's
+    python -m tests.processors -- --smallest                of tests/ops, what reaches each value of each macro
 
 A stand-in is a copy of the packages pyopencl and PoCL in `build/processors`, whose libraries of built-in functions are
 all that of the older processor. EDGELEARN_POCL_CPU names it to the driver's remedy (edgelearn/runtime/driver.py).
@@ -23,9 +24,9 @@ from edgelearn.runtime import driver
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("pyopencl", "pocl_binary_distribution")
 LIBRARIES = "pocl_binary_distribution/.libs/share/pocl"
-TESTS = (  # with those of tests/ops that reach each kernel and each value of its macros
-    "--smallest", "tests/ops", "tests/runtime", "tests/cli/test_output_of_compilers.py",
-    "tests/compile/test_networks.py", "tests/compile/test_integer_steps.py", "tests/compile/test_half_steps.py",
+TESTS = (
+    "tests/ops", "tests/runtime", "tests/cli/test_output_of_compilers.py", "tests/compile/test_networks.py",
+    "tests/compile/test_integer_steps.py", "tests/compile/test_half_steps.py",
     "tests/compile/test_rematerialiser.py",
 )  # fmt: skip
 

@@ -1,12 +1,10 @@
 """Every command, through `main` and as a process."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -42,8 +40,7 @@ def process_of(*arguments):
 
 
 def edgelearn(*arguments):
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.run(process_of(*arguments), capture_output=True, text=True, env=environment, timeout=100)
+    return subprocess.run(process_of(*arguments), capture_output=True, text=True, timeout=100)
 
 
 # -- the command -----------------------------------------------------------------------------------------------------
@@ -170,10 +167,7 @@ def _empty_home(monkeypatch, tmp_path):
 def test_output_into_a_pipe_that_closes(pictures, tmp_path, last):
     """As `edgelearn flowers | head -1`: lines come when they are written, and no traceback after them."""
     command = process_of("flowers", "--images", pictures, "--weights", "sample", "--runs", tmp_path)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert any(line.startswith(last) for line in process.stdout)
         process.stdout.close()
         assert process.stderr.read() == ""

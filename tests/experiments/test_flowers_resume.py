@@ -26,8 +26,7 @@ def launch(pictures):
     def launch(moment, signals, runs, *arguments):
         begin = ["--images", pictures, "--weights", "sample", "--epochs", EPOCHS, "--batch-size", 4, "--micro-batch", 3]
         command = [sys.executable, SCRIPT, moment, signals, "flowers", *(arguments or begin), "--runs", runs]
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-        return subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment, timeout=100)
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=100)
 
     return launch
 

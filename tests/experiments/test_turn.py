@@ -38,9 +38,7 @@ toys.start(TinyConfig(epochs=1), RunStore(sys.argv[1]), callbacks, lambda line: 
 
 def test_of_processes_one_trains_and_the_others_say_for_whom_they_wait(tmp_path):
     store = RunStore(tmp_path / "runs")
-    environment = os.environ | {
-        "EDGELEARN_LOCKS": str(tmp_path / "locks"), "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-    }  # fmt: skip
+    environment = os.environ | {"EDGELEARN_LOCKS": str(tmp_path / "locks")}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
     def start() -> Any:
@@ -74,10 +72,8 @@ def test_a_cell_that_trains_waits_too(tmp_path, monkeypatch):
     with Waiting("Training", device), Turn(device.id).taken():
         pass
     code = f"from edgelearn.experiments.turn import Turn; Turn({device.id!r}).take(); print(1, flush=True); input()"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as other:
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout and other.stdout.readline() == "1\n"
         cell = Waiting("Training", device)
         told = Waiting._told

@@ -474,8 +474,7 @@ def test_a_training_waits_for_another_program_or_goes_ahead(store, make, monkeyp
     monkeypatch.setenv("EDGELEARN_LOCKS", str(tmp_path / "locks"))
     stopped, ahead, waiting = (TrainingView(make(), store) for _ in range(3))
     command = [sys.executable, "-c", OTHER_PROGRAM, make().model.device.id]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as other:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout and other.stdout.readline() == "taken\n"
         click(stopped, "Start")
         until(lambda: stopped.training.waits_for)
@@ -579,8 +578,7 @@ while not view.training.rows or view.training.rows[-1]["epoch"] < 2:
     time.sleep(0.01)
 sys.exit(0)
 """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     (summary,) = RunStore(tmp_path).list()
     assert summary.status == "interrupted"
