@@ -44,9 +44,15 @@ SHARED = (
     "compile", "keywords", "models", "test_cli_keywords.py", "test_cli_memory.py", "test_cli_precision.py",
     "test_memory.py", "test_precision_job.py", "train",
 )  # fmt: skip
-# Folders and files whose kernels compute for longer than PoCL takes to optimise them, which is half of its time for a
-# program; and those that run what users run. All of another processor (tests/processors.py) is optimised too.
-OPTIMISED = ("notebooks", "test_cli.py", "test_output_of_compilers.py", "test_peers.py")
+# Folders and files whose kernels compute less than PoCL takes to optimise them: half of its time for a program.
+# What users run does as PoCL optimises it, and all of another processor (tests/processors.py); trainings that take
+# longer than their kernels' compilation too.
+UNOPTIMISED = (
+    "compile", "federated", "models", "ops", "test_adaptation.py", "test_characters.py", "test_cli_federated_verify.py",
+    "test_cli_keywords.py", "test_cli_memory.py", "test_cli_precision.py", "test_combinations.py", "test_depth.py",
+    "test_examples.py", "test_exports.py", "test_finetune.py", "test_imported_files.py", "test_intents.py",
+    "test_json.py", "test_keywords_embedding.py", "test_language.py", "test_llama.py", "test_precision_job.py", "train",
+)  # fmt: skip
 ROOT = Path(__file__).parents[1]  # which is on the path of processes that tests start
 FLAGS = "POCL_EXTRA_BUILD_FLAGS"
 WHOLE = ("00_start_here", "07_keywords")  # notebooks that a browser runs from top to bottom without --all-notebooks
@@ -146,7 +152,7 @@ def _kernels_compile_sooner(request, fast_linker):
     with pytest.MonkeyPatch.context() as patch:
         if fast_linker and request.path.parent.name != "bundles":
             patch.setenv("COMPILER_PATH", str(fast_linker))
-        if not {request.path.parent.name, request.path.name} & set(OPTIMISED) and driver.CPU not in os.environ:
+        if {request.path.parent.name, request.path.name} & set(UNOPTIMISED) and driver.CPU not in os.environ:
             patch.setenv(FLAGS, "-cl-opt-disable")
             patch.setattr(kernels, "_in_use", WeakValueDictionary())
         yield
