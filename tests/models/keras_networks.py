@@ -1,11 +1,11 @@
 """Run by test_against_keras.py in a process of its own, where TensorFlow may be imported.
 
-    python keras_networks.py NETWORKS FOLDER
+    python keras_networks.py NETWORKS FOLDER TRAINED...
 
 NETWORKS is JSON: options by network. Builds each network of MODELS in float64 with random weights. Writes weights,
 images, labels, logits, and the gradients of the mean cross-entropy: with kept statistics into FOLDER/NAME/moving.npz,
-with the batch's, and the moving statistics afterwards, into batch.npz beside it. FOLDER/vgg16.json has the shapes of
-the weights of keras.applications.VGG16.
+with the batch's, and the moving statistics afterwards, of the networks TRAINED into batch.npz beside it. Only theirs
+are gradients to compare. FOLDER/vgg16.json has the shapes of the weights of keras.applications.VGG16.
 """
 
 import json
@@ -190,15 +190,16 @@ def is_close_race(pooling, x):
     return bool(np.any((windows[:, -1] - windows[:, -2] < LEAD) & (windows[:, -1] > 0)))
 
 
-def give_weights(model, images, training):
-    """Random weights to one layer after the other, each told what those before it make of the images; once more to the
-    convolution before a pooling whose window has a close race, and to what lies between."""
+def give_weights(model, images, training, settled):
+    """Random weights to one layer after the other, each told what those before it make of the images. `settled`: away
+    from corners; and once more to the convolution before a pooling whose window has a close race, and to what lies
+    between."""
     values = {model.layers[0].name: images}
 
     def give(layer):
         x = [values[source.name] for source in sources(layer)]
         begin(layer, x[0])
-        if corners := CORNERS.get(function_of(layer)):
+        if settled and (corners := CORNERS.get(function_of(layer))):
             (before,) = sources(layer)
             x = [settle(sources(before)[-1] if isinstance(before, layers.Add) else before, x[0], corners)]
         options = {"training": training} if isinstance(layer, layers.BatchNormalization) else {}
@@ -206,7 +207,9 @@ def give_weights(model, images, training):
 
     for layer in model.layers[1:]:
         give(layer)
-        while isinstance(layer, layers.MaxPooling2D) and is_close_race(layer, values[sources(layer)[0].name]):
+        while (
+            settled and isinstance(layer, layers.MaxPooling2D) and is_close_race(layer, values[sources(layer)[0].name])
+        ):
             for again in reversed(since_convolution(layer)):
                 give(again)
 
@@ -225,13 +228,13 @@ def arrays_of(model, kind):
     return {f"{kind} {layer.name}/{w.name}": np.asarray(w) for layer in found for w in layer.weights}
 
 
-def write(model, options, statistics, folder):
+def write(model, options, statistics, folder, trained):
     size, classes = options["size"], options["classes"]
     images = single(rng.uniform(-1, 1, (IMAGES, *model.input_shape[1:])))
     images[:, : size // 2] *= 0.3
     labels = rng.integers(0, classes, IMAGES)
     training = statistics == "batch"
-    give_weights(model, images, training)
+    give_weights(model, images, training, trained)
     found = {"images": images, "labels": labels} | arrays_of(model, "weight")
     with tf.GradientTape() as tape:
         logits = model(images, training=training)
@@ -257,6 +260,7 @@ if __name__ == "__main__":
         (folder := Path(sys.argv[2]) / name).mkdir()
         model = MODELS[name](**options)
         first = model.get_weights()
-        for statistics in ("moving", "batch") if name in sys.argv[3:] else ("moving",):
+        trained = name in sys.argv[3:]
+        for statistics in ("moving", "batch") if trained else ("moving",):
             model.set_weights(first)
-            write(model, options, statistics, folder)
+            write(model, options, statistics, folder, trained)
