@@ -44,14 +44,14 @@ SHARED = (
     "compile", "keywords", "models", "test_cli_keywords.py", "test_cli_memory.py", "test_cli_precision.py",
     "test_memory.py", "test_precision_job.py", "train",
 )  # fmt: skip
-# Folders and files whose kernels compute less than PoCL takes to optimise them: half of its time for a program.
-# What users run does as PoCL optimises it, and all of another processor (tests/processors.py); trainings that take
-# longer than their kernels' compilation too.
+# Folders and files whose kernels compute less than PoCL takes to optimise them: half of its time for a program. Runs of
+# commands and of notebooks, and all of another processor (tests/processors.py), run as PoCL optimises them; trainings
+# that take longer than their kernels' compilation too.
 UNOPTIMISED = (
-    "compile", "federated", "models", "ops", "test_adaptation.py", "test_characters.py", "test_cli_federated_verify.py",
-    "test_cli_keywords.py", "test_cli_memory.py", "test_cli_precision.py", "test_combinations.py", "test_depth.py",
-    "test_examples.py", "test_exports.py", "test_finetune.py", "test_imported_files.py", "test_intents.py",
-    "test_json.py", "test_keywords_embedding.py", "test_language.py", "test_llama.py", "test_precision_job.py", "train",
+    "compile", "federated", "models", "ops", "test_adaptation.py", "test_characters.py", "test_cli_memory.py",
+    "test_combinations.py", "test_depth.py", "test_examples.py", "test_exports.py", "test_finetune.py",
+    "test_imported_files.py", "test_intents.py", "test_keywords_embedding.py", "test_language.py", "test_llama.py",
+    "test_precision_job.py", "train",
 )  # fmt: skip
 ROOT = Path(__file__).parents[1]  # which is on the path of processes that tests start
 FLAGS = "POCL_EXTRA_BUILD_FLAGS"
