@@ -147,12 +147,11 @@ def fast_linker(tmp_path_factory):
 
 @pytest.fixture(autouse=True, scope="module")
 def _kernels_compile_sooner(request, fast_linker):
-    """PoCL has Clang start a linker for each kernel, found in COMPILER_PATH; so has GCC, which links for other
-    processors in tests/bundles."""
+    """PoCL has Clang start a linker for each kernel, and Clang looks into COMPILER_PATH first."""
     with pytest.MonkeyPatch.context() as patch:
-        if fast_linker and request.path.parent.name != "bundles":
-            patch.setenv("COMPILER_PATH", str(fast_linker))
         if {request.path.parent.name, request.path.name} & set(UNOPTIMISED) and driver.CPU not in os.environ:
+            if fast_linker:
+                patch.setenv("COMPILER_PATH", str(fast_linker))
             patch.setenv(FLAGS, "-cl-opt-disable")
             patch.setattr(kernels, "_in_use", WeakValueDictionary())
         yield
