@@ -271,7 +271,6 @@ _PURPOSE = 10  # separates these random streams from others of the same seed
 
 _ROUND_PETAL = {width: petal_outline(width, 1.5, 0.55) for width in (0.22, 0.3, 0.38)}
 _POINTED_PETAL = {width: petal_outline(width, 0.95, 1.15) for width in (0.2, 0.26, 0.32)}
-_BROAD_PETAL = petal_outline(1.35, 1.7, 0.45, n=12)
 
 
 def embedded_flowers(n_per_class: int = 200, seed: int = 0) -> ImageDataset:

@@ -31,7 +31,6 @@ from edgelearn.widgets.views import BitsView
 
 from .shown import Shown, tradeoff, train_all
 
-_FLOATS = {"fp32": "float32", "fp16": "float16"}
 _SHEET = 16  # pictures
 _TRACED = 10  # steps between two rows of a trace
 
