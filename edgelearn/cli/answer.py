@@ -8,6 +8,7 @@ import shutil
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
 from edgelearn import atomic
@@ -74,3 +75,11 @@ def width() -> int:
 def show(table: Table, markdown: bool = False) -> None:
     """Print a table, no line longer than the terminal is wide, or in Markdown."""
     print(table.to_markdown() if markdown else table.to_text(width()), end="")
+
+
+def shown(results: Any, markdown: bool = False, plot: Path | None = None) -> dict[str, Any]:
+    """Print the table of results, draw them into the file `plot` if it is given, and return their record."""
+    show(results.table(), markdown)
+    if plot:
+        results.plot(plot)
+    return results.to_dict()

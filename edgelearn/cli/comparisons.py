@@ -11,7 +11,7 @@ from edgelearn.experiments.personalisation import PersonalConfig, compare_asking
 from edgelearn.experiments.serial_depth import SERIAL_DEPTHS, compare_serial
 from edgelearn.lab.runs import RunStore
 
-from .answer import log, show
+from .answer import log, shown
 from .parser import FIELDS, GROUPS, MARKDOWN, RUNS, command, png, setting
 
 GROUPS["personal"] = "Learning from a user: strategies of asking for labels, and examples learnt one at a time."
@@ -40,23 +40,13 @@ def depth(
     """
     if serial:
         depths = [depth for depth in config.depths if depth in SERIAL_DEPTHS]
-        steps_of = compare_serial(serial, depths, steps, config.device, log)
-        if markdown:
-            print(steps_of.table().to_markdown())
-        else:
-            show(steps_of.table())
-        return steps_of.to_dict()
+        return shown(compare_serial(serial, depths, steps, config.device, log), markdown)
     found = compare_depths(config, store=runs, log=log)
-    if markdown:
-        print(found.table().to_markdown())
-    else:
-        show(found.table())
+    record = shown(found, markdown, plot)
     print(f"Best for their memory: {', '.join(found.pareto)}.")
-    if plot:
-        found.plot(plot)
     if curves:
         found.plot_curves(curves)
-    return found.to_dict()
+    return record
 
 
 FIELDS["depth --serial"] = "object", {
@@ -79,11 +69,7 @@ def adapt(
 
     Streams are shuffled, in the order of the labels, and one picture at a time. Errors have intervals over --seeds.
     """
-    found = compare_adaptation(config, log=log)
-    show(found.table(), markdown)
-    if plot:
-        found.plot(plot)
-    return found.to_dict()
+    return shown(compare_adaptation(config, log=log), markdown, plot)
 
 
 @command("personal ask", "strategies of asking for labels", one={
@@ -95,11 +81,7 @@ def ask(
 ) -> dict[str, Any]:  # fmt: skip
     """Ask for labels by each strategy, and train a last layer on them: typical examples first, close answers, large
     gradients, at random."""
-    found = compare_asking(config, log=log)
-    show(found.table(), markdown)
-    if plot:
-        found.plot(plot)
-    return found.to_dict()
+    return shown(compare_asking(config, log=log), markdown, plot)
 
 
 @command("personal learn", "examples learnt one at a time", one={
@@ -110,6 +92,4 @@ def ask(
 }, skip=("labels", "at_once", "strategies"))  # fmt: skip
 def learn(config: PersonalConfig, markdown: bool = MARKDOWN) -> dict[str, Any]:
     """Learn examples one at a time with latent replay, beside all at once; then a new class beside old ones."""
-    found = compare_learning(config, log=log)
-    show(found.table(), markdown)
-    return found.to_dict()
+    return shown(compare_learning(config, log=log), markdown)

@@ -28,7 +28,7 @@ from edgelearn.runtime import choose_device, launch_times
 from edgelearn.train.planning import PRECISIONS, plan_for
 
 from . import answer
-from .answer import Answer, log, show
+from .answer import Answer, log, show, shown
 from .parser import ALPHA, DEVICE, MARKDOWN, NETWORK, RESUME, RUNS, argument, budget, command, is_network, png, writable
 from .training import TRAINING, train
 
@@ -274,11 +274,7 @@ def through_time(
     stored activations of 75, 50 and 25 % of what keeping all takes."""
     from edgelearn.experiments.through_time import through_time
 
-    found = through_time(steps, units, examples, rounds, device, log)
-    show(found.table(), markdown)
-    if plot:
-        found.plot(plot)
-    return found.to_dict()
+    return shown(through_time(steps, units, examples, rounds, device, log), markdown, plot)
 
 
 @command("memory check", "the claims on MobileNet V2: passed, failed or not measured", many=CLAIMS)

@@ -19,7 +19,7 @@ from edgelearn.lab.runs import RunStore
 from edgelearn.tables import Table
 from edgelearn.train import ProgressBar, load
 
-from .answer import Answer, log, show
+from .answer import Answer, log, show, shown
 from .parser import DEVICE, GROUPS, MARKDOWN, RESUME, RUNS, argument, command, writable
 from .training import TRAINING, train
 
@@ -57,9 +57,7 @@ def people(
 
     Each training is a run; the same command finds finished ones again and continues an interrupted one.
     """
-    found = leave_one_out(config, people, store=runs, log=log, callbacks=lambda: [ProgressBar()])
-    show(found.table(), markdown)
-    return found.to_dict()
+    return shown(leave_one_out(config, people, store=runs, log=log, callbacks=lambda: [ProgressBar()]), markdown)
 
 
 RESULTS = {
