@@ -271,7 +271,7 @@ def profile(
     if trace:
         atomic.write_bytes(trace, atomic.to_json(lab.trace(rooflines[0])).encode())
     if plot:
-        atomic.write_bytes(plot, figures.to_png(lab.plot(rooflines[0])))
+        figures.saved(lab.plot(rooflines[0]), plot)
     return lab.DeviceRecord.of(rooflines).to_dict()
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edgelearn import atomic
 from edgelearn.compile import Encoding, Offload
 from edgelearn.compile.plan import explain
 from edgelearn.compile.search import COUNTS, budgets
@@ -136,7 +135,7 @@ def plan(
     known = times.known(made)
     print(f"Predicted: {times.step(made) * 1e3:.1f} ms a step ({times.origin}; {known:.0%} of its launches)")
     if plot:
-        atomic.write_bytes(plot, figures.to_png(memory_plans.plot_timeline(made, name)))
+        figures.saved(memory_plans.plot_timeline(made, name), plot)
     accounted = explanation.accounting
     return Answer({
         "network": net.name, "device": chosen.id, "batch_size": made.request.batch_size,
@@ -221,7 +220,7 @@ def compare(
     measured = memory_plans.compare(network, plans, batch_size, rounds, alpha=alpha, device=device or "", progress=log)
     show(memory_plans.table(measured))
     if chart:
-        atomic.write_bytes(chart, figures.to_png(memory_plans.plot(measured)))
+        figures.saved(memory_plans.plot(measured), chart)
     return {"command": answer.command_line, "plans": measured}
 
 

@@ -10,7 +10,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from edgelearn import atomic
 from edgelearn.compile.precision import KINDS, convolutions, layer_traffic
 from edgelearn.display import plural
 from edgelearn.experiments import precision, precision_claims
@@ -88,7 +87,7 @@ def trace(
     if first := found.first_divergence():
         print("Step {}: {} is the first whose rounded values point elsewhere.".format(*first))
     if chart:
-        atomic.write_bytes(chart, figures.to_png(precision.plot_ranges(found, what, kind)))
+        figures.saved(precision.plot_ranges(found, what, kind), chart)
     measures = {measure: getattr(found, measure) for measure in ("cosine", "signal_to_noise", "clipped", "staleness")}
     return {"run": run.id, "steps": found.steps, "tensors": found.tensors, "divergence": first} | measures
 

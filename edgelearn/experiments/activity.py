@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgelearn import atomic
 from edgelearn.data.motion import SENSORS, MotionDataset, find_motion, load_motion, motion_features
 from edgelearn.errors import DataError, RunError
 from edgelearn.graph import Network
@@ -347,9 +346,7 @@ class ActivityResults(Tabular):
         axes.set_ylim(0, 100)
         figure.legend(fontsize=10, loc="outside lower center", ncols=2, frameon=False)
         figures.style(axes, self.headline.removeprefix("of "), "Left out", "Test accuracy (%)", bars=True)
-        if path is not None:
-            atomic.write_bytes(path, figures.to_png(figure))
-        return figure
+        return figures.saved(figure, path)
 
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:

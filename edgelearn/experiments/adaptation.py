@@ -224,9 +224,7 @@ class AdaptationResults(Tabular):
         axes.set_xticks(places, [kind.replace("_", "\n") for kind in kinds], fontsize=8)
         axes.legend(fontsize=9)
         figures.style(axes, f"Errors {self.headline}", "Stream", "Wrong answers (%)")
-        if path is not None:
-            atomic.write_bytes(path, figures.to_png(figure))
-        return figure
+        return figures.saved(figure, path)
 
 
 # -- networks and pictures ---------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgelearn import atomic
 from edgelearn.compile import account
 from edgelearn.compile.planner import Combination
 from edgelearn.data.draws import stratified_split
@@ -288,9 +287,7 @@ class CombinationResults(Tabular, Recorded):
         words = (f"Test {rows[0].measure}" + (" (%)" if share else ""), "Memory (MB)", "A step (ms)")
         for axes, word in zip((left, middle, right), words, strict=True):
             figures.style(axes, "", word, bars=True)
-        if path is not None:
-            atomic.write_bytes(path, figures.to_png(figure))
-        return figure
+        return figures.saved(figure, path)
 
 
 def _cells(row: CombinationResult) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgelearn import atomic, models
+from edgelearn import models
 from edgelearn.compile import Combination, account
 from edgelearn.compile.plan import Kind
 from edgelearn.compile.policies import POLICIES, keep_all, masks
@@ -285,9 +285,7 @@ class DepthResults(Tabular):
         axes.set_xscale("log")
         figures.style(axes, f"{self.network}: accuracy over memory", "Activations, gradients, state (MB)",
                       "Test accuracy (%)")  # fmt: skip
-        if path is not None:
-            atomic.write_bytes(path, figures.to_png(figure))
-        return figure
+        return figures.saved(figure, path)
 
     def plot_curves(self, path: str | Path | None = None) -> Figure:
         """Draw the test accuracy over the epochs, a line for each depth, of the first seed."""

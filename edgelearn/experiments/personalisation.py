@@ -228,9 +228,7 @@ class AskingResults(Tabular):
             axes.plot(self.labels, 100 * np.array(found).mean(0), marker="o", label=name)
         axes.legend(fontsize=9)
         figures.style(axes, f"{self.task}: strategies of asking", "Labels", "Test accuracy (%)")
-        if path is not None:
-            atomic.write_bytes(path, figures.to_png(figure))
-        return figure
+        return figures.saved(figure, path)
 
 
 def compare_asking(config: PersonalConfig | None = None, *, log: Log = silent, **settings: Any) -> AskingResults:
@@ -356,9 +354,7 @@ class LearningResults(Tabular):
         axes.set_xticks(range(len(bars)), list(bars), fontsize=8)
         axes.set_ylim(0, 100)
         figures.style(axes, f"What is learnt and kept: {self.task}", "", "Test accuracy (%)")
-        if path is not None:
-            atomic.write_bytes(path, figures.to_png(figure))
-        return figure
+        return figures.saved(figure, path)
 
 
 def compare_learning(config: PersonalConfig | None = None, *, log: Log = silent, **settings: Any) -> LearningResults:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgelearn import atomic
 from edgelearn.compile import Plan, account
 from edgelearn.device import Device
 from edgelearn.display import plural
@@ -125,9 +124,7 @@ class ThroughTime(Tabular):
                        label=plural(steps, "step"), **figures.look(number))  # pyright: ignore  # fmt: skip
         right.legend(fontsize=9, frameon=False)
         figures.style(right, "Time against memory", "Stored, of keep_all's", "Time, of keep_all's")
-        if path is not None:
-            atomic.write_bytes(path, figures.to_png(figure))
-        return figure
+        return figures.saved(figure, path)
 
 
 def recurrent_network(steps: int, units: int) -> Network:

@@ -119,9 +119,7 @@ def plot_bytes(runs: Sequence[Run], path: str | Path | None = None) -> Figure:
     axes.set_xscale("log")
     figures.style(axes, x="Sent by clients (MB)", y="Test accuracy (%)")
     axes.legend(frameon=False)
-    if path is not None:
-        atomic.write_bytes(path, figures.to_png(figure))
-    return figure
+    return figures.saved(figure, path)
 
 
 def _row(run: Run, label: str) -> tuple[str, ...]:
@@ -162,6 +160,4 @@ def plot_partition(counts: np.ndarray, class_names: Sequence[str], path: str | P
     figures.style(axes, title, "Client", "Examples", grid=False)
     if classes <= _SHADES:
         axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-    if path is not None:
-        atomic.write_bytes(path, figures.to_png(figure))
-    return figure
+    return figures.saved(figure, path)

@@ -475,4 +475,4 @@ def draw_chart(report: BenchReport) -> Figure:
 
 def save_chart(report: BenchReport, path: Path | str) -> None:
     """Write the chart as a PNG. Raises RunError if that can't be done, DataError if nothing was measured."""
-    atomic.write_bytes(path, figures.to_png(draw_chart(report)))
+    figures.saved(draw_chart(report), path)

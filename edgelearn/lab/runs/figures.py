@@ -216,6 +216,13 @@ def to_png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
+def saved(figure: Figure, path: str | Path | None) -> Figure:
+    """The figure, written to `path` as a PNG file if that is given. Raises RunError if it can't be written."""
+    if path is not None:
+        atomic.write_bytes(path, to_png(figure))
+    return figure
+
+
 def to_svg(figure: Figure) -> str:
     """The figure as an SVG image without a background, its letters as letters. Shown as an image, it has lighter lines
     and letters where the page is dark (CSS Color Adjustment, "color-scheme")."""
@@ -309,6 +316,4 @@ def _require_rows(histories: Sequence[Sequence[Mapping[str, Any]]]) -> None:
 
 
 def _written(figure: Figure, path: str | Path | None) -> Figure:
-    if path is not None:
-        atomic.write_bytes(path, to_png(figure))
-    return figure
+    return saved(figure, path)

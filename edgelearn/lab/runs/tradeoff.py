@@ -9,7 +9,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgelearn import atomic
 from edgelearn.display import MB, megabytes, plural
 from edgelearn.errors import RunError
 from edgelearn.statistics import interval, median, wilson_interval
@@ -144,9 +143,7 @@ class Tradeoff(Tabular):
             axes.margins(x=0.15)
             axes.set_xlim(left=0)
         figure.legend(loc="outside upper center", ncols=3, fontsize=10, frameon=False)
-        if path is not None:
-            atomic.write_bytes(path, figures.to_png(figure))
-        return figure
+        return figures.saved(figure, path)
 
     def _marks(self, figure: Figure) -> str:
         """Links that lie on the marks of the drawn figure, at shares of its width and height."""
