@@ -195,32 +195,43 @@ def aarch64(folder: Path, name: str, options: argparse.Namespace) -> None:
         say(f"{name}: losses under qemu-aarch64 beside x86-64's", f"{off:.0e} {done.stderr[:500]}", off < 1e-5)
 
 
-def steps(folder: Path, options: argparse.Namespace) -> None:
-    """MobileNet V1, all layers, and its last block and classifier, at batch 1."""
-    clock = time.process_time if options.processor else time.perf_counter
+def timed() -> dict[str, el.Model]:
+    """Trainings whose steps are timed, at batch 1: MobileNet V1, all layers, and its last block and classifier; the
+    keyword network DS-CNN."""
+    found = {}
     for text, patterns in (("all layers", ("*",)), ("the last block", ("conv_dw_13*", "conv_pw_13*", "dense*"))):
         network = el.models.mobilenet_v1(softmax=False)
         network.freeze().unfreeze(*patterns)
-        model = el.Model(network, seed=0).compile(el.SGD(1e-4, momentum=0.9), batchnorm="moving")
-        rng = np.random.default_rng(0)
+        found[f"MobileNet V1, {text}"] = el.Model(network, seed=0)
+    found["DS-CNN, all layers"] = el.Model(el.models.ds_cnn(), seed=0)
+    return {name: model.compile(el.SGD(1e-4, momentum=0.9), batchnorm="moving") for name, model in found.items()}
+
+
+def steps(folder: Path, options: argparse.Namespace) -> None:
+    """Time rounds of steps of a bundle and of Python's session, in turn. A round's ratio is that of its medians."""
+    clock = time.process_time if options.processor else time.perf_counter
+    for number, (name, model) in enumerate(timed().items()):
+        network, rng = model.network, np.random.default_rng(0)
         x, y = rng.normal(size=(1, *network.input_shape)).astype(np.float32), np.array([3], np.int32)
-        own = folder / text.replace(" ", "_")
+        own = folder / str(number)
         el.bundle(model, own, batch_size=1)
         with NativeBundle(own, model.device.id) as native, model.trainer(1) as trainer:
             parts = list(trainer.micro_batches(*trainer._mini_batch(x, y, None), [np.arange(1)]))
             both = partial(native.train_step, x, y, 1e-4), partial(trainer.session.train, parts, 1, 1e-4, 1)
-            times = np.zeros((options.steps + 3, 2))
-            for number in range(len(times)):
-                for which in (0, 1) if number % 2 else (1, 0):  # neither always finds the other's caches
+            for step in (*both, *both):
+                step()
+            times = np.zeros((options.rounds, options.steps, 2))
+            for step, row in enumerate(times.reshape(-1, 2)):
+                for which in (0, 1) if step % 2 else (1, 0):  # neither always finds the other's caches
                     begun = clock()
                     both[which]()
-                    times[number, which] = clock() - begun
-        bundle, python = np.median(times[3:], 0)
-        least = np.min(times[3:], 0)
+                    row[which] = clock() - begun
+        medians = 1e3 * np.median(times, 1)
+        ratios, (bundle, python) = medians[:, 0] / medians[:, 1], np.median(medians, 0)
         say(
-            f"MobileNet V1, {text}, batch 1",
-            f"bundle {1e3 * bundle:.2f} ms, Session.train {1e3 * python:.2f} ms, ratio {bundle / python:.3f}; "
-            f"least {1e3 * least[0]:.2f}, {1e3 * least[1]:.2f}, {least[0] / least[1]:.3f}",
+            f"{name}, batch 1",
+            f"bundle {bundle:.2f} ms, Session.train {python:.2f} ms; of {options.rounds} rounds the median ratio "
+            f"{np.median(ratios):.3f}, least {ratios.min():.3f}, largest {ratios.max():.3f}",
         )
 
 
@@ -229,7 +240,8 @@ def main() -> int:
     parser.add_argument("what", choices=("check", "damage", "aarch64", "steps"))
     parser.add_argument("--bundles", nargs="+", choices=BUNDLES, default=BUNDLES)
     parser.add_argument("--files", type=int, default=2000, help="damaged files of each bundle (default 2000)")
-    parser.add_argument("--steps", type=int, default=30, help="timed steps (default 30)")
+    parser.add_argument("--steps", type=int, default=30, help="timed steps of a round (default 30)")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of timed steps (default 7)")
     parser.add_argument("--processor", action="store_true", help="processor time of steps: others disturb it less")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="edgelearn-bundles-") as folder:

@@ -52,6 +52,18 @@ class Built:
         self.check(code, expected)
         return result
 
+    def step_in_parts(self, x, y, rate: float, size: int) -> Result:
+        """One update from micro-batches of `size`, whose arrays change as soon as they were taken."""
+        self.check(self.lib.edgelearn_begin_step(len(x), c_float(rate)))
+        for start in range(0, len(x), size):
+            part, targets = (np.array(each[start : start + size]) for each in (x, y))
+            given = part.ctypes.data_as(c_void_p), targets.ctypes.data_as(c_void_p)
+            self.check(self.lib.edgelearn_add_examples(*given, len(part)))
+            part[:], targets[:] = np.nan, -1
+        result = Result()
+        self.check(self.lib.edgelearn_end_step(byref(result)))
+        return result
+
     def predict(self, x) -> np.ndarray:
         x = np.ascontiguousarray(x, np.float32)
         y = np.empty((len(x), self.lib.edgelearn_output_size()), np.float32)

@@ -150,6 +150,18 @@ def test_ten_steps_have_the_bits_of_the_session(name, tmp_path):
 
 
 @needs_compiler
+def test_a_step_in_parts_has_the_bits_of_a_whole_one(tmp_path):
+    """The examples of a whole step are sent from the caller's arrays, those of its parts from a copy."""
+    model, built = made(tmp_path, "the last layers")
+    built.check(built.open())
+    begin, (x, y) = built.save(), examples(model.network, 6, 0)
+    whole = [built.step(x, y, RATE).loss for _ in range(3)]
+    built.check(built.load(begin))
+    assert [built.step_in_parts(x, y, RATE, 2).loss for _ in range(3)] == whole
+    built.close()
+
+
+@needs_compiler
 def test_a_state_continues_on_the_device_and_in_python(tmp_path):
     model, built = made(tmp_path, "dense, Adam")
     built.check(built.open())

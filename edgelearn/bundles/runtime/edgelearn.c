@@ -65,19 +65,22 @@ static uint32_t blocks_of(const el_tensor *t) { return (t->channels + t->block -
 static size_t floats_of(const el_tensor *t) { return (size_t)blocks_of(t) * t->rows * t->block; }
 static size_t size_of(const el_tensor *t) { return (size_t)t->rows * t->channels; }
 
-/* Copy `rows` rows of channels, which may be unaligned, into a tensor; rows after them and padding become zero. */
-static int put_rows(const el_tensor *t, const void *values, uint32_t rows) {
+/* Copy `rows` rows of channels, which may be unaligned, into a tensor; rows after them and padding become zero. `stay`:
+   as in el_device_put. */
+static int put_rows(const el_tensor *t, const void *values, uint32_t rows, int stay) {
   const size_t bytes = 4 * floats_of(t);
   const char *from = values;
-  float *const start = el_device_page(t->memory, t->place, bytes), *page = start;
+  float *start, *page;
   uint32_t block, row;
+  if (stay && t->channels == t->block && t->rows == rows) return el_device_put(t->memory, t->place, from, bytes, 1);
+  start = page = el_device_page(t->memory, t->place, bytes);
   if (page == NULL) return EDGELEARN_MEMORY;
   if (values == page) return EDGELEARN_OK; /* they are there: see edgelearn_input */
   if (t->channels == t->block) { /* nothing to pad */
     const size_t given = 4 * (size_t)rows * t->channels;
     memcpy(page, from, given);
     memset(page + given / 4, 0, bytes - given);
-    return el_device_put(t->memory, t->place, page, bytes);
+    return el_device_put(t->memory, t->place, page, bytes, 0);
   }
   for (block = 0; block < blocks_of(t); block++) {
     const uint32_t first = block * t->block;
@@ -88,7 +91,7 @@ static int put_rows(const el_tensor *t, const void *values, uint32_t rows) {
       memset(page + given, 0, 4 * (t->block - given));
     }
   }
-  return el_device_put(t->memory, t->place, start, bytes);
+  return el_device_put(t->memory, t->place, start, bytes, 0);
 }
 
 /* Copy the first `rows` rows of a tensor's words to an array of channels. */
@@ -150,14 +153,14 @@ static int begin(uint32_t examples, float rate, uint32_t step) {
   memcpy(&scalars[SEED], &el_plan.seed[0], 4);
   memcpy(&scalars[SEED_HIGH], &el_plan.seed[1], 4);
   memcpy(&scalars[STEP], &step, 4);
-  if ((code = put_rows(&el_plan.scalars, scalars, 1)) != 0) return code;
+  if ((code = put_rows(&el_plan.scalars, scalars, 1, 0)) != 0) return code;
   return el_device_zero(el_plan.counters.memory, el_plan.counters.place, 4 * COUNTERS);
 }
 
-static int put_targets(const void *targets, uint32_t examples) {
+static int put_targets(const void *targets, uint32_t examples, int stay) {
   el_tensor t = of_examples(&el_plan.targets, examples);
   if (t.channels == 0) t.block = t.channels = 1; /* class numbers have the size of floats */
-  return put_rows(&t, targets, t.rows);
+  return put_rows(&t, targets, t.rows, stay);
 }
 
 static int check_examples(const void *targets, uint32_t examples) {
@@ -185,7 +188,7 @@ int edgelearn_begin_step(int examples, float learning_rate) {
   return el_device_run(now.begun->prepare);
 }
 
-int edgelearn_add_examples(const float *inputs, const void *targets, int examples) {
+static int add_examples(const float *inputs, const void *targets, int examples, int stay) {
   const uint32_t size = (uint32_t)examples;
   const el_program *program;
   const el_tensor x = of_examples(&el_plan.input, size);
@@ -197,10 +200,15 @@ int edgelearn_add_examples(const float *inputs, const void *targets, int example
   if ((code = check_examples(targets, size)) != 0) return code;
   program = find(1, size, ranges_of(now.updates + 1), now.left == now.examples);
   if (program == NULL) return el_fail(EDGELEARN_BATCH, "no program", "");
-  if ((code = put_rows(&x, inputs, x.rows)) != 0 || (code = put_targets(targets, size)) != 0) return code;
+  if ((code = put_rows(&x, inputs, x.rows, stay)) != 0) return code;
+  if ((code = put_targets(targets, size, stay)) != 0) return code;
   if ((code = el_device_run(program->micro)) != 0) return code;
   now.left -= size;
   return EDGELEARN_OK;
+}
+
+int edgelearn_add_examples(const float *inputs, const void *targets, int examples) {
+  return add_examples(inputs, targets, examples, 0);
 }
 
 int edgelearn_end_step(edgelearn_result *result) {
@@ -235,7 +243,7 @@ int edgelearn_train_step(const float *inputs, const void *targets, int examples,
   if ((code = check_examples(targets, (uint32_t)examples)) != 0) return code;
   while (now.left > 0) {
     const uint32_t size = next_size();
-    if ((code = edgelearn_add_examples(inputs, targets, (int)size)) != 0) return code;
+    if ((code = add_examples(inputs, targets, (int)size, 1)) != 0) return code;
     inputs += (size_t)size * size_of(&el_plan.input);
     targets = (const char *)targets + row * size;
   }
@@ -262,7 +270,7 @@ int edgelearn_predict(const float *inputs, int examples, float *outputs) {
     const uint32_t count = (uint32_t)examples < el_plan.micro_batch ? (uint32_t)examples : el_plan.micro_batch;
     if (now.prepared != program && (code = el_device_run(program->prepare)) != 0) return code;
     now.prepared = program;
-    if ((code = put_rows(&x, inputs, count * el_plan.input.rows)) != 0) return code;
+    if ((code = put_rows(&x, inputs, count * el_plan.input.rows, 1)) != 0) return code;
     if ((code = el_device_run(program->micro)) != 0) return code;
     if ((code = el_device_get(y.memory, y.place, 4 * floats_of(&y), &words)) != 0) return code;
     take_rows(&y, words, outputs, count * el_plan.output.rows);
@@ -325,7 +333,7 @@ static int changed(void) {
 int edgelearn_set_weights(const char *name, const float *values, size_t count) {
   const el_tensor *t = NULL;
   int code = find_weight(name, values, count, &t);
-  if (code || (code = put_rows(t, values, t->rows)) != 0) return code;
+  if (code || (code = put_rows(t, values, t->rows, 0)) != 0) return code;
   return changed();
 }
 
@@ -393,7 +401,7 @@ int edgelearn_load(const void *bytes, size_t size) {
   for (i = 0; i < el_plan.kept; i++) {
     const el_tensor *t = &el_kept[i].tensor;
     if (i == el_plan.trained && (code = changed()) != 0) return code; /* before ranges, which it may move */
-    if ((code = put_rows(t, at, t->rows)) != 0) return code;
+    if ((code = put_rows(t, at, t->rows, 0)) != 0) return code;
     at += 4 * size_of(t);
   }
   if (el_plan.kept == el_plan.trained && (code = changed()) != 0) return code;
@@ -426,7 +434,7 @@ static int put_weights(const char *bytes) {
   bytes += WEIGHTS_HEADER;
   for (i = 0; i < el_plan.fills; bytes += el_fills[i++].bytes) {
     const el_fill *f = &el_fills[i];
-    if ((code = el_device_put(f->memory, f->place, bytes, f->bytes)) != 0) return code;
+    if ((code = el_device_put(f->memory, f->place, bytes, f->bytes, 0)) != 0) return code;
   }
   return EDGELEARN_OK;
 }

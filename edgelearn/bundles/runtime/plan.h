@@ -76,8 +76,9 @@ int el_device_open(const void *options);
 void el_device_close(void);
 /* Host memory for `bytes` (of at most a tensor) that are then put to the place. */
 void *el_device_page(uint32_t memory, uint32_t place, size_t bytes);
-/* Copy to a place. What lies where el_device_page said may be copied later, other bytes are copied at once. */
-int el_device_put(uint32_t memory, uint32_t place, const void *from, size_t bytes);
+/* Copy to a place. What lies where el_device_page said may be copied later, and so may bytes that `stay` as they are
+   until the next el_device_get or error; others are copied at once. */
+int el_device_put(uint32_t memory, uint32_t place, const void *from, size_t bytes, int stay);
 /* Whether el_device_page returns the place itself, so that programs may write there before. */
 extern const int el_device_is_memory;
 /* The bytes of a place, until the next call. */

@@ -21,7 +21,8 @@ void *el_device_page(uint32_t memory, uint32_t place, size_t bytes) {
   return at(memory, place);
 }
 
-int el_device_put(uint32_t memory, uint32_t place, const void *from, size_t bytes) {
+int el_device_put(uint32_t memory, uint32_t place, const void *from, size_t bytes, int stay) {
+  (void)stay;
   if (from != at(memory, place)) memcpy(at(memory, place), from, bytes);
   return EDGELEARN_OK;
 }

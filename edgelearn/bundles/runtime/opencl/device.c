@@ -55,6 +55,7 @@ static int load_library(const char *path) {
 
 static int failed(cl_int code, const char *what) {
   char text[80];
+  if (cl.queue != NULL) cl.clFinish(cl.queue); /* it may be reading the caller's examples */
   snprintf(text, sizeof text, "OpenCL error %d in ", (int)code);
   if (code == CL_OUT_OF_HOST_MEMORY || code == CL_MEM_OBJECT_ALLOCATION_FAILURE)
     return el_fail(EDGELEARN_MEMORY, text, what);
@@ -320,9 +321,10 @@ void *el_device_page(uint32_t memory, uint32_t place, size_t bytes) {
 
 /* The host goes on while a page is copied, so that the device need not wait for what comes next; it waits where no page
    of this size would be left. */
-int el_device_put(uint32_t memory, uint32_t place, const void *from, size_t bytes) {
-  const size_t start = (size_t)place * 64, used = cl.used + (bytes + 63) / 64 * 64;
-  const cl_uint waits = from != cl.page + cl.used || used + bytes > el_page_bytes;
+int el_device_put(uint32_t memory, uint32_t place, const void *from, size_t bytes, int stay) {
+  const int is_page = from == cl.page + cl.used;
+  const size_t start = (size_t)place * 64, used = cl.used + (is_page ? (bytes + 63) / 64 * 64 : 0);
+  const cl_uint waits = is_page ? used + bytes > el_page_bytes : !stay;
   const cl_int code = cl.clEnqueueWriteBuffer(cl.queue, cl.memories[memory], waits, start, bytes, from, 0, NULL, NULL);
   cl.used = waits ? 0 : used; /* the queue is in order */
   return code == CL_SUCCESS ? EDGELEARN_OK : failed(code, "clEnqueueWriteBuffer");
