@@ -208,7 +208,7 @@ def timed() -> dict[str, el.Model]:
 
 
 def steps(folder: Path, options: argparse.Namespace) -> None:
-    """Time rounds of steps of a bundle and of Python's session, in turn. A round's ratio is that of its medians."""
+    """Time rounds of steps of a bundle and of Python's session, in turn. A round's ratio is the median of its pairs."""
     clock = time.process_time if options.processor else time.perf_counter
     for number, (name, model) in enumerate(timed().items()):
         network, rng = model.network, np.random.default_rng(0)
@@ -226,8 +226,8 @@ def steps(folder: Path, options: argparse.Namespace) -> None:
                     begun = clock()
                     both[which]()
                     row[which] = clock() - begun
-        medians = 1e3 * np.median(times, 1)
-        ratios, (bundle, python) = medians[:, 0] / medians[:, 1], np.median(medians, 0)
+        ratios = np.median(times[..., 0] / times[..., 1], 1)
+        bundle, python = 1e3 * np.median(times, (0, 1))
         say(
             f"{name}, batch 1",
             f"bundle {bundle:.2f} ms, Session.train {python:.2f} ms; of {options.rounds} rounds the median ratio "
