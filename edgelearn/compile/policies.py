@@ -22,6 +22,8 @@ from edgelearn.ops import (
     AveragePooling2D,
     BatchNormalization,
     Concatenate,
+    DepthwiseConv1D,
+    DepthwiseConv2D,
     Flatten,
     Float16,
     Format,
@@ -108,6 +110,19 @@ def compressed_masks(network: Network) -> dict[str, MemoryStrategy]:
     return compressed(network) | masks(network)
 
 
+def compressed_checkpoints(network: Network) -> dict[str, MemoryStrategy]:
+    """Compress the inputs of convolutions across channels to 8 bits, store those of Dense layers, recompute the rest:
+    of two layers, a depthwise and a pointwise convolution, one tensor is stored. Gradients are approximate."""
+    readers = [node for node in network.nodes.values() if isinstance(node.op, LinearOp) and not _is_depthwise(node)]
+    dense = {name for node in readers for name in node.inputs if len(node.shape) == 1}
+    others = {name for node in readers for name in node.inputs if name in network.nodes} - dense
+    return _recompute_others(network, dense) | dict.fromkeys(others, Compress(Format(8)))
+
+
+def _is_depthwise(node: Node) -> bool:
+    return isinstance(node.op, DepthwiseConv1D | DepthwiseConv2D)
+
+
 def halves(network: Network) -> dict[str, MemoryStrategy]:
     """As `compressed`, to half precision."""
     return compressed(network, Float16())
@@ -120,8 +135,9 @@ def paged(network: Network, folder: str | None = None) -> dict[str, MemoryStrate
 
 
 EXACT = (keep_all, checkpoints, square_root, nested, invertible)
+ROUNDED = (halves, compressed, compressed_masks, compressed_checkpoints)  # gradients are approximate
 POLICIES: dict[str, Callable[[Network], dict[str, MemoryStrategy]]] = {
-    policy.__name__: policy for policy in (*EXACT, masks, paged, halves, compressed, compressed_masks)
+    policy.__name__: policy for policy in (*EXACT, masks, paged, *ROUNDED)
 }
 
 

@@ -47,7 +47,7 @@ from .combinations import CombinationResult, compare, split
 from .config import DATA, DOWNLOAD, Config, device_setting, setting
 from .experiment import Log, silent
 from .flowers import SAMPLE_SIZE, load_pretrained
-from .sparse_update import Scheme, find_scheme, update_bytes
+from .sparse_update import Scheme, find_blocks, find_scheme, update_bytes
 from .tasks import decoded_cifar10
 from .turn import Turn
 
@@ -134,7 +134,9 @@ class DepthConfig(Config):
         PUBLISHED_SHARE, "memory of the sparse update, as a share of that of the last 12 layers", above=0
     )
     sparse_memory: str = setting(
-        "masks", "policy of the sparse update's activations", choices=("masks", "compressed_masks")
+        "masks",
+        "policy of the sparse update's activations; with compressed_checkpoints it trains the last layers whole",
+        choices=("masks", "compressed_masks", "compressed_checkpoints"),
     )
     rank: int = setting(RANK, "rank of the adapters", minimum=1)
     examples: int | None = setting(None, "train with so many examples only", minimum=1)
@@ -515,12 +517,15 @@ class _Depths:
         if depth == "sparse":
             self.scheme = self.scheme or self._scheme()
             network, branches = self.scheme.network(start.network), self.scheme.branches
+            network = _recent(network) if self.scheme.whole else network
         else:
             network, branches = depth_network(start.network, depth, self.config)
         weights = branches.weights(start.network, start.weights) if branches else start.weights
         rate = rate or self.rate(depth)
         optimizer = _optimizer(rate, clipped=depth != "scratch")
         model = Model(network, None if depth == "scratch" else weights, share_with=self.first, seed=0)
+        if depth == "sparse" and self.scheme and self.scheme.whole:
+            return model.compile(optimizer, batchnorm="batch", activation_memory=self.policy(depth))
         if depth not in WHOLE:
             return model.compile(optimizer, activation_memory=self.policy(depth))
         batchnorm = "batch" if depth == "scratch" else self.config.batchnorm
@@ -529,10 +534,12 @@ class _Depths:
     def _scheme(self) -> Scheme:
         """The scheme for the published share of what the last 12 layers take, once the last layer is trained."""
         (x, y), begun = self.start.train, time.perf_counter()
+        budget = round(self.config.budget_share * update_bytes(self.model("last12").plan(self.batch_size)))
+        if self.config.sparse_memory == "compressed_checkpoints":
+            return find_blocks(self.first, budget, self.batch_size)
         head = self.model("last")
         with Turn(head.device.id).taken():
             head.fit(x, y, self.batch_size, 3, cache="fp32", verbose=0)
-        budget = round(self.config.budget_share * update_bytes(self.model("last12").plan(self.batch_size)))
         few = np.random.default_rng(0).permutation(len(y))[:EXAMPLES]
         few = np.sort(few)
         model = Model(self.start.network.copy(), head.weights, share_with=self.first).compile(self.optimizer)

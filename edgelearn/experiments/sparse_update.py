@@ -19,7 +19,7 @@ import numpy as np
 from edgelearn.compile import Kind, Plan, account
 from edgelearn.compile.memory import Compress
 from edgelearn.compile.plan import stored
-from edgelearn.compile.policies import masks
+from edgelearn.compile.policies import compressed_checkpoints, masks
 from edgelearn.compile.request import Policy
 from edgelearn.display import megabytes
 from edgelearn.errors import PlanError
@@ -44,6 +44,7 @@ class Scheme:
     - `channels`: by layer, the number of its first input channels whose weights are trained.
     - `nbytes`: activations that the plan stores between the passes, gradients and optimizer state.
     - `seconds`: time of the search.
+    - `whole`: train everything from `first` on, not its biases alone (default False).
     """
 
     first: str
@@ -51,6 +52,7 @@ class Scheme:
     channels: Mapping[str, int]
     nbytes: int
     seconds: float
+    whole: bool = False
 
     @property
     def branches(self) -> Branches:
@@ -60,12 +62,17 @@ class Scheme:
         """A copy of `network` with the branches, that trains what the scheme says."""
         copy = network.copy().freeze()
         above = _from(copy, self.first)
+        if self.whole:
+            return copy.unfreeze(*(name for name, p in copy.parameters.items() if p.layer in above))
         copy.unfreeze(*(name for name in _biases(copy) if copy.parameters[name].layer in above))
         copy.unfreeze(*(f"{name}/kernel" for name in self.kernels))
         return self.branches.network(copy)
 
     def __str__(self) -> str:
-        parts = [f"biases from {self.first} on", *(f"{name} whole" for name in self.kernels)]
+        parts = [
+            f"{'everything' if self.whole else 'biases'} from {self.first} on",
+            *(f"{name} whole" for name in self.kernels),
+        ]
         parts += [f"{name} {count} channels" for name, count in self.channels.items()]
         return f"{', '.join(parts)}: {megabytes(self.nbytes)}, found in {self.seconds:.1f} s"
 
@@ -95,6 +102,37 @@ def find_scheme(
     return _Search(model, x, y, batch_size, head, activation_memory).run(budget)
 
 
+def find_blocks(
+    model: Model, budget: int, batch_size: int = 32, activation_memory: Policy = compressed_checkpoints
+) -> Scheme:
+    """Find how many of the last layers can be trained whole within a budget, their BatchNorms normalising by each
+    batch's statistics. Where most activations are recomputed, these are many.
+
+    Arguments as of `find_scheme`. Raises PlanError if the last layer alone takes more.
+    """
+    began, found = time.perf_counter(), None
+    layers = [p.layer for p in model.network.parameters.values() if p.role == "kernel"]
+    for first in dict.fromkeys(reversed(layers)):
+        scheme = Scheme(first, (), {}, 0, 0.0, whole=True)
+        each = Model(scheme.network(model.network), None, share_with=model)
+        each.compile(model.optimizer or SGD(0.01), model.loss, batchnorm="batch", activation_memory=activation_memory)
+        nbytes = update_bytes(each.plan(batch_size))
+        if nbytes > budget:
+            if found is None:
+                raise _too_little(first, nbytes, budget)
+            break
+        found = replace(scheme, nbytes=nbytes)
+    assert found is not None
+    return replace(found, seconds=time.perf_counter() - began)
+
+
+def _too_little(head: str, nbytes: int, budget: int) -> PlanError:
+    return PlanError(
+        f"To train '{head}' alone takes {megabytes(nbytes)}, more than the budget of {megabytes(budget)}: give it "
+        f"more, or a smaller batch."
+    )
+
+
 class _Search:
     def __init__(
         self, model: Model, x: np.ndarray, y: np.ndarray, batch_size: int, head: str | None, policy: Policy
@@ -119,10 +157,7 @@ class _Search:
         """The best scheme by estimated bytes of which the plan fits."""
         best = self._scheme(self.head, ())
         if best.nbytes > budget:
-            raise PlanError(
-                f"To train '{self.head}' alone takes {megabytes(best.nbytes)}, more than the budget of "
-                f"{megabytes(budget)}: give it more, or a smaller batch."
-            )
+            raise _too_little(self.head, best.nbytes, budget)
         rooms = {first: budget - nbytes for first, nbytes in self._bases().items()}
         waiting = [self._candidate(first, room) for first, room in rooms.items() if room >= 0]
         heapify(waiting)

@@ -12,7 +12,7 @@ from edgelearn.compile.policies import compressed_masks
 from edgelearn.errors import PlanError
 from edgelearn.experiments import depth
 from edgelearn.experiments.depth import DEPTHS, Start, compare_depths, last_layers
-from edgelearn.experiments.sparse_update import find_scheme, update_bytes
+from edgelearn.experiments.sparse_update import find_blocks, find_scheme, update_bytes
 from edgelearn.graph import Network
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
 
@@ -114,6 +114,23 @@ def test_a_scheme_fits_its_budget_and_takes_what_contributes(start):
     assert eight_bits.nbytes <= 120_000 and more > plain
     with pytest.raises(PlanError, match="To train 'dense' alone takes"):
         find_scheme(model, x[:32], y[:32], 10, 16)
+
+
+def test_the_last_layers_whole_within_a_budget(task, tmp_path):
+    """Each batch normalises them; the inputs of convolutions are stored in 8 bits, and the rest is recomputed."""
+    model = el.Model(small(), task.weights).compile(el.SGD(0.05, momentum=0.9))
+    few, more, all_layers = (find_blocks(model, budget, 16) for budget in (20_000, 200_000, 10_000_000))
+    assert [scheme.first for scheme in (few, all_layers)] == ["dense", "conv1"]
+    assert few.nbytes <= 20_000 < more.nbytes <= 200_000 < all_layers.nbytes
+    assert "bn3/gamma" in more.network(small()).trainable
+    with pytest.raises(PlanError, match="To train 'dense' alone takes"):
+        find_blocks(model, 10, 16)
+    settings = {"sparse_memory": "compressed_checkpoints", "budget_share": 0.9}
+    found = compare_depths(store=str(tmp_path), depths=("inference", "sparse", "all"), **settings)
+    inference, sparse, whole = found.rows
+    assert sparse.scheme and sparse.scheme.whole and "everything from" in str(found)
+    assert sparse.stored < whole.stored / 2
+    assert sparse.accuracy[0] > inference.accuracy[0]
 
 
 def test_last_layers_and_their_update():
