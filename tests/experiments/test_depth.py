@@ -161,6 +161,7 @@ def test_a_rate_is_chosen_by_held_out_training_examples(task, tmp_path):
     for row in found.rows:
         assert set(row.tried) == set(rates)
         assert row.rate == max(rates, key=row.tried.__getitem__)
+        assert row.result is not None
         (run,) = row.result.runs.values()
         assert f"initial_learning_rate={row.rate}" in run.config["optimizer"]
         assert run.record["data"]["train"] == len(task.train[1])  # not only those that remained for the choice
