@@ -207,8 +207,8 @@ class StepTiming:
     """Times of a step. `wall`: median of the host's time in seconds, from the first call until the result is back,
     without profiling; `noisy`: rounds during which other processes used the cores, however often they were repeated;
     `spread`: of the rounds' times, upper quartile minus lower one, as a share of the median; `energy`: of steps in a
-    row after the rounds, without profiling (None: not measured); `steps`: each round's step, start and seconds of its
-    launches."""
+    row after the rounds, without profiling (None: not measured); `steps`: of the last `rounds` steps, start and seconds
+    of each launch."""
 
     launches: list[TimedLaunch]
     wall: float
@@ -303,7 +303,10 @@ def _step_timing(rounds: list[Times], blocks: Sequence[Block]) -> StepTiming:
     lengths = np.array([times[-1][2] - times[0][1] for times in rounds])
     typical = rounds[int(np.argsort(lengths)[len(lengths) // 2])]
     medians: Any = np.median([[end - start for _, start, end in times] for times in rounds], axis=0)
-    steps = [[((start - times[0][1]) / 1e9, (end - start) / 1e9) for _, start, end in times] for times in rounds]
+    steps = [
+        [((start - times[0][1]) / 1e9, (end - start) / 1e9) for _, start, end in times]
+        for times in rounds[-len(blocks) :]  # a disturbed round is repeated
+    ]
     launches = [
         TimedLaunch(launch, (start - typical[0][1]) / 1e9, (end - start) / 1e9, float(median) / 1e9)
         for (launch, start, end), median in zip(typical, medians, strict=True)
