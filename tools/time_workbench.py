@@ -309,7 +309,7 @@ def painted(tab: Any) -> None:
 def trace() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
-        command = [sys.executable, "-m", "edgelearn", "profile", "train:1", "--rounds", "100", "--trace", str(path)]
+        command = ["edgelearn", "profile", "train:1", "--rounds", "100", "--trace", str(path)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         events = json.loads(path.read_text())["traceEvents"]
         steps = sum(event["name"].startswith("step ") for event in events)
