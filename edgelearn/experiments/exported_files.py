@@ -72,9 +72,11 @@ def fine_tuned(name: str, dataset: ImageDataset, train: np.ndarray, folder: Path
 def classifier(path: Path) -> Callable[[np.ndarray], int]:
     """A function of a picture (1, height, width, 3) that runs a file and gives the class."""
     if path.suffix == ".onnx":
-        from onnxruntime import InferenceSession
+        from onnxruntime import InferenceSession, SessionOptions
 
-        session = InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        options = SessionOptions()
+        options.add_session_config_entry("session.x64quantprecision", "1")  # or int8 saturates on CPUs without VNNI
+        session = InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         return lambda x: int(session.run(None, {"input": x})[0].argmax())
     from ai_edge_litert.interpreter import Interpreter
 

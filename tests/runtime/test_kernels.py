@@ -126,7 +126,7 @@ def test_second_time_from_the_binary(context, monkeypatch):
     assert run(context, build(context, SOURCE, ["-DVALUE=3"])) == {3.0}
     (file,) = kernels.programs_folder().iterdir()
     before = file.stat().st_mtime_ns
-    monkeypatch.setattr(kernels.caches, "keep", lambda *arguments: pytest.fail("compiled again"))
+    monkeypatch.setattr(kernels.atomic, "keep", lambda *arguments: pytest.fail("compiled again"))
     assert run(context, build(context, SOURCE, ["-DVALUE=3"])) == {3.0}
     assert file.stat().st_mtime_ns == before
 

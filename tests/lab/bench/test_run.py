@@ -48,7 +48,8 @@ def test_every_worker_is_measured_in_every_round(report):
         variant = variant_of(report, label)
         assert variant.error is None and len(variant.blocks) == QUICK.rounds
         assert all(least <= block.seconds < 10 * least for block in variant.blocks)
-        assert variant.import_seconds >= 0 and variant.first_step_seconds >= least and variant.memory >= 0
+        assert variant.import_seconds >= 0 and variant.first_step_seconds >= least
+        assert variant.memory > -(2**23)  # Linux counts pages in batches, one for each thread
     assert any("round 3 of 3" in line for line in report.lines)
 
 
