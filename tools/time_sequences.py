@@ -145,10 +145,8 @@ def _gpt(network: el.Network):
         def __init__(self) -> None:
             super().__init__()
             self.norm1, self.norm2 = nn.LayerNorm(channels, bias=False), nn.LayerNorm(channels, bias=False)
-            self.qkv, self.mixed = (
-                nn.Linear(channels, 3 * channels, bias=False),
-                nn.Linear(channels, channels, bias=False),
-            )
+            self.qkv = nn.Linear(channels, 3 * channels, bias=False)
+            self.mixed = nn.Linear(channels, channels, bias=False)
             self.wide = nn.Linear(channels, 4 * channels, bias=False)
             self.narrow = nn.Linear(4 * channels, channels, bias=False)
 

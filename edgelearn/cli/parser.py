@@ -329,8 +329,7 @@ def make_parser(version: str, commands: Mapping[str, str], given: Sequence[str])
         if name not in given:
             below[""].add_parser(name)
             continue
-        described = getdoc(import_module(module)) or ""
-        described = GROUPS.get(name, described)
+        described = GROUPS.get(name, getdoc(import_module(module)) or "")
         for words, each in REGISTERED.items():
             if words.split(" ")[0] == name:
                 leaf = _add_command(below, words, getdoc(each.function) or "", each.help, described)

@@ -485,7 +485,7 @@ class Timing(TypedDict):
 
 
 def plan_key(phases: Mapping[str, Plan], device: Device, sizes: Sequence[int]) -> dict[str, Any]:
-    """What trainings have in common whose steps take equally long."""
+    """Key shared by trainings whose steps take equally long."""
     found = {name: [plan.peak_bytes, len(plan.step_launches)] for name, plan in phases.items()}
     return {"device": device.facts()["name"], "sizes": list(sizes), "phases": found}
 
