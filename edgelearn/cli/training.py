@@ -70,6 +70,10 @@ def cifar10(
     pictures: int | None = setting(None, "train with so many only", minimum=1),
     validation: bool = setting(False, "test with a fifth of the training pictures"),
     framework: str = setting("edgelearn", choices=("edgelearn", "torch")),
+    network: str = setting(
+        "small", "0.4 million parameters (small), 11.2 or 2.2 million",
+        choices=("small", "resnet18_cifar", "mobilenet_v2_cifar"),
+    ),
     data: str | None = setting(None, "a file that --write made (default: EDGELEARN_DATA)", metavar="NPZ"),
     write: Path | None = setting(
         None, "write the pictures of EDGELEARN_DATA there, encoded, and end", check=writable, metavar="NPZ"
@@ -94,9 +98,9 @@ def cifar10(
     for seed in seeds:
         log(f"{framework}, seed {seed}")
         if framework == "torch":
-            found.append(recipe.train_torch(chosen, seed, epochs, device))
+            found.append(recipe.train_torch(chosen, seed, epochs, device, network))
         else:
-            found.append(recipe.train(chosen, seed, epochs, device, **ours))
+            found.append(recipe.train(chosen, seed, epochs, device, **ours, name=network))
     rows = [
         (r["seed"], f"{r['accuracy']:.2%}", f"{r['seconds']:.1f}", f"{r['ms_per_step']:.1f}", r["device"])
         for r in found

@@ -269,7 +269,8 @@ def _cifar10(config: AdaptationConfig, seed: int) -> _World:
         if not file.exists():
             cifar10_recipe.train(pictures, seed, config.epochs or cifar10_recipe.EPOCHS, config.device, models=models)
         model = load(file, device=config.device)
-    description = "CIFAR-10; networks of `edgelearn cifar10`."
+    parameters = f"{model.network.count() / 1e6:.1f} million parameters"
+    description = f"CIFAR-10; networks of `edgelearn cifar10` with {parameters}."
     known = standardized(pictures.train)
     return _World(model, pictures.test, pictures.test_labels, standardized, description, known)
 

@@ -1,4 +1,5 @@
-"""CIFAR-10 from scratch on 20,000 pictures with at most 0.5 million parameters, as a user would write it.
+"""CIFAR-10 from scratch on 20,000 pictures with at most 0.5 million parameters, as a user would write it, or with a
+larger network.
 
 `train_torch` trains the same network in PyTorch, from the same weights, on the same examples in the same order.
 Settings are chosen by `for_validation`, which trains on four fifths of the training pictures and tests on the others;
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -20,6 +22,7 @@ from edgelearn.data.cifar10 import CLASSES, DEVIATION, MEAN, SIZE, load_cifar10,
 from edgelearn.data.draws import FlipAndCrop, Padding, epoch_order, stratified_split
 from edgelearn.data.pictures import ImageDataset, load_images
 from edgelearn.graph import Network
+from edgelearn.models import mobilenet_v2_cifar, resnet18_cifar
 from edgelearn.ops import (
     SGD,
     Add,
@@ -75,6 +78,11 @@ def network() -> Network:
     return net
 
 
+NETWORKS: dict[str, Callable[[], Network]] = {
+    "small": network, "resnet18_cifar": resnet18_cifar, "mobilenet_v2_cifar": mobilenet_v2_cifar,
+}  # fmt: skip
+
+
 def optimizer(pictures: int, epochs: int) -> SGD:
     """Momentum, weight decay, and a rate that grows for two epochs and then falls to 0 along a cosine, where an average
     of the weights would be the weights. The decay isn't part of the gradient: PyTorch's 5e-4 at momentum 0.9 is 5e-3.
@@ -87,11 +95,11 @@ def optimizer(pictures: int, epochs: int) -> SGD:
 
 def train(
     pictures: Pictures, seed: int, epochs: int, device: str | None = None, padding: Padding = "constant",
-    compute: str = "fp32", models: Path | None = None,
+    compute: str = "fp32", models: Path | None = None, name: str = "small",
 ) -> dict:  # fmt: skip
     """Train with one seed; returns accuracy and times. `padding`: the mode of FlipAndCrop; `compute`: as in
-    Model.compile; `models`: a folder to save the network in, as cifar10_SEED.safetensors."""
-    model = Model(network(), device=device, seed=seed)
+    Model.compile; `models`: a folder to save the network in, as cifar10_SEED.safetensors; `name`: of NETWORKS."""
+    model = Model(NETWORKS[name](), device=device, seed=seed)
     model.compile(optimizer(len(pictures.train), epochs), SoftmaxCrossEntropy(SMOOTHING), compute=compute)
     # Mirrored and shifted, anew in each epoch.
     examples = VariedSource(pictures.train, FlipAndCrop(seed, mode=padding), standardized)
@@ -110,7 +118,7 @@ def train(
     }  # fmt: skip
 
 
-def train_torch(pictures: Pictures, seed: int, epochs: int, device: str | None = None) -> dict:
+def train_torch(pictures: Pictures, seed: int, epochs: int, device: str | None = None, name: str = "small") -> dict:
     """The same training in PyTorch: network, weights, examples in their order, and update; returns as `train`."""
     import torch
     from torch.nn import functional as F
@@ -119,7 +127,7 @@ def train_torch(pictures: Pictures, seed: int, epochs: int, device: str | None =
 
     torch.backends.cudnn.allow_tf32 = False  # float32, as there
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    net = network()
+    net = NETWORKS[name]()
     module = TorchNetwork(net, net.initialize(seed), batchnorm="batch", logits=True).to(where)
     rule, count, updates = optimizer(len(pictures.train), epochs), len(pictures.train), 0
     parameters = [(name, module.tensor(name)) for name in sorted(net.trainable)]

@@ -9,6 +9,7 @@ import pytest
 from edgelearn.cli import main
 from edgelearn.data.cifar10 import CLASSES
 from edgelearn.experiments import cifar10_recipe as recipe
+from edgelearn.models import resnet18_cifar
 
 
 @pytest.fixture
@@ -31,6 +32,19 @@ def test_it_trains_and_pytorch_trains_alike(pictures):
     theirs = recipe.train_torch(pictures, 0, 3, "cpu")
     np.testing.assert_allclose(theirs["loss"], ours["loss"], rtol=2e-3)
     assert theirs["parameters"] == ours["parameters"]
+
+
+def test_another_network_is_saved_and_found_again(pictures, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(recipe.NETWORKS, "resnet18_cifar", lambda: resnet18_cifar(alpha=0.125))
+    monkeypatch.setattr(recipe, "read", lambda path: pictures)
+    models = ["--models", str(tmp_path)]
+    assert main(["cifar10", "--network", "resnet18_cifar", "--epochs", "1", *models, "--json"]) == 0
+    (trained,) = json.loads(capsys.readouterr().out)
+    arguments = ["--methods", "statistics", "--kinds", "noise", "--orders", "shuffled", "--batch-size", "4"]
+    assert main(["adapt", "cifar10", *arguments, "--micro-batch", "2", *models, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert trained["parameters"] == resnet18_cifar(alpha=0.125).count() > 50_000
+    assert "0.2 million parameters" in found["description"]
 
 
 def test_pictures_in_one_file(pictures, tmp_path, monkeypatch, capsys):
