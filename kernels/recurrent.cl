@@ -40,6 +40,9 @@
 #ifndef INNER
 #define INNER 0  // the stretch has more than one step
 #endif
+#ifndef KEEPS
+#define KEEPS 0  // the backward pass needs the gates
+#endif
 #ifndef READS_OUTPUT
 #define READS_OUTPUT 0  // the output has h of steps of this stretch
 #endif
@@ -78,23 +81,32 @@ typedef struct { V a, b, c, d, h, cell, squashed; } Cell;  // gates in the order
 
 INLINE V squash(const V v) { return tanh_forward(v, 0, 0); }
 
-INLINE Cell cell_of(const Gates gates, const State before) {
-  Cell s;
+// The gates after their functions; of a GRU the last one is the candidate's part from the state, as it is
+INLINE Gates activated(const Gates gates) {
+  Gates s;
 #if CELL == LSTM
-  s.a = sigmoid(gates.sums[0]);
-  s.b = sigmoid(gates.sums[1]);
-  s.c = squash(gates.sums[2]);
-  s.d = sigmoid(gates.sums[3]);
+  s.sums[0] = sigmoid(gates.sums[0]);
+  s.sums[1] = sigmoid(gates.sums[1]);
+  s.sums[2] = squash(gates.sums[2]);
+  s.sums[3] = sigmoid(gates.sums[3]);
+#else
+  s.sums[0] = sigmoid(gates.sums[0]);
+  s.sums[1] = sigmoid(gates.sums[1]);
+  s.sums[2] = squash(gates.sums[2] + s.sums[1] * gates.sums[3]);
+  s.sums[3] = gates.sums[3];
+#endif
+  return s;
+}
+
+// The cell, given its activated gates
+INLINE Cell cell_of(const Gates gates, const State before) {
+  Cell s = {gates.sums[0], gates.sums[1], gates.sums[2], gates.sums[3], (V)0, (V)0, (V)0};
+#if CELL == LSTM
   s.cell = s.b * before.c + s.a * s.c;
   s.squashed = squash(s.cell);
   s.h = s.d * s.squashed;
 #else
-  s.a = sigmoid(gates.sums[0]);
-  s.b = sigmoid(gates.sums[1]);
-  s.d = gates.sums[3];
-  s.c = squash(gates.sums[2] + s.b * s.d);
   s.h = s.a * before.h + ((V)1 - s.a) * s.c;
-  s.cell = s.squashed = (V)0;
 #endif
   return s;
 }
@@ -170,7 +182,7 @@ KERNEL cell_sums(INPUT(x), INPUT(kernel_) INPUT_IF(BIAS, bias), OUTPUT(sums), co
     UNROLL for (int g = 0; g < SUMS; g++) store(sums + (size_t)((tile * ROWS + r) * SUMS + g) * BLOCK, gates[r].sums[g]);
 }
 
-// The gates of a slot and block, given the sums of the sequence
+// The gates' sums of a slot and block, given those of the sequence
 INLINE void gates_of(Gates *gates, __global const float *sums, const int slot, const int block, const int n,
                      const int used, const int units, const int *images, __global const float *recurrent,
                      const int has_before, const States before) {
@@ -183,9 +195,10 @@ INLINE void gates_of(Gates *gates, __global const float *sums, const int slot, c
   if (has_before) add_products(gates, before.at, before.m, rows, recurrent + row_at(block, units * GATES, 0), units, 1);
 }
 
-// `states` gets the state after each step of the stretch but the last, `after` that.
+// `states` gets the state after each step of the stretch but the last, `after` that; `gates` the activated gates, in the
+// rows of their sums.
 KERNEL cell_forward(INPUT(sums), INPUT(recurrent) INPUT_IF(CONTINUES, before) INPUT_IF(MASKED, mask)
-                    OUTPUT_IF(INNER, states), OUTPUT(after), const int n, const int units, const int place,
+                    OUTPUT_IF(INNER, states), OUTPUT(after) OUTPUT_IF(KEEPS, kept), const int n, const int units, const int place,
                     const int direction, const int used) {
   IMAGES_OF_GROUP
   for (int slot = 0; slot < used; slot++) {
@@ -195,7 +208,12 @@ KERNEL cell_forward(INPUT(sums), INPUT(recurrent) INPUT_IF(CONTINUES, before) IN
                STATES_BEFORE(slot));
       EACH_IMAGE {
         const State before = STATE_BEFORE(slot, images[r]);
-        const Cell s = cell_of(gates[r], before);
+        const Gates own = activated(gates[r]);
+#if KEEPS
+        UNROLL for (int i = 0; i < SUMS; i++)
+          store(ITEM_START(kept) + row_at(block, used * n * SUMS, (slot * n + images[r]) * SUMS + i), own.sums[i]);
+#endif
+        const Cell s = cell_of(own, before);
         State next = {s.h, s.cell};
 #if MASKED
         if (IS_LEFT_OUT(images[r])) next = before;
@@ -233,26 +251,27 @@ INLINE void through_gates(V *sums, __global const float *gradients, const int m,
   }
 }
 
-// Turn `gradients`, which begin as the sums that the sequence gives, into the gradients of all gates of a stretch, and
-// write the gradient of the state before it, `earlier`. `first` is the number of the stretch's first step among `steps`.
+// Write the gradients of all gates of a stretch, given the activated `gates`, and the gradient of the state before it,
+// `earlier`. `first` is the number of the stretch's first step among `steps`.
 // `later`: gradient of the state after the stretch, rows image * later_rows + later_first on; dy: row image * output_rows
 // + the number of the step, or 0. No gradient passes to before a step whose number `truncate` divides.
-KERNEL cell_backward(INPUT(recurrent), INPUT(turned) INPUT_IF(CONTINUES, before) INPUT_IF(INNER, states)
+KERNEL cell_backward(INPUT(gates), INPUT(turned) INPUT_IF(CONTINUES, before) INPUT_IF(INNER, states)
                      INPUT_IF(MASKED, mask) INPUT_IF(READS_OUTPUT, dy) INPUT_IF(READS_LATER, later),
                      OUTPUT(gradients), OUTPUT(earlier), const int n, const int units, const int place,
                      const int direction, const int used, const int first, const int steps, const int truncate,
                      const int output_rows, const int later_rows, const int later_first) {
+  input kept = ITEM_START(gates);
   output gradients = ITEM_START(gradients);
   IMAGES_OF_GROUP
   for (int slot = used - 1; slot >= 0; slot--) {
     EACH_BLOCK {
-      Gates gates[ROWS];
-      gates_of(gates, gradients, slot, block, n, used, units, images, ITEM_START(recurrent), HAS_BEFORE(slot),
-               STATES_BEFORE(slot));
       EACH_IMAGE {
         const int image = images[r];
+        const size_t at = row_at(block, used * n * SUMS, (slot * n + image) * SUMS);
         const State before = STATE_BEFORE(slot, image);
-        const Cell s = cell_of(gates[r], before);
+        Gates own;
+        UNROLL for (int i = 0; i < SUMS; i++) own.sums[i] = load(kept + at + i * BLOCK);
+        const Cell s = cell_of(own, before);
         State d = {(V)0, (V)0}, through = {(V)0, (V)0};
         if (slot < used - 1) d = state_at((States){START(earlier), n * SETS, 0}, block, image);
 #if READS_LATER
@@ -287,8 +306,7 @@ KERNEL cell_backward(INPUT(recurrent), INPUT(turned) INPUT_IF(CONTINUES, before)
           through = d;
         }
 #endif
-        UNROLL for (int i = 0; i < SUMS; i++)
-          store(gradients + row_at(block, used * n * SUMS, (slot * n + image) * SUMS + i), g[i]);
+        UNROLL for (int i = 0; i < SUMS; i++) store(gradients + at + i * BLOCK, g[i]);
         store_state(START(earlier), n * SETS, image, block, through.h, through.c);
       }
     }

@@ -325,13 +325,13 @@ KERNELS = {
         "x kernel bias sums n steps inputs place direction used CELL 1",
     ),
     "cell_forward": (
-        f"sums recurrent before?CONTINUES mask?MASKED states?INNER after {STRETCH}",
-        f"sums recurrent before mask states after {STRETCH} CELL",
+        f"sums recurrent before?CONTINUES mask?MASKED states?INNER after kept?KEEPS {STRETCH}",
+        f"sums recurrent before mask states after kept {STRETCH} CELL",
     ),
     "copy_states": ("after states?INNER y n rows place set used", "after states y n rows place set used CELL 1"),
     "cell_backward": (
-        f"recurrent turned {AROUND} gradients earlier {STRETCH} {LATER}",
-        f"recurrent turned before states mask dy later gradients earlier {STRETCH} CELL {LATER} SEQUENCES",
+        f"gates turned {AROUND} gradients earlier {STRETCH} {LATER}",
+        f"gates turned before states mask dy later gradients earlier {STRETCH} CELL {LATER} SEQUENCES",
     ),
     "turn_kernel": ("weights turned inputs units", "weights turned inputs units CELL 1"),
     "cell_backward_input": (

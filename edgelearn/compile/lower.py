@@ -194,6 +194,7 @@ class Lowering:
         for stage in self.stages:
             if stage.output.name not in self.values:  # else the kernel of an earlier one has computed it
                 self.at(stage.name)
+                self.micro.keeps = self.trains and stage.name in self.trained
                 self._forward(stage)
         remat, micro, losses = self.rematerialiser, self.micro, self.losses
         loss_at = len(micro.launches)
@@ -305,8 +306,8 @@ class Lowering:
         return shares[layer]
 
     def _tensors(self) -> dict[str, Stored]:
-        """The forward pass's values by layer, and the states of recurrent layers by step. Layers of one stage share the
-        value of the last."""
+        """The forward pass's values by layer, and the states and gates of recurrent layers by step. Layers of one stage
+        share the value of the last."""
         tensors = self.values | self.micro.steps
         for stage in self.stages:
             if stage.output.name in tensors:

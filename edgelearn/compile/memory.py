@@ -261,8 +261,8 @@ ActivationMemory = Mapping[str, MemoryStrategy]  # by layer
 
 
 def steps_of(network: Network) -> dict[str, tuple[str, str]]:
-    """Each tensor of states that recurrent layers keep between steps, by name, in order: (its layer, the state that it
-    is computed from or ""). Strategies may name these as they name layers."""
+    """Each tensor of states or gates that recurrent layers keep of their steps, by name, in order: (its layer, the
+    state that it is computed from or ""). Strategies may name these as they name layers."""
     return {
         name: (node.name, before)
         for node in network.nodes.values()
@@ -272,7 +272,7 @@ def steps_of(network: Network) -> dict[str, tuple[str, str]]:
 
 
 def sources_of(name: str, network: Network) -> Collection[str]:
-    """Tensors from which the forward pass computes a layer's output, or states of some steps."""
+    """Tensors from which the forward pass computes a layer's output, or states or gates of some steps."""
     if name in network.nodes:
         return network.nodes[name].inputs
     layer, before = steps_of(network)[name]

@@ -230,7 +230,8 @@ class Emitter:
     - `compute`: the type that linear layers multiply in (default fp32).
     - `jobs`: collected by `job`, launched by `emit_jobs`.
     - `pieces`: of the parameters whose update is being emitted, if it is to leave their extremes; else None.
-    - `steps`: states that the forward pass of recurrent layers keeps for the backward pass, by name.
+    - `keeps`: the layer's forward pass keeps what its backward pass will read (default True).
+    - `steps`: states and gates that the forward pass of recurrent layers keeps for the backward pass, by name.
     """
 
     traits: Traits
@@ -242,6 +243,7 @@ class Emitter:
     jobs: list[Job] = field(default_factory=list)
     compute: Compute = Compute()
     pieces: Pieces | None = None
+    keeps: bool = True
     steps: dict[str, Tensor] = field(default_factory=dict)
 
     @contextmanager

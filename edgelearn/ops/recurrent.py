@@ -2,8 +2,9 @@
 
 A sequence of T steps has stretches of about √T. The forward pass multiplies all inputs of a stretch first, then one
 launch goes from step to step. It keeps the states, h and of an LSTM c: that after a stretch, "layer/step 7", and those
-within it together, "layer/steps 1 to 6". A plan may recompute both like layers' outputs. The backward pass computes
-the gates again from them, so nothing else is kept. Gradients of a stretch's gates become those of inputs and weights.
+within it together, "layer/steps 1 to 6"; and for the backward pass the gates, "layer/gates 1 to 7". A plan may
+recompute each of them like layers' outputs, from the state before the stretch. Gradients of a stretch's gates become
+those of inputs and weights.
 """
 
 from __future__ import annotations
@@ -85,11 +86,12 @@ class Recurrent(Op):
         return [range(begin, min(begin + length, steps)) for begin in range(0, steps, length)]
 
     def states(self, layer: str, *shapes: Shape) -> dict[str, str]:
-        """Names of the states that the backward pass reads, of a layer called `layer`. Each name has that of the state
-        which it is computed from, "" where a sequence begins."""
+        """Names of the gates and states that the backward pass reads, of a layer called `layer`. Each name has that of
+        the state which it is computed from, "" where a sequence begins."""
         found, before = {}, ""
         for stretch in self.stretches(shapes[0][0]):
-            inner, end = _names(layer, stretch)
+            gates, inner, end = _names(layer, stretch)
+            found[gates] = before
             found |= {inner: before} if len(stretch) > 1 else {}
             found |= {end: before} if stretch.stop < shapes[0][0] else {}
             before = end
@@ -222,7 +224,7 @@ class Recurrent(Op):
 
     def _emit_stretch(
         self, e: Emitter, kernel: str, n: int, places: Sequence[int], read: Sequence[Tensor | None],
-        written: Sequence[Access], numbers: Sequence[int] = (), products: int = 1, **macros: Any,
+        written: Sequence[Access], numbers: Sequence[int] = (), **macros: Any,
     ) -> None:  # fmt: skip
         """Emit a kernel that goes through the steps of a stretch: a work-group for some images."""
         blocks = ceil_div(self.units, BLOCK)
@@ -233,7 +235,7 @@ class Recurrent(Op):
             "recurrent.cl", kernel, (ceil_div(n, rows) * lanes,), *(tensor.read for tensor in read if tensor), *written,
             n, self.units, places[0], self._direction, len(places), *numbers, cell=self.code, rows=rows,
             together=_together(e, rows, self.gates), group=lanes * BLOCK // e.traits.vector, inner=len(places) > 1,
-            **macros, flops=2 * len(places) * n * products * self.units * self.gates * self.units,
+            **macros, flops=2 * len(places) * n * self.units * self.gates * self.units,
         )  # fmt: skip
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
@@ -244,14 +246,15 @@ class Recurrent(Op):
             places = self.places(steps)[stretch.start : stretch.stop]
             inner = e.tensor("states", (len(stretch) - 1, n, self.sets, self.units)) if len(stretch) > 1 else None
             after = e.tensor("state", (n, self.sets, self.units))
+            gates = e.tensor("gates", (len(stretch), n, SUMS, self.units)) if e.keeps else None
             sums = self._emit_sums(e, inputs, places)
             self._emit_stretch(
                 e, "cell_forward", n, places, (sums, weights["recurrent_kernel"], before, mask),
-                [tensor.write for tensor in (inner, after) if tensor], continues=before is not None,
-                masked=mask is not None,
+                [tensor.write for tensor in (inner, after, gates) if tensor], continues=before is not None,
+                masked=mask is not None, keeps=e.keeps,
             )  # fmt: skip
-            names = _names(e.layer, stretch)
-            e.steps |= {name: tensor for name, tensor in zip(names, (inner, after), strict=True) if tensor}
+            kept = zip(_names(e.layer, stretch), (gates, inner, after), strict=True)
+            e.steps |= {name: tensor for name, tensor in kept if tensor}
             before = after
             if self.return_sequences:
                 self._emit_copy(e, after, inner, y, n, stretch.start)
@@ -283,23 +286,23 @@ class Recurrent(Op):
         turned_input = self._turned(e, "kernel", weights["kernel"], channels) if targets[0] else None
         rows, mask, begin = dy.rows // n, others.get("mask"), others.get("state")
         stretches = self.stretches(steps)
-        befores = [begin, *(e.steps[_names(e.layer, stretch)[1]] for stretch in stretches[:-1])]
+        befores = [begin, *(e.steps[_names(e.layer, stretch)[-1]] for stretch in stretches[:-1])]
         later = dy if self.return_state else None
         for number in reversed(range(len(stretches))):
             stretch, before = stretches[number], befores[number]
             places = self.places(steps)[stretch.start : stretch.stop]
-            inner = e.steps[_names(e.layer, stretch)[0]] if len(stretch) > 1 else None
-            gates = self._emit_sums(e, inputs, places)
+            kept, within, _ = _names(e.layer, stretch)
+            inner = e.steps[within] if len(stretch) > 1 else None
+            gates = e.tensor("gradients of gates", (len(places), n, SUMS, self.units))
             earlier = e.tensor("gradient of the state", (n, self.sets, self.units))
             last = stretch.stop == steps
             rows_of_later = (rows, rows - self.sets) if later is dy else (self.sets, 0)
             reads_output = self.return_sequences or (last and not self.return_state)
             self._emit_stretch(
                 e, "cell_backward", n, places,
-                (weights["recurrent_kernel"], turned, before, inner, mask, dy if reads_output else None, later),
-                [gates.update, earlier.write],
-                (stretch.start, steps, self.truncate or 0, rows, *rows_of_later),
-                2, continues=before is not None, masked=mask is not None, reads_output=reads_output,
+                (e.steps[kept], turned, before, inner, mask, dy if reads_output else None, later),
+                [gates.write, earlier.write], (stretch.start, steps, self.truncate or 0, rows, *rows_of_later),
+                continues=before is not None, masked=mask is not None, reads_output=reads_output,
                 reads_later=later is not None, sequences=self.return_sequences,
             )  # fmt: skip
             later = earlier
@@ -460,9 +463,11 @@ class GRU(Recurrent):
         return np.concatenate([dz, dr, dn], 1), np.concatenate([dz, dr, dn * r], 1), (dh * z)[:, None]
 
 
-def _names(layer: str, stretch: range) -> tuple[str, str]:
-    """(name of the states within a stretch of a layer, of that after it), which count the steps before them"""
-    return f"{layer}/steps {stretch.start + 1} to {stretch.stop - 1}", f"{layer}/step {stretch.stop}"
+def _names(layer: str, stretch: range) -> tuple[str, str, str]:
+    """(name of the gates of a stretch of a layer, of the states within it, of that after it), by numbers of steps from
+    1 on"""
+    first, last = stretch.start + 1, stretch.stop
+    return f"{layer}/gates {first} to {last}", f"{layer}/steps {first} to {last - 1}", f"{layer}/step {last}"
 
 
 def _rows(e: Emitter) -> int:

@@ -18,13 +18,12 @@ static int state_gate(int cell, int gate) { return cell == GRU && gate == 2 ? 3 
 /* A stretch of `used` steps, the first of which reads row `place`, and the states before each: that before the first one is 0
    if it isn't there, others are in `states` */
 typedef struct {
-  const float *recurrent, *before, *states, *mask;
+  const float *before, *states, *mask;
   int n, units, place, direction, used, cell, blocks;
 } Stretch;
 
-static Stretch stretch_of(const float *recurrent, const float *before, const float *states, const float *mask,
-                          const el_value *v) {
-  const Stretch s = {recurrent, before, states, mask, v[0].i, v[1].i, v[2].i, v[3].i, v[4].i, v[5].i, (v[1].i + B - 1) / B};
+static Stretch stretch_of(const float *before, const float *states, const float *mask, const el_value *v) {
+  const Stretch s = {before, states, mask, v[0].i, v[1].i, v[2].i, v[3].i, v[4].i, v[5].i, (v[1].i + B - 1) / B};
   return s;
 }
 
@@ -66,32 +65,49 @@ static void add_products(float sums[SUMS][B], int cell, const float *values, int
 
 static int has_before(const Stretch *s, int slot) { return slot > 0 || s->before != NULL; }
 
-/* The cell of a slot, given what its gates get from the sequence */
-static void compute_cell(const Stretch *s, const float *given, int slot, int block, int image, Cell *cell) {
+/* Where the gates of a slot and image are, of a stretch */
+static size_t gates_at(const Stretch *s, int slot, int block, int image) {
+  return row_at(block, s->used * s->n * SUMS, (slot * s->n + image) * SUMS);
+}
+
+/* The number of rows of the states that the one before a slot is among, and its own */
+static int states_before(const Stretch *s, int slot) { return (slot ? s->used - 1 : 1) * s->n; }
+static int state_before(const Stretch *s, int slot, int image) { return (slot ? (slot - 1) * s->n : 0) + image; }
+
+/* Turn what a slot's gates get from the sequence into the gates */
+static void compute_gates(const Stretch *s, const float *recurrent, int slot, int block, int image, float sums[SUMS][B]) {
   static const Function sigmoid = {EL_SIGMOID, 0, 0}, squash = {EL_TANH, 0, 0};
-  const int sets = rows_of_state(s->cell), m = (slot ? s->used - 1 : 1) * s->n, row = (slot ? (slot - 1) * s->n : 0) + image;
+  const int sets = rows_of_state(s->cell);
   const float *before = slot ? s->states : s->before;
-  float(*sums)[B] = cell->gates;
   int c;
-  memset(cell, 0, sizeof *cell);
-  memcpy(sums, given + row_at(block, s->used * s->n * SUMS, (slot * s->n + image) * SUMS), sizeof cell->gates);
-  if (before) {
-    add_products(sums, s->cell, before, m * sets, row * sets, s->recurrent + row_at(block, s->units * gates_of(s->cell), 0),
-                 s->units, 1);
-    read_state(before + row_at(block, m * sets, row * sets), sets, cell->h_before, cell->c_before);
-  }
+  if (before)
+    add_products(sums, s->cell, before, states_before(s, slot) * sets, state_before(s, slot, image) * sets,
+                 recurrent + row_at(block, s->units * gates_of(s->cell), 0), s->units, 1);
   el_apply(sigmoid, sums[0]);
   el_apply(sigmoid, sums[1]);
+  if (s->cell == GRU) EACH(c) sums[2][c] += sums[1][c] * sums[3][c];
+  else el_apply(sigmoid, sums[3]);
+  el_apply(squash, sums[2]);
+}
+
+/* The cell of a slot, whose gates are known */
+static void compute_cell(const Stretch *s, int slot, int block, int image, Cell *cell) {
+  static const Function squash = {EL_TANH, 0, 0};
+  const int sets = rows_of_state(s->cell);
+  const float *before = slot ? s->states : s->before;
+  float(*gates)[B] = cell->gates;
+  int c;
+  memset(cell->h_before, 0, sizeof cell->h_before);
+  memset(cell->c_before, 0, sizeof cell->c_before);
+  if (before)
+    read_state(before + row_at(block, states_before(s, slot) * sets, state_before(s, slot, image) * sets), sets,
+               cell->h_before, cell->c_before);
   if (s->cell == GRU) {
-    EACH(c) sums[2][c] += sums[1][c] * sums[3][c];
-    el_apply(squash, sums[2]);
-    EACH(c) cell->h[c] = sums[0][c] * cell->h_before[c] + (1.0f - sums[0][c]) * sums[2][c];
+    EACH(c) cell->h[c] = gates[0][c] * cell->h_before[c] + (1.0f - gates[0][c]) * gates[2][c];
   } else {
-    el_apply(squash, sums[2]);
-    el_apply(sigmoid, sums[3]);
-    EACH(c) cell->squashed[c] = cell->c[c] = sums[1][c] * cell->c_before[c] + sums[0][c] * sums[2][c];
+    EACH(c) cell->squashed[c] = cell->c[c] = gates[1][c] * cell->c_before[c] + gates[0][c] * gates[2][c];
     el_apply(squash, cell->squashed);
-    EACH(c) cell->h[c] = sums[3][c] * cell->squashed[c];
+    EACH(c) cell->h[c] = gates[3][c] * cell->squashed[c];
   }
 }
 
@@ -116,9 +132,9 @@ void el_cell_sums(const el_value *v) {
     }
 }
 
-/* sums, recurrent kernel, [state before], [mask], [states], state after, stretch */
+/* sums, recurrent kernel, [state before], [mask], [states], state after, [gates], stretch */
 void el_cell_forward(const el_value *v) {
-  const Stretch s = stretch_of(v[1].p, v[2].p, v[4].p, v[3].p, v + 6);
+  const Stretch s = stretch_of(v[2].p, v[4].p, v[3].p, v + 7);
   const int sets = rows_of_state(s.cell);
   int slot, block, image;
   Cell cell;
@@ -128,7 +144,10 @@ void el_cell_forward(const el_value *v) {
         const int stays = is_left_out(&s, slot, image);
         float *to = slot == s.used - 1 ? state_at(v[5].p, sets, s.n, block, image)
                                        : state_at(v[4].p, sets, (s.used - 1) * s.n, block, slot * s.n + image);
-        compute_cell(&s, v[0].p, slot, block, image, &cell);
+        memcpy(cell.gates, v[0].p + gates_at(&s, slot, block, image), sizeof cell.gates);
+        compute_gates(&s, v[1].p, slot, block, image, cell.gates);
+        if (v[6].p) memcpy(v[6].p + gates_at(&s, slot, block, image), cell.gates, sizeof cell.gates);
+        compute_cell(&s, slot, block, image, &cell);
         write_state(to, sets, stays ? cell.h_before : cell.h, stays ? cell.c_before : cell.c);
       }
 }
@@ -197,11 +216,11 @@ static void through_gates(float *sum, int cell, const float *gradients, int m, i
     }
 }
 
-/* recurrent kernel, turned kernel, [state before], [states], [mask], [dy], [gradient of the state after], gradients of gates
-   (sums before), gradient of the state before, stretch, number of its first step, steps, truncate, rows of dy, rows of the gradient of
-   the state after, its first row, dy has all steps */
+/* gates, turned kernel, [state before], [states], [mask], [dy], [gradient of the state after], gradients of gates, gradient
+   of the state before, stretch, number of its first step, steps, truncate, rows of dy, rows of the gradient of the state after,
+   its first row, dy has all steps */
 void el_cell_backward(const el_value *v) {
-  const Stretch s = stretch_of(v[0].p, v[2].p, v[3].p, v[4].p, v + 9);
+  const Stretch s = stretch_of(v[2].p, v[3].p, v[4].p, v + 9);
   const el_value *w = v + 9 + STRETCH_VALUES;
   const int sets = rows_of_state(s.cell), first = w[0].i, truncate = w[2].i, rows = w[3].i;
   int slot, block, image, c;
@@ -211,7 +230,8 @@ void el_cell_backward(const el_value *v) {
     for (block = 0; block < s.blocks; block++)
       for (image = 0; image < s.n; image++) {
         float dh[B] = {0}, dc[B] = {0}, h[B], c_before[B], gates[SUMS][B], *earlier = state_at(v[8].p, sets, s.n, block, image);
-        compute_cell(&s, v[7].p, slot, block, image, &cell);
+        memcpy(cell.gates, v[0].p + gates_at(&s, slot, block, image), sizeof cell.gates);
+        compute_cell(&s, slot, block, image, &cell);
         if (slot < s.used - 1) read_state(earlier, sets, dh, dc);
         else if (v[6].p) read_state(v[6].p + row_at(block, s.n * w[4].i, image * w[4].i + w[5].i), sets, dh, dc);
         if (v[5].p && (w[6].i || first + slot == w[1].i - 1)) {
@@ -224,7 +244,7 @@ void el_cell_backward(const el_value *v) {
           memcpy(h, dh, sizeof h);
           memcpy(c_before, dc, sizeof c_before);
         }
-        memcpy(v[7].p + row_at(block, s.used * s.n * SUMS, (slot * s.n + image) * SUMS), gates, sizeof gates);
+        memcpy(v[7].p + gates_at(&s, slot, block, image), gates, sizeof gates);
         write_state(earlier, sets, h, c_before);
       }
     for (block = 0; (cut || has_before(&s, slot)) && block < s.blocks; block++)
