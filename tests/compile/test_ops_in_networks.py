@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgelearn import ops
-from edgelearn.compile import Compress, Offload, Precision, Recompute, Request
+from edgelearn.compile import Compress, Offload, Precision, Recompute, Request, make_plan
 from edgelearn.compile.memory import steps_of
 from edgelearn.graph import Network, add_bidirectional, add_split
 from edgelearn.ops import Compute, Conv2D, Dense, ReLU
@@ -197,3 +197,15 @@ def test_compressed_activations(start, name):
     largest = max(np.linalg.norm(g) for g in expected.values())
     for parameter, g in expected.items():
         assert np.linalg.norm(found[parameter] - g) <= 0.01 * np.linalg.norm(g) + 1e-5 * largest, parameter
+
+
+def test_gates_are_computed_once_unless_the_plan_recomputes_them(kernels):
+    network = Network("steps", (16, 3))
+    add(network, ("lstm", ops.LSTM(20)), ("dense", Dense(CLASSES)))
+    request = Request(network, EXAMPLES, EXAMPLES, ops.SGD())
+    one = {"lstm/gates 5 to 8": Recompute()}
+    for memory, forward in (({}, 4), (one, 5), (dict.fromkeys(steps_of(network), Recompute()), 8)):
+        launches = make_plan(replace(request, activation_memory=memory), kernels.context.device).step_launches
+        names = [launch.kernel for launch in launches]
+        assert (names.count("cell_sums"), names.count("cell_forward")) == (forward, forward)
+        assert names.count("cell_backward") == 4
