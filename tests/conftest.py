@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edgelearn.bundles import native
 from edgelearn.runtime import driver, kernels
 from tests import few_tiles
 
@@ -48,10 +49,10 @@ SHARED = (
 # commands and of notebooks, and all of another processor (tests/processors.py), run as PoCL optimises them; trainings
 # that take longer than their kernels' compilation too.
 UNOPTIMISED = (
-    "compile", "federated", "models", "ops", "test_adaptation.py", "test_characters.py", "test_cli_memory.py",
-    "test_combinations.py", "test_depth.py", "test_examples.py", "test_exports.py", "test_finetune.py",
-    "test_imported_files.py", "test_intents.py", "test_keywords_embedding.py", "test_language.py", "test_llama.py",
-    "test_precision_job.py", "train",
+    "bundles", "compile", "federated", "models", "ops", "test_adaptation.py", "test_characters.py",
+    "test_cli_memory.py", "test_combinations.py", "test_depth.py", "test_examples.py", "test_exports.py",
+    "test_finetune.py", "test_imported_files.py", "test_intents.py", "test_keywords_embedding.py",
+    "test_language.py", "test_llama.py", "test_precision_job.py", "train",
 )  # fmt: skip
 ROOT = Path(__file__).parents[1]  # which is on the path of processes that tests start
 FLAGS = "POCL_EXTRA_BUILD_FLAGS"
@@ -186,6 +187,25 @@ def _words_are_synthesised_once(request, speak_once):
     with pytest.MonkeyPatch.context() as patch:
         if request.path.parent.name in SPEAKING:
             patch.setattr(synthetic_words, "speak", speak_once)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _objects_of_c_are_kept(tmp_path_factory):
+    """For all processes of a run: the C compiler takes 5 s for the runtime of bundles, and 12 s as users compile it."""
+    base, scripts = tmp_path_factory.getbasetemp(), tmp_path_factory.mktemp("compilers")
+    objects = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "objects"
+    objects.mkdir(exist_ok=True)
+    for name in native.COMPILERS:
+        if compiler := shutil.which(name):
+            words = shlex.join([sys.executable, "-S", str(ROOT / "tests" / "compiler.py"), compiler, str(objects)])
+            script = scripts / Path(compiler).resolve().name  # one for all names of a compiler
+            script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+            script.chmod(0o755)
+            if script.name != name:
+                (scripts / name).symlink_to(script)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(scripts), prepend=os.pathsep)
         yield
 
 

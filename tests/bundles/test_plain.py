@@ -10,6 +10,7 @@ import pytest
 
 import edgelearn as el
 from edgelearn import bundles
+from edgelearn.bundles import native
 from edgelearn.bundles.functions import KERNELS, WITHOUT, values_of
 from edgelearn.bundles.plain import PLAIN, PLAIN_TRAITS
 from edgelearn.bundles.serial import LayerTimer, Serial
@@ -51,7 +52,7 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.elementwise import SiLU
 
-from .built import COMPILER, FLAGS, Built, needs_compiler
+from .built import FLAGS, Built, needs_compiler
 from .test_opencl import (
     INT8,
     RATE,
@@ -236,8 +237,8 @@ def test_the_example_passes_the_sanitizers(name, tmp_path):
     el.bundle(model, tmp_path, batch_size=size, micro_batch=micro, target="c")
     program = tmp_path / "example"
     sources = [str(path) for path in sorted(tmp_path.glob("*.c"))]
-    options = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    command = [str(COMPILER), *FLAGS, *options, "-o", program, *sources, "-lm"]
+    options = ["-g", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    command = [str(native.compiler()), *FLAGS, *options, "-o", program, *sources, "-lm"]
     done = subprocess.run(command, capture_output=True, text=True)
     if "sanitize" in done.stderr or "asan" in done.stderr:
         pytest.skip("the compiler has no sanitizers")
@@ -431,7 +432,8 @@ def test_the_process_takes_what_was_planned(tmp_path):
     }"""
     (tmp_path / "report.c").write_text(report)
     program, sources = tmp_path / "example", sorted(map(str, tmp_path.glob("*.c")))
-    subprocess.run([str(COMPILER), *FLAGS, "-O1", "-o", program, *sources, "-lm"], check=True)
+    options = [*native.WARNINGS, "-O1", "-Werror", "-fPIC"]  # those of other tests, so that their objects serve
+    subprocess.run([str(native.compiler()), *options, "-o", program, *sources, "-lm"], check=True)
     x, y = examples(model.network, 32, 0)
     (tmp_path / "data").write_bytes(x.tobytes() + y.tobytes())
     words = [program, tmp_path / "model.weights", tmp_path / "data", "1", str(RATE), tmp_path / "state"]
