@@ -33,6 +33,8 @@ ENTROPY_SHARE = 0.4  # of the largest entropy: EATA learns from examples below i
 SIMILAR = 0.95  # cosine to the mean answer, from which on EATA takes an example for a repetition
 MEAN_MOMENTUM = 0.9  # of that mean answer
 FIRST_CHECKS, CHECK_EVERY = 8, 4  # updates after which the guard looks at the answers
+SURE = 0.5  # of the most that answers can tell: adapted ones of this much come from batches of many classes
+ENOUGH_CHECKS = 3  # batches that are compared with each other
 ORDERED = 4.0  # times the variance between batches that a draw of their examples would give
 COLLAPSED = 0.5  # of the entropy of the mean answer
 UNCHANGED = 0.05, 1.0  # nats of the first statistics from the stored ones; these times the examples, of chance
@@ -83,6 +85,7 @@ class _Moment:
     mean: np.ndarray
     shift: float
     checks: int
+    sure: bool
 
 
 class Adaptation(Displayed):
@@ -100,6 +103,7 @@ class Adaptation(Displayed):
     - `entropies`: mean entropy of the answers to each part of the examples, in nats.
     - `shift`: Kullback-Leibler divergence, in nats a channel, of the first BatchNormalization's statistics from the
       stored ones, both taken as Gaussians; 0 before the first update, and without a BatchNormalization.
+    - `sure`: True once the guard has seen that batches are of many classes; until then the unadapted network answers.
     - `off`: the reason why it went back to the unadapted network, or "".
     """
 
@@ -213,7 +217,10 @@ class Adaptation(Displayed):
         return answers
 
     def _update(self, x: np.ndarray) -> None:
-        self._before = _Moment(self.trainer.snapshot(), self._seen, self._mean, self.shift, len(self._checks))
+        if self._held:
+            self.trainer.session.put(self._held)
+        state = self.trainer.snapshot()
+        self._before = _Moment(state, self._seen, self._mean, self.shift, len(self._checks), self.sure)
         try:
             self._move(x)
         except NonFiniteError as error:
@@ -227,6 +234,15 @@ class Adaptation(Displayed):
             self._mean = own if self.updates == 1 else MEAN_MOMENTUM * self._mean + (1 - MEAN_MOMENTUM) * own
         if self.guard and (self.updates <= FIRST_CHECKS or self.updates % CHECK_EVERY == 0):
             self._check(x)
+        self._hold()
+
+    def _hold(self) -> None:
+        """Put the unadapted network in place of the adapted one, which is held for the next update, unless it is
+        sure."""
+        self._held = {}
+        if not (self.sure or self.off):
+            self._held = self.trainer.session.weights()
+            self.trainer.session.put({name: self._source[name] for name in self._held})
 
     def _move(self, x: np.ndarray) -> None:
         """Move statistics, and what is trained, by a batch."""
@@ -287,9 +303,11 @@ class Adaptation(Displayed):
             self._end(f"the examples look like those before (their first statistics differ by {self.shift:.3f} nats)")
         elif why := reason(self._checks):
             self._end(why)
+        else:
+            self.sure = self.sure or len(self._checks) >= ENOUGH_CHECKS or information(own) > SURE
 
     def _end(self, why: str) -> None:
-        self.off = why
+        self.off, self._held = why, {}
         rate = self.trainer.position.learning_rate
         self.trainer.load(self._source)
         self.trainer.position.learning_rate = rate
@@ -298,8 +316,9 @@ class Adaptation(Displayed):
 
     @property
     def weights(self) -> Weights:
-        """Copies of all weights of the network as they are now, for the model that it began with."""
-        return self.trainer.weights
+        """Copies of all weights of the adapted network, also while the unadapted one answers, for the model that it
+        began with."""
+        return {**self.trainer.weights, **self._held}
 
     @property
     def headline(self) -> str:
@@ -312,8 +331,10 @@ class Adaptation(Displayed):
             raise PlanError("There is no update to undo: only the last one can be.")
         self.trainer.resume(self._before.state)
         self._seen, self._mean, self.shift = self._before.seen, self._before.mean, self._before.shift
-        self._checks, self._before, self.off = self._checks[: self._before.checks], None, ""
+        self._checks, self.sure = self._checks[: self._before.checks], self._before.sure
+        self._before, self.off = None, ""
         self.updates -= 1
+        self._hold()
 
     def reset(self) -> None:
         """Go back to the unadapted network, and forget the examples."""
@@ -322,6 +343,7 @@ class Adaptation(Displayed):
         self._waiting = np.empty((0, *next(iter(self._model.network.inputs.values()))), np.float32)
         self._mean, self._seen = np.zeros(self.classes, np.float32), 0
         self._before, self._checks = None, list[tuple[np.ndarray, np.ndarray]]()
+        self.sure, self._held = not (self.guard and self._norms), Weights()
 
     def close(self) -> None:
         """Give the device's memory back."""
@@ -337,7 +359,7 @@ def _micro_batch(batch_size: int) -> int:
 def reason(checks: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
     """Why the unadapted network is the better one, or "": from pairs of the adapted and the unadapted network's
     answers to the same batches, in their order."""
-    if len(checks) < 3:
+    if len(checks) < ENOUGH_CHECKS:
         return ""
     if (ratio := between(np.stack([base for _, base in checks]))) > ORDERED:
         return f"the examples seem to come in the order of their classes (batches vary {ratio:.1f} times too much)"
@@ -345,6 +367,14 @@ def reason(checks: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
     if spread[-1] < COLLAPSED * spread[0]:
         return f"adapted answers fall into few classes ({spread[-1]:.2f} nats of them, {spread[0]:.2f} at first)"
     return ""
+
+
+def information(answers: np.ndarray) -> float:
+    """What answers (examples, classes) tell of their examples, their mutual information, as a share of the most that
+    they could. Statistics of examples of a single class make answers unsure, and spread them over all classes."""
+    count, classes = answers.shape
+    told = float(entropy(np, answers.mean(0)) - entropy(np, answers).mean())
+    return told / log(max(2, min(count, classes)))
 
 
 def between(answers: np.ndarray) -> float:

@@ -23,7 +23,7 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.formula import NUMPY, differentiate
 from edgelearn.train import Model
-from edgelearn.train.adaptation import between, eata_loss, entropy, tent_loss
+from edgelearn.train.adaptation import between, eata_loss, entropy, information, tent_loss
 
 CLASSES, SIZE = 4, 12
 
@@ -152,6 +152,33 @@ def test_the_guard_switches_it_off(trained, examples):
     known = trained.adapt(x, "statistics", batch_size=64, micro_batch=32, anchor=changed(gratings(40, 3)[0]))
     assert "look like those before" in known.off, "for the anchor's statistics differ far more"
     known.close()
+
+
+def test_until_it_is_sure_the_unadapted_network_answers(trained, examples):
+    """Batches of one class mislead statistics; what was learnt from them waits, and undo comes back to it."""
+    x, labels = examples
+    one = 0.6 * x[labels == 1][:64] + 0.5
+    adaptation = trained.adapt(one, "tent", batch_size=64, micro_batch=32)
+    assert not (adaptation.sure or adaptation.off)
+    np.testing.assert_allclose(adaptation.answers, trained.predict(one), atol=1e-5)
+    learnt = adaptation.weights
+    assert not same(learnt, trained.weights)
+    mixed = 0.6 * x[:64] + 0.5
+    answers = adaptation.predict(mixed)
+    assert adaptation.sure
+    assert not np.allclose(answers, trained.predict(mixed), atol=0.1)
+    adaptation.undo()
+    assert not adaptation.sure
+    assert same(adaptation.weights, learnt)
+    np.testing.assert_allclose(adaptation.predict(one[:1]), trained.predict(one[:1]), atol=1e-5)
+    adaptation.close()
+
+
+def test_answers_tell_less_of_batches_of_one_class():
+    sure = 0.97 * np.eye(4)[np.arange(40) % 4] + 0.01
+    assert information(sure) > 0.8
+    assert information(sure[:1]) == pytest.approx(0)
+    assert information(sure[::4]) == pytest.approx(0)
 
 
 def test_statistics_take_no_backward_pass(trained):
