@@ -145,8 +145,9 @@ def test_the_guard_switches_it_off(trained, examples):
     assert same(clean.weights, trained.weights)
     order = np.argsort(labels, kind="stable")
     clean.reset()
-    clean.predict(changed(x)[order])
+    answers, unadapted = clean.predict(changed(x)[order]), accuracy(trained.predict(changed(x)), labels)
     assert "order of their classes" in clean.off
+    assert accuracy(answers, labels[order]) > unadapted - 0.01, "what was answered before cost nothing"
     assert "off, since" in repr(clean)
     clean.close()
     known = trained.adapt(x, "statistics", batch_size=64, micro_batch=32, anchor=changed(gratings(40, 3)[0]))
