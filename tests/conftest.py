@@ -49,10 +49,11 @@ SHARED = (
 # commands and of notebooks, and all of another processor (tests/processors.py), run as PoCL optimises them; trainings
 # that take longer than their kernels' compilation too.
 UNOPTIMISED = (
-    "bundles", "compile", "federated", "models", "ops", "test_adaptation.py", "test_characters.py",
+    "bundles", "compile", "federated", "models", "ops", "runtime", "test_adaptation.py", "test_characters.py",
     "test_cli_memory.py", "test_combinations.py", "test_depth.py", "test_examples.py", "test_exports.py",
     "test_finetune.py", "test_imported_files.py", "test_intents.py", "test_keywords_embedding.py",
-    "test_language.py", "test_llama.py", "test_precision_job.py", "train",
+    "test_language.py", "test_learners.py", "test_llama.py", "test_onnx.py", "test_precision_job.py",
+    "test_profile.py", "train",
 )  # fmt: skip
 ROOT = Path(__file__).parents[1]  # which is on the path of processes that tests start
 FLAGS = "POCL_EXTRA_BUILD_FLAGS"
