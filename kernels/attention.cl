@@ -25,18 +25,18 @@ INLINE float sum_of(const V v) {
 }
 
 // The channels of a head in one row
-INLINE void load_head(float *values, __global const float *x, const int head, const size_t m, const size_t row) {
+INLINE void load_head(float *values, __global const Value *x, const int head, const size_t m, const size_t row) {
 #if HEAD % BLOCK == 0
   for (int b = 0; b < HEAD_BLOCKS; b++)
     *(V_in_memory *)(values + b * BLOCK) = load(x + row_at(head * HEAD_BLOCKS + b, m, row));
 #else
-  for (int c = 0; c < HEAD; c++) values[c] = x[value_at(head * HEAD + c, m, row)];
+  for (int c = 0; c < HEAD; c++) values[c] = float_of(x[value_at(head * HEAD + c, m, row)]);
 #endif
 }
 
 // Each channel of a head in `count` rows from `row` on: a vector with an element for each; the last row stands for those
 // that aren't there
-INLINE void load_columns(V *columns, __global const float *x, const int head, const size_t m, const size_t row,
+INLINE void load_columns(V *columns, __global const Value *x, const int head, const size_t m, const size_t row,
                          const int count) {
   for (int j = 0; j < KEYS; j++) {
     float own[HEAD];
@@ -46,7 +46,7 @@ INLINE void load_columns(V *columns, __global const float *x, const int head, co
 }
 
 // The same with a vector for each row and block of a head's channels
-INLINE void load_rows(V *rows, __global const float *x, const int head, const size_t m, const size_t row,
+INLINE void load_rows(V *rows, __global const Value *x, const int head, const size_t m, const size_t row,
                       const int count) {
   for (int j = 0; j < KEYS; j++)
     for (int b = 0; b < HEAD_BLOCKS; b++) {
@@ -56,7 +56,7 @@ INLINE void load_rows(V *rows, __global const float *x, const int head, const si
         v = load(x + row_at(head * HEAD_BLOCKS + b, m, row + j));
 #else
         for (int i = 0; i < BLOCK && b * BLOCK + i < HEAD; i++)
-          ELEMENT(v, i) = x[value_at(head * HEAD + b * BLOCK + i, m, row + j)];
+          ELEMENT(v, i) = float_of(x[value_at(head * HEAD + b * BLOCK + i, m, row + j)]);
 #endif
       }
       rows[j * HEAD_BLOCKS + b] = v;
@@ -72,11 +72,11 @@ INLINE Ints seen(const Ints there, const int key, const int query) {
 #endif
 }
 
-INLINE Ints keys_there(__global const float *mask, const int n, const int image, const int key, const int s) {
+INLINE Ints keys_there(__global const Value *mask, const int n, const int image, const int key, const int s) {
   Ints there = key + POSITIONS < (Ints)s;
 #if MASKED
   for (int j = 0; j < KEYS; j++)
-    if (key + j < s && mask[value_at(key + j, n, image)] == 0.0f) ((int *)&there)[j] = 0;
+    if (!is_there(mask, n, image, key + j, s)) ((int *)&there)[j] = 0;
 #endif
   return there;
 }
@@ -142,7 +142,7 @@ INLINE void weigh(V *weights, float *most, V *total, float *factors, const float
   const int stop = CAUSAL ? LEAST(s, first + count) : s;                                            \
   const size_t m = (size_t)n * t, key_m = (size_t)n * s, start = (size_t)image * t + first, key_start = (size_t)image * s;
 
-KERNEL attend(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), OUTPUT(y), ATTENTION_ARGUMENTS) {
+KERNEL attend(INPUT_VALUES(q), INPUT_VALUES(k), INPUT_VALUES(v) INPUT_MASK, OUTPUT_VALUES(y), ATTENTION_ARGUMENTS) {
   TILE_OF_QUERIES
   float queries[QUERIES * HEAD], most[QUERIES];
   V total[QUERIES], sums[QUERIES * HEAD_BLOCKS], columns[HEAD], rows[KEYS * HEAD_BLOCKS];
@@ -173,8 +173,8 @@ KERNEL attend(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), OUTPUT(y), AT
 
 // statistics[0][row of a head]: the logarithm of the sum of exponentials; [1]: the sum of dy y. Rows are those of
 // (image, head, query).
-KERNEL attention_statistics(INPUT(q), INPUT(k) INPUT_IF(MASKED, mask), INPUT(y), INPUT(dy), OUTPUT(statistics),
-                            ATTENTION_ARGUMENTS) {
+KERNEL attention_statistics(INPUT_VALUES(q), INPUT_VALUES(k) INPUT_MASK, INPUT_VALUES(y), INPUT_VALUES(dy),
+                            OUTPUT(statistics), ATTENTION_ARGUMENTS) {
   TILE_OF_QUERIES
   float queries[QUERIES * HEAD], most[QUERIES];
   V total[QUERIES], columns[HEAD];
@@ -211,8 +211,8 @@ KERNEL attention_statistics(INPUT(q), INPUT(k) INPUT_IF(MASKED, mask), INPUT(y),
   }
 }
 
-KERNEL attend_backward_queries(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), INPUT(dy), INPUT(statistics),
-                               OUTPUT(dq), ATTENTION_ARGUMENTS) {
+KERNEL attend_backward_queries(INPUT_VALUES(q), INPUT_VALUES(k), INPUT_VALUES(v) INPUT_MASK, INPUT_VALUES(dy),
+                               INPUT(statistics), OUTPUT_VALUES(dq), ATTENTION_ARGUMENTS) {
   TILE_OF_QUERIES
   float queries[QUERIES * HEAD], gradients[QUERIES * HEAD];
   V sums[QUERIES * HEAD_BLOCKS], scores[QUERIES], columns[HEAD], values[HEAD], rows[KEYS * HEAD_BLOCKS];
@@ -246,8 +246,8 @@ KERNEL attend_backward_queries(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mas
 }
 
 // Of 16 keys and one key head, over all queries of the heads that read it
-KERNEL attend_backward_keys(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), INPUT(dy), INPUT(statistics),
-                            OUTPUT(dk), OUTPUT(dv), ATTENTION_ARGUMENTS) {
+KERNEL attend_backward_keys(INPUT_VALUES(q), INPUT_VALUES(k), INPUT_VALUES(v) INPUT_MASK, INPUT_VALUES(dy),
+                            INPUT(statistics), OUTPUT_VALUES(dk), OUTPUT_VALUES(dv), ATTENTION_ARGUMENTS) {
   const int tiles = (s + KEYS - 1) / KEYS, key_heads = heads / share, item = get_global_id(0);
   const int key_head = item / tiles % key_heads, image = item / tiles / key_heads, key = item % tiles * KEYS;
   if (image >= n) return;

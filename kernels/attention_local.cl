@@ -5,15 +5,15 @@
 
 #define TILE 16
 
-INLINE void load_head(float *values, __global const float *x, const int head, const size_t m, const size_t row) {
-  UNROLL for (int c = 0; c < HEAD; c++) values[c] = x[value_at(head * HEAD + c, m, row)];
+INLINE void load_head(float *values, __global const Value *x, const int head, const size_t m, const size_t row) {
+  UNROLL for (int c = 0; c < HEAD; c++) values[c] = float_of(x[value_at(head * HEAD + c, m, row)]);
 }
 
 // Copy a head's channels of `count` rows from `row` on to local memory, by the whole work-group; rows beyond are zero.
-INLINE void load_tile(__local float *tile, __global const float *x, const int head, const size_t m, const size_t row,
+INLINE void load_tile(__local float *tile, __global const Value *x, const int head, const size_t m, const size_t row,
                       const int count) {
   for (int i = get_local_id(0); i < TILE * HEAD; i += GROUP)
-    tile[i] = i / HEAD < count ? x[value_at(head * HEAD + i % HEAD, m, row + i / HEAD)] : 0.0f;
+    tile[i] = i / HEAD < count ? float_of(x[value_at(head * HEAD + i % HEAD, m, row + i / HEAD)]) : 0.0f;
 }
 
 INLINE float product(const float *values, __local const float *row) {
@@ -28,22 +28,6 @@ INLINE void add_row(float *sums, const float factor, __local const float *row) {
 
 INLINE void clear(float *sums) {
   UNROLL for (int c = 0; c < HEAD; c++) sums[c] = 0.0f;
-}
-
-INLINE int is_there(__global const float *mask, const int n, const int image, const int key, const int s) {
-#if MASKED
-  return key < s && mask[value_at(key, n, image)] != 0.0f;
-#else
-  return key < s;
-#endif
-}
-
-INLINE int sees(const int there, const int key, const int query) {
-#if CAUSAL
-  return there && key <= query;
-#else
-  return there;
-#endif
 }
 
 // A work-group's queries; those beyond the last compute what the last does, and write nothing.
@@ -71,7 +55,7 @@ INLINE float score_tile(float *scores, const float *own, __local const float *ke
   return top;
 }
 
-KERNEL attend(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), OUTPUT(y), ATTENTION_ARGUMENTS) {
+KERNEL attend(INPUT_VALUES(q), INPUT_VALUES(k), INPUT_VALUES(v) INPUT_MASK, OUTPUT_VALUES(y), ATTENTION_ARGUMENTS) {
   GROUP_OF_QUERIES
   __local float keys[TILE * HEAD], values[TILE * HEAD];
   float own[HEAD], sums[HEAD], most = NOTHING, total = 0.0f;
@@ -97,8 +81,8 @@ KERNEL attend(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), OUTPUT(y), AT
   if (query < t) store_head(START(y), sums, head, heads, m, row);
 }
 
-KERNEL attention_statistics(INPUT(q), INPUT(k) INPUT_IF(MASKED, mask), INPUT(y), INPUT(dy), OUTPUT(statistics),
-                            ATTENTION_ARGUMENTS) {
+KERNEL attention_statistics(INPUT_VALUES(q), INPUT_VALUES(k) INPUT_MASK, INPUT_VALUES(y), INPUT_VALUES(dy),
+                            OUTPUT(statistics), ATTENTION_ARGUMENTS) {
   GROUP_OF_QUERIES
   __local float keys[TILE * HEAD];
   float own[HEAD], most = NOTHING, total = 0.0f;
@@ -115,7 +99,7 @@ KERNEL attention_statistics(INPUT(q), INPUT(k) INPUT_IF(MASKED, mask), INPUT(y),
   float products = 0.0f;
   UNROLL for (int c = 0; c < HEAD; c++) {
     const size_t at = value_at(head * HEAD + c, m, row);
-    products += START(y)[at] * START(dy)[at];
+    products += float_of(START(y)[at]) * float_of(START(dy)[at]);
   }
   if (query >= t) return;
   output place = START(statistics) + ((size_t)image * heads + head) * t + query;
@@ -123,8 +107,8 @@ KERNEL attention_statistics(INPUT(q), INPUT(k) INPUT_IF(MASKED, mask), INPUT(y),
   place[m * heads] = products;
 }
 
-KERNEL attend_backward_queries(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), INPUT(dy), INPUT(statistics),
-                               OUTPUT(dq), ATTENTION_ARGUMENTS) {
+KERNEL attend_backward_queries(INPUT_VALUES(q), INPUT_VALUES(k), INPUT_VALUES(v) INPUT_MASK, INPUT_VALUES(dy),
+                               INPUT(statistics), OUTPUT_VALUES(dq), ATTENTION_ARGUMENTS) {
   GROUP_OF_QUERIES
   __local float keys[TILE * HEAD], values[TILE * HEAD];
   float own[HEAD], gradient[HEAD], sums[HEAD];
@@ -148,8 +132,8 @@ KERNEL attend_backward_queries(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mas
 
 // Gradients of a work-group's keys and values in one key head, over all queries of the heads that read it: first of values,
 // then that of the keys, since registers hold three rows of a head and not four.
-KERNEL attend_backward_keys(INPUT(q), INPUT(k), INPUT(v) INPUT_IF(MASKED, mask), INPUT(dy), INPUT(statistics),
-                            OUTPUT(dk), OUTPUT(dv), ATTENTION_ARGUMENTS) {
+KERNEL attend_backward_keys(INPUT_VALUES(q), INPUT_VALUES(k), INPUT_VALUES(v) INPUT_MASK, INPUT_VALUES(dy),
+                            INPUT(statistics), OUTPUT_VALUES(dk), OUTPUT_VALUES(dv), ATTENTION_ARGUMENTS) {
   const int tiles = (s + GROUP - 1) / GROUP, key_heads = heads / share, item = get_group_id(0);
   const int key_head = item / tiles % key_heads, image = item / tiles / key_heads, first = item % tiles * GROUP;
   const int key = first + (int)get_local_id(0), there = is_there(MASK_START, n, image, key, s);

@@ -60,7 +60,7 @@ INLINE V through_gamma(input gamma, const Sets s, const int block, const int row
 
 typedef enum { OF_VALUES, OF_SQUARES, OF_GRADIENTS } Terms;
 typedef struct { V first, second; } Pair;
-typedef struct { input x, dy, gamma; float mean, inverse; } Set_inputs;
+typedef struct { input_values x, dy; input gamma; float mean, inverse; } Set_inputs;
 
 // Terms that a block and row of a set adds: values; squares of centered values; or gradients behind gamma, and their products
 // with the normalized values.
@@ -93,7 +93,7 @@ INLINE Pair share_of(const Terms terms, const Set_inputs in, const Sets s, const
   return all;
 }
 
-KERNEL set_statistics(INPUT(x), OUTPUT(statistics), SETS_ARGUMENTS, const float epsilon) {
+KERNEL set_statistics(INPUT_VALUES(x), OUTPUT(statistics), SETS_ARGUMENTS, const float epsilon) {
   __local float shares[GROUP];
   const Sets s = SETS;
   const Set set = set_of(s);
@@ -133,10 +133,11 @@ INLINE V normalized(const V x, __global const float *statistics, const Sets s, c
 }
 
 // y = normalized x * gamma + beta
-KERNEL normalize_examples(INPUT(x), INPUT(statistics), OUTPUT(y), SETS_ARGUMENTS,
+KERNEL normalize_examples(INPUT_VALUES(x), INPUT(statistics), OUTPUT_VALUES(y), SETS_ARGUMENTS,
                           const int count GAMMA_ARGUMENTS BETA_ARGUMENTS) {
-  input x = ITEM_START(x), statistics = START(statistics);
-  output y = ITEM_START(y);
+  input_values x = ITEM_START(x);
+  input statistics = START(statistics);
+  output_values y = ITEM_START(y);
   const Sets s = SETS;
   const Band band = band_of(m, count);
   for (int row = band.start; row < band.stop; row++) {
@@ -158,7 +159,7 @@ KERNEL normalize_examples(INPUT(x), INPUT(statistics), OUTPUT(y), SETS_ARGUMENTS
 #endif
 
 // Adds the means of gradients to the statistics.
-KERNEL set_gradients(INPUT(x), INPUT(dy), OUTPUT(statistics), SETS_ARGUMENTS GAMMA_ARGUMENTS) {
+KERNEL set_gradients(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(statistics), SETS_ARGUMENTS GAMMA_ARGUMENTS) {
   __local float shares[GROUP];
   const Sets s = SETS;
   const Set set = set_of(s);
@@ -174,9 +175,10 @@ KERNEL set_gradients(INPUT(x), INPUT(dy), OUTPUT(statistics), SETS_ARGUMENTS GAM
   place[MEAN_OF_GX * count_of(s)] = of_gx / values;
 }
 
-KERNEL normalize_examples_backward(INPUT(x), INPUT(dy), INPUT(statistics), SETS_ARGUMENTS, const int count,
-                                   GRADIENT_ARGUMENTS GAMMA_ARGUMENTS) {
-  input x = ITEM_START(x), dy = ITEM_START(dy), statistics = START(statistics);
+KERNEL normalize_examples_backward(INPUT_VALUES(x), INPUT_VALUES(dy), INPUT(statistics), SETS_ARGUMENTS,
+                                   const int count, GRADIENT_ARGUMENTS GAMMA_ARGUMENTS) {
+  input_values x = ITEM_START(x), dy = ITEM_START(dy);
+  input statistics = START(statistics);
   const Gradient dx = GRADIENT;
   const Sets s = SETS;
   const Band band = band_of(m, count);
@@ -192,11 +194,12 @@ KERNEL normalize_examples_backward(INPUT(x), INPUT(dy), INPUT(statistics), SETS_
 
 // sums[part]: (add ? what was there : 0) + the sum of dy, or with `scaled` of dy times the normalized input, over
 // `count` repetitions of a row of the weight
-KERNEL weight_gradients(INPUT(x), INPUT(dy), INPUT(statistics), OUTPUT(sums), SETS_ARGUMENTS, const int count,
-                        const int scaled, const int add) {
+KERNEL weight_gradients(INPUT_VALUES(x), INPUT_VALUES(dy), INPUT(statistics), OUTPUT(sums), SETS_ARGUMENTS,
+                        const int count, const int scaled, const int add) {
   const int weight_row = ITEM, block = get_global_id(1), part = get_global_id(2), blocks = get_global_size(1);
   if (weight_row >= weight_rows) return;
-  input x = ITEM_START(x), dy = ITEM_START(dy), statistics = START(statistics);
+  input_values x = ITEM_START(x), dy = ITEM_START(dy);
+  input statistics = START(statistics);
   const Sets s = SETS;
   const int first = part * count, last = first + count < m / weight_rows ? first + count : m / weight_rows;
   V sum = (V)0;

@@ -307,7 +307,7 @@ KERNELS = {
         "x axes m 1 count_of_axes from_rows rows channels aligned factor fill GRADIENT",
     ),
     "move_channels": (
-        f"x {ROWS} from_channels channels shift {DX}", "x m 1 from_channels channels shift GRADIENT",
+        f"x {ROWS} first from_channels channels shift {DX}", "x m 1 first from_channels channels shift GRADIENT",
     ),
     "set_statistics": (f"x statistics {SETS_OF} epsilon", f"x statistics {SETS_OF} epsilon CENTERED"),
     "normalize_examples": (

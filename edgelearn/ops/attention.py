@@ -11,13 +11,15 @@ from edgelearn.errors import PlanError, ShapeError
 
 from .base import Arrays, Gradients, Op, Targets, Weight, is_count
 from .emit import Emitter
+from .formats import StoredType
 from .shapes import emit_zeros
 from .target import Target, emit_copy
-from .tensor import Shape, Tensor, ceil_div
+from .tensor import BLOCK, Shape, Tensor, ceil_div
 
 QUERIES, KEYS = 32, 16  # of tiles, as in kernels/attention.cl
 MOST_QUERIES, SMALL_HEAD = 64, 32  # on a CPU, of heads of so many channels: keys are turned for fewer tiles
-TOGETHER = 64  # work-items of a work-group on GPUs, each with a query or a key
+TOGETHER = 64  # queries, or keys, of a work-group on GPUs: a work-item has one, or by matrix units a warp 16
+UNIT_GROUP, WIDEST = 2 * TOGETHER, 128  # work-items, and channels of a head that registers hold, with matrix units
 RATE_STEPS = 1 << 12  # of the logarithms of rotary frequencies, so that their products with channels are exact
 
 
@@ -38,6 +40,8 @@ class Attention(Op):
     0 for keys that no query sees; a query that sees none gives 0. Output: (queries, heads x size). Raises ShapeError
     for other shapes or settings.
     """
+
+    has_values = True
 
     heads: int = 1
     key_heads: int | None = None
@@ -123,19 +127,24 @@ class Attention(Op):
         self._emit(e, "attend", inputs, [x.read for x in inputs], [y.write], 4)
 
     def _emit(self, e: Emitter, kernel: str, inputs: list[Tensor], read: list, written: list, products: int) -> None:
-        """Emit a kernel: of a tile of queries, or of keys, a work-item; on GPUs of a single one. `products`: its FLOPs
-        for a pair of channels."""
+        """Emit a kernel: of a tile of queries, or of keys, a work-item; on GPUs of a single one; of halves a work-group
+        whose matrix units multiply. `products`: its FLOPs for a pair of channels."""
         (n, queries, channels), keys = inputs[0].shape, inputs[1].shape[1]
         of_keys, size = kernel == "attend_backward_keys", self._size(channels)
         heads = (self.key_heads or self.heads) if of_keys else self.heads
         numbers = n, queries, keys, self.heads, self.shared, self.factor(channels)
         settings: dict = {
             "whole": True, "flops": products * n * queries * keys * channels // (1 + self.causal), "head": size,
-            "causal": self.causal, "masked": len(inputs) == 4,
+            "causal": self.causal, "masked": len(inputs) == 4, **inputs[0].value_macros,
         }  # fmt: skip
+        groups = n * heads * ceil_div(keys if of_keys else queries, TOGETHER)
+        if (unit := e.traits.matrix_unit) and inputs[0].is_halves and size % BLOCK == 0 and size <= WIDEST:
+            settings |= {"unit": unit, "type": StoredType.of(inputs[0].dtype), "group": UNIT_GROUP}
+            e.launch("attention_units.cl", kernel, (groups * UNIT_GROUP,), *read, *written, *numbers, **settings)
+            return
         if e.traits.gpu:
-            grid = (n * heads * ceil_div(keys if of_keys else queries, TOGETHER) * TOGETHER,)
-            e.launch("attention_local.cl", kernel, grid, *read, *written, *numbers, group=TOGETHER, **settings)
+            settings["group"] = TOGETHER
+            e.launch("attention_local.cl", kernel, (groups * TOGETHER,), *read, *written, *numbers, **settings)
             return
         tile = MOST_QUERIES if size <= SMALL_HEAD else QUERIES
         tiles = heads * (ceil_div(keys, KEYS) if of_keys else ceil_div(queries, tile))
@@ -167,7 +176,7 @@ class Attention(Op):
             x: target is not None and target.mask is None and not target.accumulate for x, target in wanted.items()
         }
         written = [
-            target.tensor if target and direct[x] else e.tensor("gradient of heads", x.shape)
+            target.tensor if target and direct[x] else e.tensor("gradient of heads", x.shape, dtype=x.dtype)
             for x, target in wanted.items()
         ]
         self._emit(e, kernel, inputs, read, [tensor.write for tensor in written], products)

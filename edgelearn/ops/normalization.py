@@ -36,6 +36,7 @@ class ExampleNormalization(Op):
     center: bool = True
     scale: bool = True
 
+    has_values = True
     subtracts_mean: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -95,7 +96,8 @@ class ExampleNormalization(Op):
         groups, count = e.bands(x.rows, x.blocks)
         e.launch(
             "normalization.cl", "normalize_examples", (groups, x.blocks), x.read, statistics.read, y.write,
-            *self._arguments(x), count, *(w.read for w in weights.values()), **_macros(weights),
+            *self._arguments(x), count, *(w.read for w in weights.values()), **x.value_macros,
+            **_macros(weights),
         )  # fmt: skip
 
     def emit_backward(
@@ -125,7 +127,7 @@ class ExampleNormalization(Op):
         statistics = e.tensor("statistics", (1, STATISTICS * self._count(x)))
         e.launch(
             "normalization.cl", "set_statistics", (self._count(x) * e.traits.members,), x.read, statistics.write,
-            *self._arguments(x), float(self.epsilon), **self._centered,
+            *self._arguments(x), float(self.epsilon), **x.value_macros, **self._centered,
         )  # fmt: skip
         return statistics
 
@@ -141,7 +143,8 @@ class ExampleNormalization(Op):
         reads: list[In] = [w.read for w in weights.values()]
         e.launch(
             "normalization.cl", "set_gradients", (self._count(x) * e.traits.members,), x.read, dy.read,
-            statistics.update, *self._arguments(x), *reads, **self._centered, **_macros(weights),
+            statistics.update, *self._arguments(x), *reads, **x.value_macros, **self._centered,
+            **_macros(weights),
         )  # fmt: skip
         groups, count = e.bands(x.rows, x.blocks)
         e.launch(
@@ -159,7 +162,7 @@ class ExampleNormalization(Op):
         e.launch(
             "normalization.cl", "weight_gradients", (total.rows, total.blocks, weight_sum.groups), x.read, dy.read,
             statistics.read, weight_sum.access(target.accumulate),
-            *self._arguments(x), count, int(scaled), int(target.accumulate),
+            *self._arguments(x), count, int(scaled), int(target.accumulate), **x.value_macros,
         )  # fmt: skip
         return weight_sum
 

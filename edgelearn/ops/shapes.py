@@ -16,7 +16,7 @@ from edgelearn.launch import In
 from .base import Arrays, Gradients, Op, Targets, only
 from .emit import Emitter
 from .target import Target
-from .tensor import BLOCK, Shape, Tensor
+from .tensor import BLOCK, Shape, Tensor, ceil_div
 from .window import Pair, pair
 
 
@@ -453,6 +453,8 @@ def _emit_moved_image(e: Emitter, x: Tensor, down: int, right: int, target: Targ
 class SliceChannels(Move):
     """Channels `start` to `start` + `size` - 1. Raises ShapeError if the input doesn't have them."""
 
+    has_values = True
+
     start: int
     size: int
 
@@ -475,6 +477,8 @@ class SliceChannels(Move):
 class PadChannels(Move):
     """Adds channels of zeros: `before` in front of the input's channels, `after` behind them."""
 
+    has_values = True
+
     before: int = 0
     after: int = 0
 
@@ -496,10 +500,13 @@ class PadChannels(Move):
 def _emit_moved_channels(e: Emitter, x: Tensor, shift: int, target: Target) -> None:
     """Emit channel c of target = channel c + shift of x, or 0."""
     y = target.tensor
-    groups, count = e.bands(y.rows, y.blocks)
+    first, stop = 0, y.blocks
+    if target.accumulate and not target.masks_sum:  # of which zeros change nothing
+        first, stop = max(0, -shift) // BLOCK, min(stop, ceil_div(x.channels - shift, BLOCK))
+    groups, count = e.bands(y.rows, stop - first)
     e.launch(
-        "channels.cl", "move_channels", (groups, y.blocks), x.read, y.rows, count, x.channels, y.channels, shift,
-        *target.arguments, whole=True, **target.macros,
+        "channels.cl", "move_channels", (groups, stop - first), x.read, y.rows, count, first, x.channels, y.channels,
+        shift, *target.arguments, whole=True, **target.macros,
     )  # fmt: skip
 
 

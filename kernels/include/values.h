@@ -52,22 +52,26 @@ INLINE void store_half(__global ushort *pointer, const Ints half_bits) {
 #if VALUES == FLOAT32
 typedef float Value;
 INLINE float float_of(const float v) { return v; }
+INLINE Value rounded_value(const float v) { return v; }
 #else
 typedef ushort Value;
 #if VALUES == BFLOAT16
 INLINE V OVERLOADED load(__global const ushort *pointer) { return load_bfloat(pointer); }
 INLINE void OVERLOADED store(__global ushort *pointer, const V v) { store_half(pointer, bfloats_of(v)); }
 INLINE float float_of(const ushort v) { return as_float((int)v << 16); }
+INLINE Value rounded_value(const float v) { return (Value)bfloats_of((V)v).s0; }
 #elif VECTOR_WIDTH == 4
 INLINE V OVERLOADED load(__global const ushort *pointer) { return vload_half4(0, (__global const half *)pointer); }
 INLINE void OVERLOADED store(__global ushort *pointer, const V v) {
   vstore_half4_rte(v, 0, (__global half *)pointer);
 }
 INLINE float float_of(const ushort v) { return vload_half(0, (const half *)&v); }
+INLINE Value rounded_value(const float v) { return (Value)halves_of((V)v).s0; }
 #else
 INLINE V OVERLOADED load(__global const ushort *pointer) { return load_half(pointer); }
 INLINE void OVERLOADED store(__global ushort *pointer, const V v) { store_half(pointer, halves_of(v)); }
 INLINE float float_of(const ushort v) { const V all = of_halves((Ints)v); return all.s0; }
+INLINE Value rounded_value(const float v) { return (Value)halves_of((V)v).s0; }
 #endif
 #endif
 INLINE V OVERLOADED load(__global const float *pointer) { return *(__global const V_in_memory *)pointer; }

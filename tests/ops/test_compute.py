@@ -40,6 +40,15 @@ PLAIN_OPS = {
     "padding": (ops.ZeroPadding2D(1), (3, 4, 20)),
     "flatten": (ops.Flatten(), (2, 3, 20)),
     "add": (ops.Add(), (3, 4, 20), (3, 4, 20), (3, 4, 20)),
+    "whole blocks of channels": (ops.SliceChannels(16, 32), (5, 60)),
+    "channels": (ops.SliceChannels(3, 20), (5, 40)),
+    "layers": (ops.LayerNormalization(center=False), (5, 40)),
+    "groups": (ops.GroupNormalization(groups=4), (3, 2, 20)),
+}
+ATTENTION = {
+    "heads of blocks": (ops.Attention(2, causal=True), (70, 32), (70, 32), (70, 32)),
+    "wide heads, a mask": (ops.Attention(2, 1), (9, 160), (75, 80), (75, 80), (75,)),
+    "other heads": (ops.Attention(2), (9, 34), (19, 34), (19, 34), (19,)),
 }
 
 
@@ -60,16 +69,45 @@ def test_plain_ops_of_halves(halves, rng, name):
     op, *shapes = PLAIN_OPS[name]
     bench, xs = halves.bench, [halves.draw(rng, 2, *shape) for shape in shapes]
     assert op.takes_halves(*shapes)
+    weights = {role: rng.uniform(0.5, 1.5, w.shape) for role, w in op.weights(*shapes).items()}
+    y = op.reference_forward(xs, weights)
+    dy = halves.draw(rng, *y.shape)
+    dxs, dweights = op.reference_backward(xs, weights, dy)
+    inputs, ty = [*(halves.put(x) for x in xs), *map(bench.put, weights.values())], halves.empty(y.shape)
+    op.emit_forward(bench, inputs, ty)
+    close(halves.get(ty), y, 2 * halves.tolerance)
+    targets, gradients = [halves.empty(x.shape) for x in xs], [bench.empty(w.shape) for w in weights.values()]
+    sums = op.emit_backward(bench, inputs, ty, halves.put(dy), [Target(t) for t in [*targets, *gradients]])
+    for gradient_sum in sums or ():
+        finish.emit_sum(bench, gradient_sum)
+    for target, dx in zip(targets, dxs, strict=True):
+        close(halves.get(target), dx, 2 * halves.tolerance)
+    for gradient, expected in zip(gradients, dweights.values(), strict=True):
+        close(bench.get(gradient), expected)
+
+
+@pytest.mark.parametrize("traits", ("own", "GPU", "units"))
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_of_halves(halves, rng, name, traits):
+    """By matrix units weights are rounded to halves, too, as they are multiplied."""
+    op, *shapes = ATTENTION[name]
+    bench = halves.bench
+    if traits != "own":
+        found = bench.traits.find_units() if bench.traits.matrix_unit else ("PLAIN_MMA",)
+        bench.traits = Traits(gpu=True, compute_units=2, find_units=lambda: found if traits == "units" else ())
+    xs = [halves.draw(rng, 2, *shape) for shape in shapes]
+    if len(xs) == 4:
+        xs[3] = 1.0 * (xs[3] > 0)
     y = op.reference_forward(xs, {})
     dy = halves.draw(rng, *y.shape)
     dxs, _ = op.reference_backward(xs, {}, dy)
-    inputs, ty = [halves.put(x) for x in xs], halves.empty(y.shape)
+    inputs, ty, tdy = [halves.put(x) for x in xs], halves.empty(y.shape), halves.put(dy)
     op.emit_forward(bench, inputs, ty)
     close(halves.get(ty), y, 2 * halves.tolerance)
-    targets = [halves.empty(x.shape) for x in xs]
-    op.emit_backward(bench, inputs, ty, halves.put(dy), [Target(t) for t in targets])
-    for target, dx in zip(targets, dxs, strict=True):
-        close(halves.get(target), dx, 2 * halves.tolerance)
+    targets = [halves.empty(x.shape) for x in xs[:3]]
+    op.emit_backward(bench, inputs, ty, tdy, [*map(Target, targets), None, None][: len(xs)])
+    for target, dx in zip(targets, dxs, strict=False):
+        close(halves.get(target), dx, 4 * halves.tolerance)
 
 
 def test_batchnorm_of_halves(halves, rng):

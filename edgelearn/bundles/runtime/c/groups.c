@@ -300,15 +300,15 @@ void el_gather(const el_value *v) {
 
 /* x, m, blocks, channels of x, channels of dx, shift, gradient: channel c = channel c + shift of x, or 0 */
 void el_move_channels(const el_value *v) {
-  const Gradient g = gradient_of(v + 6);
-  const int m = v[1].i;
+  const Gradient g = gradient_of(v + 7);
+  const int m = v[1].i, first = v[3].i;
   int block, row, c;
-  for (block = 0; block < v[2].i; block++)
+  for (block = first; block < first + v[2].i; block++)
     for (row = 0; row < m; row++) {
       float dx[B] = {0};
-      for (c = 0; c < smaller(B, v[4].i - block * B); c++) {
-        const int from = block * B + c + v[5].i;
-        if (from >= 0 && from < v[3].i) dx[c] = v[0].p[value_at(from, m, row)];
+      for (c = 0; c < smaller(B, v[5].i - block * B); c++) {
+        const int from = block * B + c + v[6].i;
+        if (from >= 0 && from < v[4].i) dx[c] = v[0].p[value_at(from, m, row)];
       }
       write_gradient(g, row_at(block, m, row), dx);
     }
