@@ -12,9 +12,10 @@ INLINE float dropout_factor(const uint word, const float rate, const float scale
 // padded to whole blocks) has word i % 4 of counter (i / 4, place in the mini-batch, layer, step) under the key `seed`:
 // the same whatever the device and the micro-batch, whose first example is number counters[SEEN]. An example has words
 // for `drawn` pixels: all of them, or one that stands for all.
-KERNEL dropout(INPUT(x), INPUT_OF(uint, scalars), INPUT(counters), ROWS_ARGUMENTS, const int images, const int drawn,
-               const int layer, const float rate, const float scale, GRADIENT_ARGUMENTS) {
-  input x = ITEM_START(x), counters = START(counters);
+KERNEL dropout(INPUT_VALUES(x), INPUT_OF(uint, scalars), INPUT(counters), ROWS_ARGUMENTS, const int images,
+               const int drawn, const int layer, const float rate, const float scale, GRADIENT_ARGUMENTS) {
+  input_values x = ITEM_START(x);
+  input counters = START(counters);
   __global const uint *scalars = START(scalars);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);

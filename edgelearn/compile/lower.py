@@ -103,7 +103,8 @@ class Lowering:
     - `n`, `first`, `trains`: examples of the micro-batch; gradients start anew; there is a backward pass.
     - `losses`, `controls`: of the outputs, and the numbers that each shares with the host.
     - `logits`: the layer that the loss of each output takes: the one below its head, or the output itself.
-    - `plain`: layers that stay float32 in every precision: outputs and logits.
+    - `numbers`: names of inputs and layers whose values are numbers of rows or steps: rounded, they would name others.
+    - `plain`: layers that stay float32 in every precision: outputs, logits and numbers.
     - `stages`, `trained`: the fused network without heads that losses compute themselves, and the names of stages that
       a gradient must reach. Stages below are frozen: they are folded in every program.
     - `held`: the representation of its tensors.
@@ -121,7 +122,9 @@ class Lowering:
         losses, nodes = request.losses, self.network.nodes
         ends = {name: head_of(self.network, name, losses.by_output.get(name)) for name in self.network.outputs}
         self.logits = {name: head[0].inputs[0] if head else name for name, head in ends.items()}
-        self.plain = {*self.network.outputs, *self.logits.values()}
+        numbered = (node.inputs[i] for node in nodes.values() for i in node.op.takes_numbers if i < len(node.inputs))
+        self.numbers = ancestors(numbered, lambda x: nodes[x].inputs if x in nodes and nodes[x].op.selects else ())
+        self.plain = {*self.network.outputs, *self.logits.values(), *self.numbers}
         if self.trains:
             check_heads(self.network, losses)
         heads = self._unread([node for name in self.losses.by_output for node in reversed(ends[name])])
@@ -267,7 +270,8 @@ class Lowering:
         """The dtype that the stage's kernels read and write."""
         first = stage.nodes[0]
         takes = first.op.takes_halves(*self.network.input_shapes(first.inputs))
-        return self.request.compute.stored if takes else "float32"
+        moves_numbers = first.op.selects and first.name in self.numbers
+        return self.request.compute.stored if takes and not moves_numbers else "float32"
 
     def shape(self, node: Node) -> Shape:
         return (self.n, *node.shape)
@@ -322,9 +326,14 @@ class Lowering:
         """Round an input of the network, to integers if all its readers multiply them. Matrix units and halves need it
         in blocks of 16 channels."""
         self.at(name)
+        compute = self.request.compute
+        if name in self.numbers:
+            wide = compute.uses_units and x.block < BLOCK
+            self.values[name] = self._converted(x, "float32", "padded") if wide else x
+            return
         readers = (stage for stage in self.stages if name in stage.inputs)
         integers = self.held.stores("activations", name) and all(map(self.multiplies_integers, readers))
-        value, compute = self.held.rounded("activations", name, x, integers, is_input=True), self.request.compute
+        value = self.held.rounded("activations", name, x, integers, is_input=True)
         if isinstance(value, QuantizedTensor):
             if integers and x.block < BLOCK and self.micro.traits.matrix_unit:
                 value = quantize.emit_padded_integers(self.micro, value)

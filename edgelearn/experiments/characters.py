@@ -28,6 +28,7 @@ from edgelearn.errors import DataError
 from edgelearn.lab.runs import Run, figures
 from edgelearn.models.language import gpt, gpt_by_steps, gpt_weights
 from edgelearn.ops import AdamW
+from edgelearn.ops.emit import STORED
 from edgelearn.tables import Table
 from edgelearn.train import Callback, CosineDecay, History, Model
 from edgelearn.train.generation import draw
@@ -63,6 +64,7 @@ class CharactersConfig(Config):
     steps: int = setting(2000, "updates", minimum=1)
     learning_rate: float = setting(1e-3, "learning rate after 100 updates, from where it decays to a tenth", above=0)
     dropout: float = setting(0.0, "share of values that training leaves out", minimum=0, maximum=0.9)
+    compute: str = setting("fp32", "type that dense layers and attention multiply in", choices=tuple(STORED))
     budget: str | None = setting(None, "memory limit of the plan, such as '4 MB stored'", metavar="BUDGET")
     tests: int = setting(1000, "windows of the text's end to test with", minimum=1)
     sample: int = setting(200, "characters to write afterwards", minimum=0)
@@ -280,7 +282,7 @@ def load_characters(config: CharactersConfig) -> CharactersTraining:
     rate = CosineDecay(
         config.learning_rate, decay_steps=config.steps, warmup_steps=min(100, config.steps // 2), alpha=0.1
     )
-    learner.compile(AdamW(rate, beta_2=0.99, weight_decay=0.1, global_clipnorm=1.0))
+    learner.compile(AdamW(rate, beta_2=0.99, weight_decay=0.1, global_clipnorm=1.0), compute=config.compute)
     description = f"{source}: {len(text):,} characters, {len(alphabet)} different ones; {network.count():,} parameters"
     data = {
         "origin": f"{source} {hashlib.sha256(text.encode()).hexdigest()[:12]}", "description": description,

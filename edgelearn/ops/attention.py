@@ -201,6 +201,8 @@ class RotaryEmbedding(Op):
     shapes or settings.
     """
 
+    takes_numbers = (1,)
+
     heads: int = 1
     base: float = 10000.0
     interleaved: bool = False
@@ -275,6 +277,8 @@ class CachedAttention(Op):
     that counts up from call to call; a sequence begins anew at 0. Weights: keys and values (context, key_heads x size),
     which each call changes. Raises ShapeError for other shapes or settings.
     """
+
+    takes_numbers = (3,)
 
     heads: int = 1
     key_heads: int | None = None

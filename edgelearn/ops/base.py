@@ -160,6 +160,7 @@ class Op:
     compares: ClassVar[bool] = False  # the backward pass searches the inputs for the output's values
     invertible: ClassVar[bool] = False  # `emit_inverse` restores the first input
     has_values: ClassVar[bool] = False  # its kernels read and write VALUES, halves too (kernels/include/values.h)
+    takes_numbers: ClassVar[tuple[int, ...]] = ()  # places of inputs that number rows or steps
     has_epilogue: ClassVar[bool] = False  # its kernels can apply an activation as they write (see `Epilogue`)
 
     __signature__ = InitSignature()

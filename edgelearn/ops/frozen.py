@@ -113,6 +113,8 @@ class FrozenEmbedding(Op):
     Weights: rows, uint8 (input_dim, bytes of a row). Raises ShapeError for other settings or shapes.
     """
 
+    takes_numbers = (0,)
+
     input_dim: int
     output_dim: int
     format: str = "Q8_0"

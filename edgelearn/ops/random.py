@@ -72,6 +72,7 @@ class Dropout(Op):
     rate: float = 0.5
 
     random = True
+    has_values = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate < 1:

@@ -30,6 +30,8 @@ class Take(Op):
     gradient. Raises ShapeError for other shapes.
     """
 
+    takes_numbers = (1,)
+
     def output_shape(self, *shapes: Shape) -> Shape:
         if len(shapes) != 2 or len(shapes[0]) < 2 or len(shapes[1]) != 1:
             given = " and ".join(map(str, shapes))
@@ -74,6 +76,8 @@ class Embedding(Op):
 
     Raises ShapeError for other settings or shapes.
     """
+
+    takes_numbers = (0,)
 
     input_dim: int
     output_dim: int

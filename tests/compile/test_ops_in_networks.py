@@ -176,6 +176,18 @@ def test_sequences_in_halves_agree_with_floats(start, make):
         assert np.linalg.norm(found[parameter] - g) <= 0.15 * np.linalg.norm(g) + 1e-4, parameter
 
 
+@pytest.mark.parametrize("settings", [{"compute": Compute("bf16", plain=True)}, {"precision": INTEGERS}], ids=repr)
+def test_numbers_of_rows_are_not_rounded(start, settings):
+    """As they come, and through a layer that moves them: the gradient is in the rows that they name."""
+    network = Network("words", (6,))
+    network.add("some", ops.SliceChannels(1, 5))
+    add(network, ("table", ops.Embedding(3000, 4)), ("flat", ops.Flatten()), ("dense", Dense(CLASSES)))
+    weights, x, labels = drawn(network)
+    x = np.random.default_rng(0).integers(0, 3000, x.shape).astype(np.float32)
+    _, gradients = step(start, network, (weights, x, labels), **settings)
+    assert np.array_equal(np.flatnonzero(gradients["table/embeddings"].any(1)), np.unique(x[:, 1:]))
+
+
 @pytest.mark.parametrize("precision", [Precision(), INTEGERS], ids=("floats", "integers"))
 @EVERY
 def test_restored_activations_have_the_same_bits(start, name, precision):
