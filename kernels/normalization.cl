@@ -2,6 +2,7 @@
 // of one of `groups`, are a set that shares a mean and a variance; sets follow each other by rows, then by group. Gamma
 // and beta have `weight_rows` rows, which repeat.
 #include "elementwise.h"
+#include "group_sum.h"
 #include "group_total.h"
 
 #ifndef GAMMA
@@ -192,23 +193,25 @@ KERNEL normalize_examples_backward(INPUT_VALUES(x), INPUT_VALUES(dy), INPUT(stat
   }
 }
 
-// sums[part]: (add ? what was there : 0) + the sum of dy, or with `scaled` of dy times the normalized input, over
-// `count` repetitions of a row of the weight
+// sums[part]: (add ? what was there : 0) + the sum of dy, or with `scaled` of dy times the normalized input, over the
+// repetitions of a row of the weight, `count` a member
 KERNEL weight_gradients(INPUT_VALUES(x), INPUT_VALUES(dy), INPUT(statistics), OUTPUT(sums), SETS_ARGUMENTS,
                         const int count, const int scaled, const int add) {
-  const int weight_row = ITEM, block = get_global_id(1), part = get_global_id(2), blocks = get_global_size(1);
-  if (weight_row >= weight_rows) return;
+  LOCAL_SHARES(shares);
+  const int part = get_group_id(0), block = get_global_id(1), weight_row = get_global_id(2);
   input_values x = ITEM_START(x), dy = ITEM_START(dy);
   input statistics = START(statistics);
   const Sets s = SETS;
-  const int first = part * count, last = first + count < m / weight_rows ? first + count : m / weight_rows;
+  const int first = part * MEMBERS * count, all = m / weight_rows;
+  const int last = first + MEMBERS * count < all ? first + MEMBERS * count : all;
   V sum = (V)0;
-  for (int repetition = first; repetition < last; repetition++) {
+  for (int repetition = first + ITEM % MEMBERS; repetition < last; repetition += MEMBERS) {
     const int row = repetition * weight_rows + weight_row;
     const size_t at = row_at(block, m, row);
     const V g = load(dy + at);
     sum += scaled ? g * normalized(load(x + at), statistics, s, block, row) : g;
   }
-  output share = ITEM_START(sums) + (((size_t)part * blocks + block) * weight_rows + weight_row) * BLOCK;
-  store(share, add ? sum + load(share) : sum);
+  sum = group_sum(sum, shares);
+  output share = ITEM_START(sums) + (((size_t)part * get_global_size(1) + block) * weight_rows + weight_row) * BLOCK;
+  if (IS_FIRST_MEMBER) store(share, add ? sum + load(share) : sum);
 }

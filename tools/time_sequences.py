@@ -1,5 +1,6 @@
 """Time updates of LSTMs and of nanoGPT's small run beside PyTorch's own modules, `nn.LSTM` and
-`scaled_dot_product_attention`: `python tools/time_sequences.py [NETWORK …]`, names of NETWORKS (default: all)."""
+`scaled_dot_product_attention`: `python tools/time_sequences.py [NETWORK …]`, names of NETWORKS (default: all that
+compute in float32). Networks in bf16 run on an NVIDIA GPU, PyTorch's by autocast."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ import edgelearn as el
 from edgelearn.child import Worker, WorkerError
 from edgelearn.experiments.activity import PUBLISHED
 from edgelearn.models.language import character_lstm, gpt
-from edgelearn.ops import LSTM, Adam, AdamW, Dense, Embedding, ReLU
+from edgelearn.ops import LSTM, Adam, AdamW, Attention, Dense, Embedding, ReLU
 
-NETWORKS: dict[str, tuple[Callable[[], el.Network], int]] = {  # and the batch size
-    "watch": (lambda: PUBLISHED["lstm", "watch"].make((50, 6)), 64),
-    "both": (lambda: PUBLISHED["lstm", "both"].make((50, 12)), 64),
-    "phone": (lambda: PUBLISHED["lstm", "phone"].make((50, 6)), 64),
-    "characters": (lambda: character_lstm(dropout=0), 10),
-    "nanogpt": (gpt, 12),
+NETWORKS: dict[str, tuple[Callable[[], el.Network], int, str]] = {  # the batch size, and the compute type
+    "watch": (lambda: PUBLISHED["lstm", "watch"].make((50, 6)), 64, "fp32"),
+    "both": (lambda: PUBLISHED["lstm", "both"].make((50, 12)), 64, "fp32"),
+    "phone": (lambda: PUBLISHED["lstm", "phone"].make((50, 6)), 64, "fp32"),
+    "characters": (lambda: character_lstm(dropout=0), 10, "fp32"),
+    "nanogpt": (gpt, 12, "fp32"),
+    "larger nanogpt": (lambda: gpt(65, 256, 6, 6, 384), 64, "bf16"),
 }
 CONTENDERS = {"edgelearn": "Edgelearn", "PyTorch": "PyTorch", "PyTorch, compiled": "Compiled"}
 ROUNDS, STEPS = 9, 5  # turns of each contender, and updates of a turn
@@ -49,10 +51,11 @@ def timed(update: Callable[[], object]) -> float:
 
 class Edgelearn:
     def __init__(self, name: str) -> None:
-        make, size = NETWORKS[name]
-        network = make()
-        optimizer = AdamW(1e-3, beta_2=0.99, weight_decay=0.1, global_clipnorm=1.0) if name == "nanogpt" else Adam(1e-3)
-        self.model = el.Model(network).compile(optimizer)
+        make, size, compute = NETWORKS[name]
+        network, is_gpt = make(), "nanogpt" in name
+        optimizer = AdamW(1e-3, beta_2=0.99, weight_decay=0.1, global_clipnorm=1.0) if is_gpt else Adam(1e-3)
+        device = None if compute == "fp32" else "nvidia"
+        self.model = el.Model(network, device=device).compile(optimizer, compute=compute)
         self.x, self.y = batch_of(network, size)
 
     def turn(self) -> float:
@@ -66,26 +69,28 @@ class PyTorch:
         import torch
 
         torch.set_num_threads(len(os.sched_getaffinity(0)))
-        make, size = NETWORKS[name]
-        network = make()
+        make, size, compute = NETWORKS[name]
+        network, is_gpt = make(), "nanogpt" in name
+        device, halves = ("cpu", False) if compute == "fp32" else ("cuda", True)
         x, y = batch_of(network, size)
-        module = _gpt(network) if name == "nanogpt" else _lstms(network)
+        module = (_gpt(network) if is_gpt else _lstms(network)).to(device)
         count = sum(p.numel() for p in module.parameters())
         doubled = sum(p.numel() for n, p in module.named_parameters() if "bias_hh" in n)  # a second bias of each gate
         assert count - doubled == network.count(), f"{count - doubled} parameters, not {network.count()}"
-        if name == "nanogpt":
+        if is_gpt:
             optimizer = torch.optim.AdamW(module.parameters(), 1e-3, (0.9, 0.99), weight_decay=0.1, fused=True)
         else:
             optimizer = torch.optim.Adam(module.parameters(), 1e-3, fused=True)
-        self.x = torch.from_numpy(x) if x.ndim == 3 else torch.from_numpy(x).long()
-        self.y = torch.from_numpy(y).long().flatten()
+        self.x = (torch.from_numpy(x) if x.ndim == 3 else torch.from_numpy(x).long()).to(device)
+        self.y = torch.from_numpy(y).long().flatten().to(device)
         run = torch.compile(module) if self.compiled else module
 
         def update() -> float:
             optimizer.zero_grad(set_to_none=True)
-            loss = torch.nn.functional.cross_entropy(run(self.x), self.y)
+            with torch.autocast(device, torch.bfloat16, enabled=halves):
+                loss = torch.nn.functional.cross_entropy(run(self.x), self.y)
             loss.backward()
-            if name == "nanogpt":
+            if is_gpt:
                 torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
             optimizer.step()
             return loss.item()
@@ -139,7 +144,10 @@ def _gpt(network: el.Network):
     from torch import nn
     from torch.nn import functional as F
 
-    (context,), (_, vocabulary), channels, heads = network.input_shape, network.shape_of("logits"), 128, 4
+    (context,), (_, vocabulary) = network.input_shape, network.shape_of("logits")
+    attentions = [node.op for node in network.nodes.values() if isinstance(node.op, Attention)]
+    channels = network.shape_of("norm")[-1]
+    heads = attentions[0].heads
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -162,7 +170,7 @@ def _gpt(network: el.Network):
             super().__init__()
             self.tokens = nn.Embedding(vocabulary, channels)
             self.positions = nn.Parameter(torch.zeros(context, channels))
-            self.blocks, self.norm = nn.Sequential(*(Block() for _ in range(4))), nn.LayerNorm(channels, bias=False)
+            self.blocks, self.norm = nn.Sequential(*(Block() for _ in attentions)), nn.LayerNorm(channels, bias=False)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = self.norm(self.blocks(self.tokens(x) + self.positions))
@@ -197,4 +205,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or list(NETWORKS))
+    main(sys.argv[1:] or [name for name, (_, _, compute) in NETWORKS.items() if compute == "fp32"])

@@ -318,7 +318,7 @@ KERNELS = {
         f"x dy statistics {SETS_OF} count {DX} gamma?GAMMA", f"x dy statistics {SETS_OF} gamma GRADIENT",
     ),
     "weight_gradients": (
-        f"x dy statistics sums {SETS_OF} count scaled add", f"x dy statistics sums {SETS_OF} count scaled add 1 2",
+        f"x dy statistics sums {SETS_OF} count scaled add", f"x dy statistics sums {SETS_OF} count scaled add 1 0",
     ),
     "cell_sums": (
         "x kernel bias?BIAS sums n steps inputs units place direction used",

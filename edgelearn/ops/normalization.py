@@ -16,7 +16,7 @@ from .base import Arrays, Gradients, Op, Targets, Weight, is_count, only
 from .emit import Emitter, GradientSum, start_sum
 from .shapes import positions
 from .target import Target
-from .tensor import Shape, Tensor
+from .tensor import Shape, Tensor, ceil_div
 
 STATISTICS = 4  # fields of a set in kernels/normalization.cl
 
@@ -156,12 +156,12 @@ class ExampleNormalization(Op):
         self, e: Emitter, x: Tensor, dy: Tensor, statistics: Tensor, scaled: bool, target: Target
     ) -> GradientSum:
         total = target.tensor
-        repetitions = x.rows // total.rows
-        parts, _ = e.split_rows(repetitions, total.rows * total.blocks, least=16)
-        weight_sum, count = start_sum(e, total, repetitions, parts)
+        repetitions, members = x.rows // total.rows, e.traits.members
+        items, _ = e.split_rows(repetitions, total.rows * total.blocks, least=16)
+        weight_sum, count = start_sum(e, total, repetitions, ceil_div(items, members), members)
         e.launch(
-            "normalization.cl", "weight_gradients", (total.rows, total.blocks, weight_sum.groups), x.read, dy.read,
-            statistics.read, weight_sum.access(target.accumulate),
+            "normalization.cl", "weight_gradients", (weight_sum.groups * members, total.blocks, total.rows), x.read,
+            dy.read, statistics.read, weight_sum.access(target.accumulate),
             *self._arguments(x), count, int(scaled), int(target.accumulate), **x.value_macros,
         )  # fmt: skip
         return weight_sum

@@ -20,6 +20,8 @@ from .target import Target
 from .tensor import BLOCK, Shape, Tensor
 from .window import Window
 
+SEARCHERS = 512  # work-items a compute unit of a GPU that look for the rows of a table's gradient
+
 
 @dataclass(frozen=True)
 class Take(Op):
@@ -113,7 +115,7 @@ class Embedding(Op):
             emit_zeros(e, dy, dnumbers)
         if dtable is None:
             return []
-        groups, _ = e.split_rows(dy.rows, self.input_dim * dy.blocks)
+        groups, _ = e.split_rows(dy.rows, self.input_dim * dy.blocks, items=SEARCHERS if e.traits.gpu else 0)
         sums, count = start_sum(e, dtable.tensor, dy.rows, groups)
         share = sums.access(dtable.accumulate)
         ranges, span = e.bands(self.input_dim, dy.blocks)
