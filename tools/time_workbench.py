@@ -23,12 +23,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import fmean, median, quantiles
 from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import nbformat
+import psutil
 
 import edgelearn as el
 from edgelearn.compile import Plan, Request, make_plan
@@ -61,10 +62,17 @@ class Windows(Callback):
 
     Arguments:
     - `view`: of the training. Its worker is told of no step, and it isn't told of the worker, while it is off.
+    - `tool`: number of the process that started the browser and the server.
     """
 
-    def __init__(self, view: TrainingView) -> None:
+    def __init__(self, view: TrainingView, tool: int) -> None:
         self.view, self.worker, self.means = view, view.training, list[tuple[float, float]]()
+        children = [each for each in psutil.Process(tool).children(recursive=True) if each.pid != os.getpid()]
+        self.others = {
+            "browser": [each for each in children if "chrom" in each.name()],
+            "server": [each for each in children if "python" in each.name()],
+        }
+        self.shares = list[dict[str, float]]()  # of a core that they took, in each window
         self.moments = {name: getattr(self.worker, name) for name in ("on_train_batch_end", "on_epoch_end")}
         self.drawing = 0.0  # processor seconds of the view
         self._update = view.update
@@ -84,6 +92,7 @@ class Windows(Callback):
         if seconds < WINDOW:
             return
         self.means.append((seconds / self._steps, (time.process_time() - self._used) / self._steps))
+        self.shares.append({name: (now - self._taken[name]) / seconds for name, now in self._processor().items()})
         if len(self.means) == 2 * (PAIRS + 1):
             self.model.stop_training = True
         self._begin()
@@ -93,12 +102,20 @@ class Windows(Callback):
         self.worker.watcher = self.view if on else None
         for name, moment in self.moments.items():
             setattr(self.worker, name, moment if on else lambda *_: None)
+        self._taken = self._processor()
         self._steps, self._begun, self._used = 0, time.perf_counter(), time.process_time()
+
+    def _processor(self) -> dict[str, float]:
+        """Processor seconds of the browser and of the server since they started."""
+        return {name: sum(sum(each.cpu_times()[:2]) for each in found) for name, found in self.others.items()}
 
     def result(self) -> dict[str, Any]:
         """Milliseconds of a step and of its processor time, without the view, with it, and the ratio with its
-        quartiles; the view's share of a core in the kernel."""
+        quartiles; the view's share of a core in the kernel; the browser's and the server's without it and with it."""
         found: dict[str, Any] = {"share": self.drawing / (WINDOW * (PAIRS + 1))}
+        found["others"] = {
+            name: [fmean(each[name] for each in self.shares[first::2]) for first in (2, 3)] for name in self.others
+        }
         for place, name in enumerate(("passed", "used")):
             without, along = ([each[place] for each in self.means[first::2]] for first in (2, 3))  # a pair warms up
             ratios = [b / a for a, b in zip(without, along, strict=True)]
@@ -107,13 +124,14 @@ class Windows(Callback):
         return found
 
 
-def measure(path: str, show: Callable[[object], object]) -> None:
-    """Train flowers of the embedded sample in a cell, with a view that `show` displays, and write the result."""
+def measure(path: str, show: Callable[[object], object], tool: int) -> None:
+    """Train flowers of the embedded sample in a cell, with a view that `show` displays, and write the result for the
+    process `tool`."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["EDGELEARN_LOCKS"] = folder  # or it would wait, unseen, for other trainings on the machine
         training = FlowersExperiment.load(FlowersConfig(sample=True, epochs=10**6))
         view = TrainingView(training, RunStore(folder))
-        windows = Windows(view)
+        windows = Windows(view, tool)
         training.callbacks = lambda run: [windows]
         show(view)
         view.training.start()
@@ -126,7 +144,7 @@ def measure(path: str, show: Callable[[object], object]) -> None:
 def notebook(result: Path) -> nbformat.NotebookNode:
     code = (
         f"import sys\nsys.path.insert(0, {str(ROOT / 'tools')!r})\nfrom time_workbench import measure\n"
-        f"measure({str(result)!r}, display)"
+        f"measure({str(result)!r}, display, {os.getpid()})"
     )
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)], metadata={"kernelspec": kernel})
@@ -140,6 +158,8 @@ def say(title: str, found: dict[str, Any]) -> None:
             f"  {text}: {without:.2f} ms without the view, {along:.2f} ms with it, "
             f"ratio {ratio:.3f} (quartiles {low:.3f} to {high:.3f})"
         )
+    for name, (without, along) in found["others"].items():
+        print(f"  {name}: {without:.1%} of a core without the view, {along:.1%} with it")
 
 
 def live() -> None:

@@ -24,14 +24,41 @@ function smoothed(values, weight) {
   });
 }
 
+// The state of a LiveTraining in `head`, its tables in `foot`; returns what ends that.
+function around(model, head, foot) {
+  const add = (parent, tag) => parent.appendChild(document.createElement(tag));
+  const status = add(head, "div"), bar = add(head, "progress");
+  bar.setAttribute("aria-label", "Progress");
+  const shown = {
+    status: (text) => (status.textContent = text),
+    share: (share) => (bar.value = share),
+    outcome: (outcome) => (bar.className = outcome),
+    tables: (tables) => tables.forEach((html, at) => {
+      const table = foot.children[at] ?? add(foot, "div");
+      if (table.said !== html) table.innerHTML = table.said = html;
+    }),
+  };
+  const stops = Object.entries(shown).map(([trait, show]) => {
+    const changed = () => show(model.get(trait));
+    changed();
+    model.on(`change:${trait}`, changed);
+    return () => model.off(`change:${trait}`, changed);
+  });
+  return () => stops.forEach((stop) => stop());
+}
+
 const NARROW = 640, HEIGHT = 300, MARKED = 20, HIDDEN_MS = 500;
-const WHOLE_MS = 10000, SETTLED_MS = 3000; // from one whole drawing to the next; after the last change
+const WHOLE_MS = 60000, POINTED_MS = 10000; // from one whole drawing to the next; while the pointer is in the chart
+const CLIPPED_MS = 5000; // at most, until the y axis follows points outside of it
+const SETTLED_MS = 3000; // after the last change
 const AHEAD = 1.25; // times the last epoch that the axis shows while points are added
 const MARKS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "triangle-left", "triangle-right", "star"];
 
 function render({ model, el }) {
   const add = (parent, tag, more) => parent.appendChild(Object.assign(document.createElement(tag), more));
+  const ofTraining = model.get("status") !== undefined, head = ofTraining && add(el, "div", {});
   const bar = add(el, "div", { className: "el-controls" }), plot = add(el, "div", { className: "el-plot", tabIndex: 0 });
+  const texts = ofTraining ? around(model, head, add(el, "div", { className: "el-beside" })) : () => {};
   const labelled = (text, more) => {
     const label = add(bar, "label", {});
     const control = more.type === "range" ? (label.append(text), add(label, "input", more)) : add(label, "input", more);
@@ -102,7 +129,9 @@ function render({ model, el }) {
   // Plotly draws axes, legend and hover anew whenever a point is added, which takes it fifty times as long as the lines
   // do. So lines alone are drawn while they stay within the axes, and everything each WHOLE_MS and once they rest.
   const extend = (data, key) => {
-    if (!drawn || drawn.key !== key || Date.now() - drawn.at > WHOLE_MS || data.length !== drawn.data.length) return false;
+    if (!drawn || drawn.key !== key || data.length !== drawn.data.length) return false;
+    const age = Date.now() - drawn.at;
+    if (age > (plot.matches(":hover") ? POINTED_MS : WHOLE_MS)) return false;
     const paths = [];
     for (const [at, trace] of data.entries()) {
       const before = drawn.data[at];
@@ -119,7 +148,7 @@ function render({ model, el }) {
       for (let i = 0; i < trace.x.length; i++) {
         const px = x.c2p(trace.x[i]), py = y.c2p(trace.y[i]);
         if (!Number.isFinite(px) || !Number.isFinite(py)) return false;
-        if (whole && (px > x._length || py < 0 || py > y._length)) return false;
+        if (whole && (px > x._length || (age > CLIPPED_MS && (py < 0 || py > y._length)))) return false;
         text += `${i ? "L" : "M"}${px.toFixed(1)},${py.toFixed(1)}`;
       }
       paths.push([path, text]);
@@ -133,6 +162,8 @@ function render({ model, el }) {
     wanted = 0;
     Plotly ??= await plotly(model);
     if (gone || document.hidden || !plot.isConnected) return; // nobody sees it
+    bar.hidden = plot.hidden = !model.get("series").length;
+    if (plot.hidden) return;
     if (!plot.clientWidth) return void setTimeout(ask, HIDDEN_MS); // as while JupyterLab changes its theme
     const style = getComputedStyle(plot), panels = model.get("panels"), narrow = plot.clientWidth < NARROW;
     const data = traces(model.get("series"), style);
@@ -205,6 +236,7 @@ function render({ model, el }) {
   ask();
   return () => {
     gone = true;
+    texts();
     changes.forEach((change) => model.off(change, changed));
     clearTimeout(settle);
     document.removeEventListener("visibilitychange", ask);

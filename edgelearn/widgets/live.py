@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import threading
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -75,7 +76,8 @@ class LiveChart(anywidget.AnyWidget):
     alt = traitlets.Unicode().tag(sync=True)
 
     def __init__(self) -> None:
-        super().__init__(library=Library.shared(), layout={"display": "none", "width": "auto"})
+        super().__init__(library=Library.shared(), layout={"width": "auto"})
+        self._columns: dict[tuple[str, str], _Column] = {}
 
     def draw(
         self, histories: Mapping[str, Sequence[Mapping[str, Any]]], steps: Mapping[str, Curve] | None = None
@@ -83,7 +85,7 @@ class LiveChart(anywidget.AnyWidget):
         """Show the epochs of runs, by name; of a single one also its steps. Hidden while there is no point."""
         series, panels, words = [], [], []
         for panel in _PANELS:
-            lines = _lines(panel, histories, steps or {})
+            lines = self._lines(panel, histories, steps or {})
             if lines:
                 last = [f"{line.name} {line.y[-1]:.4g}" for line in lines]
                 words.append(f"{panel['label']} over epochs, last: {', '.join(last)}")
@@ -91,7 +93,47 @@ class LiveChart(anywidget.AnyWidget):
                 panels.append({name: panel[name] for name in ("title", "label", "log")})
         with self.hold_sync():
             self.panels, self.series, self.alt = panels, series, f"Chart. {'; '.join(words)}"
-            self.layout.display = None if series else "none"
+
+    def _lines(
+        self, panel: Mapping[str, Any], histories: Mapping[str, Sequence[Mapping[str, Any]]], steps: Mapping[str, Curve]
+    ) -> list[_Line]:
+        """The curves of a panel: of one training in a colour each, of several in a colour for each training."""
+
+        def axes(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            places = extremes(y, _POINTS)
+            return x[places], np.float32(panel["scale"]) * y[places]
+
+        def column(name: str, key: str) -> tuple[np.ndarray, np.ndarray]:
+            return axes(*self._columns.setdefault((name, key), _Column()).read(histories[name], key))
+
+        key, lines = panel["key"], []
+        if key in steps:
+            points = np.array(steps[key].points, np.float32).reshape(-1, 2)
+            lines.append(_Line("each step", *axes(*points.T), kind="steps"))
+        for number, name in enumerate(histories):
+            train, test = column(name, key), column(name, f"val_{key}")
+            if len(histories) == 1:
+                lines += [_Line("train", *train), _Line("test", *test, 1)]
+            else:
+                dash = "solid" if figures.look(number)["linestyle"] == "-" else "dash"
+                lines += [_Line(name, *test, number, dash=dash), _Line(f"{name}, train", *train, number, dash="dot")]
+        return [line for line in lines if len(line.x)]
+
+
+class LiveTraining(LiveChart):
+    """The chart of one training below its state and a bar, above its tables: one widget, whose drawing is one
+    message to the browser.
+
+    Traits:
+    - `status`: the state in words.
+    - `share`: of the training, from 0 to 1, that the bar shows; `outcome`: "success", "danger" or empty, its colour.
+    - `tables`: HTML, beside each other.
+    """
+
+    status = traitlets.Unicode().tag(sync=True)
+    share = traitlets.Float(0.0).tag(sync=True)
+    outcome = traitlets.Unicode().tag(sync=True)
+    tables = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
 
 @dataclass(frozen=True)
@@ -110,30 +152,26 @@ class _Line:
         return {"panel": panel, **look, "x": self.x.tobytes(), "y": self.y.tobytes()}
 
 
-def _lines(
-    panel: Mapping[str, Any], histories: Mapping[str, Sequence[Mapping[str, Any]]], steps: Mapping[str, Curve]
-) -> list[_Line]:
-    """The curves of a panel: of one training in a colour each, of several in a colour for each training."""
+class _Column:
+    """Points (epoch, value) of a column of a history that grows: rows are read once."""
 
-    def axes(points: Sequence[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
-        x, y = np.array(points, np.float32).reshape(-1, 2).T
-        places = extremes(y, _POINTS)
-        return x[places], np.float32(panel["scale"]) * y[places]
+    def __init__(self) -> None:
+        self._begin()
 
-    def column(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
-        return axes([(row["epoch"], row[name]) for row in rows if row.get(name) is not None])
+    def _begin(self) -> None:
+        self._x, self._y, self._count, self._last = array("f"), array("f"), 0, None
 
-    key, lines = panel["key"], []
-    if key in steps:
-        lines.append(_Line("each step", *axes(steps[key].points), kind="steps"))
-    for number, (name, rows) in enumerate(histories.items()):
-        train, test = column(rows, key), column(rows, f"val_{key}")
-        if len(histories) == 1:
-            lines += [_Line("train", *train), _Line("test", *test, 1)]
-        else:
-            dash = "solid" if figures.look(number)["linestyle"] == "-" else "dash"
-            lines += [_Line(name, *test, number, dash=dash), _Line(f"{name}, train", *train, number, dash="dot")]
-    return [line for line in lines if len(line.x)]
+    def read(self, rows: Sequence[Mapping[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The points, float32, after the rows that are new."""
+        if self._count and (len(rows) < self._count or rows[self._count - 1] is not self._last):
+            self._begin()  # another history
+        for row in rows[self._count :]:
+            if row.get(name) is not None:
+                self._x.append(row["epoch"])
+                self._y.append(row[name])
+        if rows:
+            self._count, self._last = len(rows), rows[-1]
+        return np.array(self._x, np.float32), np.array(self._y, np.float32)
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:

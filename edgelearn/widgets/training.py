@@ -20,7 +20,7 @@ from edgelearn.lab.measure import peak_resident_bytes
 from edgelearn.lab.runs import Run, RunStore, figures
 from edgelearn.tables import Table
 
-from .live import LiveChart
+from .live import LiveTraining
 from .pictures import WRAP, View, duration, show, size, table
 from .worker import Worker, WorkerState
 
@@ -126,10 +126,7 @@ def result_rows(run: Run) -> list[tuple[str, str]]:
 
 
 _POLL_SECONDS = 0.05
-_TEXT_SECONDS = 0.85
-_DRAWING_SECONDS = 0.85  # from one drawing to the next, and up to one beat of the worker more
 _DRAWING_SHARE = 0.04  # of a core at most
-_FULL = {"width": "auto"}  # 100 % and margins are more than the view has: a scrollbar
 
 
 class TrainingStoppedError(RunError):
@@ -157,25 +154,20 @@ class TrainingView(View):
     def __init__(self, experiment: Training | Callable[[], Training], store: RunStore, run: Run | None = None) -> None:
         self.training = Worker.of(experiment, store, run)
         self._updating = threading.Lock()
-        self._next_text = self._next_drawing = 0.0
-        self._phase, self._other = "", OtherTraining()
+        self._next_drawing = 0.0
+        self._other = OtherTraining()
         self._drawn: list[dict[str, Any]] = []
         self._steps_drawn = -1
         self._displays: list[DisplayHandle] = []
         self._saved = self.training.state  # that of the snapshot in the notebook
-        self._status = ipywidgets.HTML()
         self._buttons = {
             name: ipywidgets.Button(description=name, icon=icon, layout={"width": "7em"})
             for name, icon in (("Start", "play"), ("Stop", "stop"), ("Resume", "step-forward"))
         }
         for name, button in self._buttons.items():
             button.on_click(partial(self._clicked, name))
-        self._bar = ipywidgets.FloatProgress(min=0, max=1, layout=_FULL)
-        self._curves = LiveChart()
-        self._memory, self._epoch, self._error = (ipywidgets.HTML() for _ in range(3))
-        head = ipywidgets.HBox([*self._buttons.values(), self._status], layout=WRAP)
-        foot = ipywidgets.HBox([self._memory, self._epoch], layout={"flex_flow": "row wrap", "grid_gap": "0 3em"})
-        super().__init__([head, self._other, self._bar, self._error, self._curves, foot])
+        self._live, self._error = LiveTraining(), ipywidgets.HTML()
+        super().__init__([ipywidgets.HBox(list(self._buttons.values())), self._other, self._error, self._live])
         self.training.watch(self)
         self.update(at_once=True)
 
@@ -186,7 +178,7 @@ class TrainingView(View):
     def snapshot(self) -> str:
         rows = self.training.rows
         curves = show(figures.plot_learning_curves(rows)).data if rows else ""
-        return "".join(map(str, (f"<p>{escape(self.status)}</p>", self._error.value, curves, self._epoch.value)))
+        return "".join(map(str, (f"<p>{escape(self.status)}</p>", self._error.value, curves, *self._live.tables[1:])))
 
     def _ipython_display_(self) -> None:
         if handle := display(self._repr_mimebundle_(), raw=True, display_id=True):
@@ -234,7 +226,7 @@ class TrainingView(View):
             raise training.error
         if training.results is None:
             raise self._stopped()
-        self._curves.draw({})  # the cell shows them, in a figure that is saved with the notebook
+        self._live.draw({})  # the cell shows them, in a figure that is saved with the notebook
         display(show(figures.plot_learning_curves(training.rows)))
         display(self.summary())
         return training.results
@@ -286,27 +278,30 @@ class TrainingView(View):
     # -- drawing; called on threads of the training as well ----------------------------------------------------------
 
     def update(self, at_once: bool = False) -> None:
-        """Show the state of the training, unless that was done a moment ago."""
+        """Show the state of the training; its curves as well, unless their last drawing took so long that they wait."""
         at_once = at_once or self.training.state is not WorkerState.RUNNING
         if not self._updating.acquire(blocking=at_once):
             return  # another thread does it
         try:
-            now, progress, rows = time.monotonic(), self.training.progress, self.training.rows
-            if at_once or now >= self._next_text or progress.phase != self._phase:
-                self._next_text, self._phase = now + _TEXT_SECONDS, progress.phase
-                self._other.show(self.training.other, self.training)
+            now, begun = time.monotonic(), time.thread_time()
+            self._other.show(self.training.other, self.training)
+            with self._live.hold_sync():
+                drawn = self._draw() if at_once or now >= self._next_drawing else False
                 self._write()
-            moved = rows is not self._drawn or progress.done != self._steps_drawn
-            if rows and moved and (at_once or now >= self._next_drawing):
-                self._drawn, self._steps_drawn = rows, progress.done
-                begun = time.thread_time()
-                self._curves.draw({"": rows}, self.training.steps)
-                self._epoch.value = epoch_html(rows[-1])  # with the curves, which end at the same epoch
-                taken = time.thread_time() - begun
-                self._next_drawing = now + max(_DRAWING_SECONDS, taken / _DRAWING_SHARE)
+            if drawn:
+                self._next_drawing = now + (time.thread_time() - begun) / _DRAWING_SHARE
             self._save()
         finally:
             self._updating.release()
+
+    def _draw(self) -> bool:
+        """Draw the curves if they have moved; returns whether they have."""
+        progress, rows = self.training.progress, self.training.rows
+        if not rows or (rows is self._drawn and progress.done == self._steps_drawn):
+            return False
+        self._drawn, self._steps_drawn = rows, progress.done
+        self._live.draw({"": rows}, self.training.steps)
+        return True
 
     def _write(self) -> None:
         training, state = self.training, self.training.state
@@ -318,13 +313,14 @@ class TrainingView(View):
         }
         for name, button in self._buttons.items():
             button.disabled = not enabled[name]
-        self._status.value = escape(self.status)
-        left = training.remaining
-        share = left.share if left is not None and state is not WorkerState.READY else training.progress.share
-        self._bar.value = 1.0 if state is WorkerState.FINISHED else share
-        self._bar.bar_style = {WorkerState.FINISHED: "success", WorkerState.FAILED: "danger"}.get(state, "")
         self._error.value = error_html(training.error) if training.error else ""
-        self._memory.value = memory_html(training.experiment) if training.experiment and begun else ""
+        left, live = training.remaining, self._live
+        share = left.share if left is not None and state is not WorkerState.READY else training.progress.share
+        live.status, live.share = self.status, 1.0 if state is WorkerState.FINISHED else share
+        live.outcome = {WorkerState.FINISHED: "success", WorkerState.FAILED: "danger"}.get(state, "")
+        memory = memory_html(training.experiment) if training.experiment and begun else ""
+        # the epoch is that at which the curves end
+        live.tables = [memory, epoch_html(self._drawn[-1])] if self._drawn else [memory]
 
     def _clicked(self, name: str, _button: ipywidgets.Button) -> None:
         if name == "Stop":

@@ -21,7 +21,7 @@ from edgelearn.train.remaining import Remaining
 from edgelearn.train.state import Logs
 from edgelearn.train.trainer import Features
 
-_HEARTBEAT_SECONDS = 0.1
+BEAT_SECONDS = 0.95  # from one look of the watcher to the next
 
 
 class WorkerState(StrEnum):
@@ -38,7 +38,7 @@ class Watcher(Protocol):
     """A view of a training."""
 
     def update(self) -> None:
-        """Ten times a second while the training runs, and as its phase changes, or another one begins or ends: steps
+        """About once a second while the training runs, and as its phase changes, or another one begins or ends: steps
         of the training don't wait for it. Called on a thread of the training."""
 
     def close(self) -> None:
@@ -187,7 +187,9 @@ class Worker(Callback):
         self._train_step()
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
-        self.rows = [*(row for row in self.rows if row["epoch"] <= epoch), {"epoch": epoch + 1, **logs}]
+        while self.rows and self.rows[-1]["epoch"] > epoch:  # of the run that is resumed
+            self.rows = self.rows[:-1]
+        self.rows = [*self.rows, {"epoch": epoch + 1, **logs}]
         self._train_step()
 
     def on_train_end(self, logs: Logs) -> None:
@@ -217,7 +219,7 @@ class Worker(Callback):
 
     def _beat(self) -> None:
         """Let the watcher show how far the training is."""
-        while not self._ended.wait(_HEARTBEAT_SECONDS):
+        while not self._ended.wait(BEAT_SECONDS):
             self._notify()
 
     def _work(self) -> None:

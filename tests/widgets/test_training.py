@@ -20,7 +20,7 @@ from edgelearn.train import remaining
 from edgelearn.train.remaining import Remaining, Work
 from edgelearn.widgets import TrainingView, training
 from edgelearn.widgets.training import TrainingStoppedError
-from edgelearn.widgets.worker import Curve, WorkerState
+from edgelearn.widgets.worker import BEAT_SECONDS, Curve, WorkerState
 
 SECONDS = 30
 
@@ -41,7 +41,7 @@ def ended(view):
 
 def points(view, name, panel=0):
     """The points (x, y) of a curve that the live chart shows; none if it doesn't show that."""
-    lines = [line for line in view._curves.series if (line["name"], line["panel"]) == (name, panel)]
+    lines = [line for line in view._live.series if (line["name"], line["panel"]) == (name, panel)]
     axes = [[np.frombuffer(line[axis], np.float32) for axis in "xy"] for line in lines]
     return np.stack(axes[0], -1).tolist() if axes else []
 
@@ -87,18 +87,18 @@ def test_a_notebook_has_a_snapshot_and_how_to_get_the_buttons_back(store, make, 
 def test_start(store, make, capsys):
     view = TrainingView(make(), store)
     assert enabled(view) == {"Start"}
-    assert not view._curves.series and not store.list()
+    assert not view._live.series and not store.list()
     click(view, "Start")
     assert ended(view) is WorkerState.FINISHED and enabled(view) == set()
     (summary,) = store.list()
     assert (summary.status, summary.kind, summary.epochs) == ("finished", "toys", 4)
     assert [row["epoch"] for row in view.training.rows] == [0, 1, 2, 3, 4]
     assert "val_accuracy" in view.training.rows[0] and "loss" not in view.training.rows[0]
-    assert points(view, "test")[-1][0] == 4 and view._curves.layout.display is None
-    assert summary.id in view._status.value and summary.id in repr(view)
-    assert view._bar.value == 1 and view._bar.bar_style == "success"
-    assert all(name in view._memory.value for name in ("planned", "allocated", "process"))
-    assert all(name in view._epoch.value for name in ("train loss", "test accuracy", "time"))
+    assert points(view, "test")[-1][0] == 4
+    assert summary.id in view._live.status and summary.id in repr(view)
+    assert view._live.share == 1 and view._live.outcome == "success"
+    assert all(name in view._live.tables[0] for name in ("planned", "allocated", "process"))
+    assert all(name in view._live.tables[1] for name in ("train loss", "test accuracy", "time"))
     assert capsys.readouterr() == ("", "")  # what a thread prints lands in another cell
 
 
@@ -108,9 +108,9 @@ def test_stop_and_resume(store, make, gate):
     click(view, "Start")
     gate.allow(4)  # an epoch and a step; the second step of the second epoch is made and waits
     assert enabled(view) == {"Stop"}
-    assert "of 12 steps" in view._status.value and "4 of 12 steps" in repr(view)
+    assert "of 12 steps" in view._live.status and "4 of 12 steps" in repr(view)
     click(view, "Stop")
-    assert "Stopping" in view._status.value and enabled(view) == set()
+    assert "Stopping" in view._live.status and enabled(view) == set()
     gate.open()
     assert ended(view) is WorkerState.STOPPED and enabled(view) == {"Resume"}
     (summary,) = store.list()
@@ -118,7 +118,7 @@ def test_stop_and_resume(store, make, gate):
     assert run.status == "interrupted"
     position = experiment.model.position
     assert (position.epoch, position.step) == (1, 2) and run.load_checkpoint()[1]["step"] == 2
-    assert "epoch 1" in view._status.value and summary.id in view._status.value
+    assert "epoch 1" in view._live.status and summary.id in view._live.status
 
     click(view, "Resume")
     assert ended(view) is WorkerState.FINISHED
@@ -132,16 +132,16 @@ def test_stop_and_resume(store, make, gate):
 
 def test_curves_end_at_the_epoch_that_is_shown(store, make, gate, monkeypatch):
     """Also while the next drawing waits, which it does for a long time where drawing is slow."""
-    monkeypatch.setattr(training, "_DRAWING_SECONDS", 1000.0)
+    monkeypatch.setattr(training, "_DRAWING_SHARE", 1e-9)
     view = TrainingView(make(gate=gate), store)
     click(view, "Start")
     gate.allow(7)  # two epochs and a step
     assert [row["epoch"] for row in view.training.rows] == [0, 1, 2]
     assert view._drawn == view.training.rows[: len(view._drawn)]
-    assert view._epoch.value == training.epoch_html(view._drawn[-1])
+    assert view._live.tables[1] == training.epoch_html(view._drawn[-1])
     gate.open()
     assert ended(view) is WorkerState.FINISHED
-    assert view._drawn[-1]["epoch"] == 4 and view._epoch.value == training.epoch_html(view._drawn[-1])
+    assert view._drawn[-1]["epoch"] == 4 and view._live.tables[1] == training.epoch_html(view._drawn[-1])
 
 
 def test_stop_before_the_first_step(store, make):
@@ -155,7 +155,7 @@ def test_stop_before_the_first_step(store, make):
     view = TrainingView(load, store)
     click(view, "Start")
     assert made.wait(SECONDS)
-    assert "Loading" in view._status.value
+    assert "Loading" in view._live.status
     click(view, "Stop")
     go.set()
     assert ended(view) is WorkerState.READY
@@ -171,7 +171,7 @@ def test_run_in_a_cell(store, make, shown):
             missing()
     results = view.run()
     assert results["epochs"] == 4 and view.results is results
-    assert view._curves.layout.display == "none", "the same chart isn't shown twice"
+    assert not view._live.series, "the same chart isn't shown twice"
     figure, table = shown
     assert figure.svg.startswith("<svg") and len(figure.data) < 60_000
     assert f"{results['correct']} of 24" in table.data and "before training" in table.data
@@ -236,7 +236,7 @@ def test_errors_are_shown_with_their_remedies_or_tracebacks(store, make):
     click(view, "Start")
     assert ended(view) is WorkerState.FAILED and "DataError" in view._error.value
     assert "roses/7.jpg is &lt;damaged&gt;.\nRemove it." in view._error.value and "<details>" not in view._error.value
-    assert enabled(view) == {"Resume"} and view._bar.bar_style == "danger"
+    assert enabled(view) == {"Resume"} and view._live.outcome == "danger"
     (summary,) = store.list()
     assert summary.status == "failed"
     experiment.error = None
@@ -263,7 +263,7 @@ def test_a_second_view_of_an_experiment_replaces_the_first(store, make, gate):
     gate.open()
     assert ended(second) is WorkerState.FINISHED
     assert len(store.list()) == 1
-    assert second._curves.series and enabled(second) == set()
+    assert second._live.series and enabled(second) == set()
 
 
 def test_one_training_at_a_time(store, make, gate):
@@ -363,7 +363,7 @@ def test_a_closed_view_stops_and_another_experiment_goes_on_with_its_run(store, 
     assert ended(view) is WorkerState.STOPPED and store.list()[0].status == "interrupted"
     run = store.open(store.list()[0].id)
     other = TrainingView(make(seed=1), store, run=run)
-    assert enabled(other) == {"Resume"} and other._curves.series
+    assert enabled(other) == {"Resume"} and other._live.series
     with pytest.raises(RunError, match="seed is 0 there and 1 here"):
         other.run()
     experiment = make()
@@ -382,7 +382,7 @@ def test_a_chart_shows_each_step_before_the_first_epoch_ends(store, make, gate):
     gate.allow(2)
     until(lambda: len(points(view, "each step")) >= 2)
     assert [x for x, _ in points(view, "each step")][:2] == pytest.approx([1 / 3, 2 / 3])
-    assert "Loss (mean over examples) over epochs, last: each step" in view._curves.alt
+    assert "Loss (mean over examples) over epochs, last: each step" in view._live.alt
     gate.open()
     assert ended(view) is WorkerState.FINISHED
     assert len(points(view, "each step")) == 12 and [x for x, _ in points(view, "train")] == [1, 2, 3, 4]
@@ -418,11 +418,11 @@ def test_a_step_tells_the_browser_nothing_and_a_second_a_little(store, make, mon
     clock.monotonic, clock.thread_time = lambda: clock.now, lambda: clock.used
     monkeypatch.setattr(training, "time", clock)
     view, sent, drawn = TrainingView(make(), store), Sent(monkeypatch), []
-    worker, draw = view.training, view._curves.draw
+    worker, draw = view.training, view._live.draw
     worker.run, worker.state = store.create("toys", {}), WorkerState.RUNNING
     status = SimpleNamespace(steps_per_epoch=16)
     worker.model = SimpleNamespace(steps_done=0, steps_total=10**6, status=status)
-    monkeypatch.setattr(view._curves, "draw", lambda *values: (drawn.append(clock.now), draw(*values)))
+    monkeypatch.setattr(view._live, "draw", lambda *values: (drawn.append(clock.now), draw(*values)))
     worker.on_train_begin({})
     sent.clear()
 
@@ -435,25 +435,26 @@ def test_a_step_tells_the_browser_nothing_and_a_second_a_little(store, make, mon
                 worker.on_epoch_end(epoch, {"loss": 0.1, "accuracy": 0.5, "val_loss": 0.1, "val_accuracy": 0.5})
 
     def pass_seconds(seconds):
-        """Steps of 2.5 ms, and ten beats a second, as those of the worker's thread."""
+        """Steps of 2.5 ms, and the beats of the worker's thread."""
         sent.clear()
         drawn.clear()
-        for _ in range(10 * seconds):
-            clock.now += 0.1
-            train(40)
+        for _ in range(round(seconds / BEAT_SECONDS)):
+            clock.now += BEAT_SECONDS
+            train(round(BEAT_SECONDS / 0.0025))
             view.update()
 
     clock.now += 10  # texts and curves are due
     train(20_000)
     assert (sent.messages, drawn) == (0, [])
     pass_seconds(20)
-    assert len(drawn) >= 20 and sent.messages <= 6 * 20 and sent.bytes <= 30_000 * 20
+    assert len(drawn) >= 20 and sent.messages == len(drawn), "one message for each drawing"
+    assert sent.bytes <= 20_000 * 20
 
     def slow(*values):
         drawn.append(clock.now)
         clock.used += 0.1
 
-    monkeypatch.setattr(view._curves, "draw", slow)
+    monkeypatch.setattr(view._live, "draw", slow)
     pass_seconds(20)
     assert 6 <= len(drawn) <= 9, "a tenth of a second each, 4 % of a core"
     worker.state = WorkerState.STOPPED
