@@ -51,7 +51,7 @@ const NARROW = 640, HEIGHT = 300, MARKED = 20, HIDDEN_MS = 500;
 const WHOLE_MS = 60000, POINTED_MS = 10000; // from one whole drawing to the next; while the pointer is in the chart
 const CLIPPED_MS = 5000; // at most, until the y axis follows points outside of it
 const SETTLED_MS = 3000; // after the last change
-const AHEAD = 1.25; // times the last epoch that the axis shows while points are added
+const AHEAD = 1.5; // times the last epoch that the axis shows while points are added
 const MARKS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x", "triangle-left", "triangle-right", "star"];
 
 function render({ model, el }) {
