@@ -27,12 +27,7 @@ def milliseconds(call: Callable[[], object], times: int) -> float:
     """Median time of `times` calls after a warm-up."""
     for _ in range(WARM_UP):
         call()
-    seconds = []
-    for _ in range(times):
-        start = perf_counter()
-        call()
-        seconds.append(perf_counter() - start)
-    return 1e3 * median(seconds)
+    return timed(call, times)
 
 
 def predictions(rng: np.random.Generator) -> None:
@@ -82,6 +77,7 @@ class Edgelearn:
     def __init__(self, batch: int) -> None:
         self.model, self.x, self.y = fine_tuned(), *inputs(batch)
         self.model.train_on_batch(self.x, self.y)
+        assert self.model._open is not None, "after a step"
         self.session = self.model._open.session
         self.packed, self.labels, self.batch = self.session.pack(self.x), self.y.astype(np.int32), batch
 
@@ -120,7 +116,8 @@ class Keras:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
         import keras
 
-        self.model, self.x, self.y = keras.applications.MobileNet(weights=None, classes=5), *inputs(batch)
+        self.model = keras.applications.MobileNet(weights=None, classes=5)  # pyright: ignore[reportArgumentType]
+        self.x, self.y = inputs(batch)
         for layer in self.model.layers:
             layer.trainable = layer.name in ("conv_pw_13", "conv_preds")
         self.model.compile(keras.optimizers.SGD(0.0001, momentum=0.9), "sparse_categorical_crossentropy")
@@ -160,14 +157,14 @@ def inputs(batch: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.standard_normal((batch, 224, 224, 3), dtype=np.float32), rng.integers(0, 5, batch)
 
 
-def timed(call: Callable[[], object]) -> float:
-    """Median time of a few calls, in ms."""
-    times = []
-    for _ in range(STEPS):
+def timed(call: Callable[[], object], times: int = STEPS) -> float:
+    """Median time of `times` calls, in ms."""
+    seconds = []
+    for _ in range(times):
         start = perf_counter()
         call()
-        times.append(1e3 * (perf_counter() - start))
-    return median(times)
+        seconds.append(perf_counter() - start)
+    return 1e3 * median(seconds)
 
 
 def train_on_batch(batches: tuple[int, ...] = (1,)) -> None:

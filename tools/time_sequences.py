@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from statistics import median
-from time import perf_counter
 
 import numpy as np
+from time_overheads import timed
 
 import edgelearn as el
 from edgelearn.child import Worker, WorkerError
@@ -39,16 +39,6 @@ def batch_of(network: el.Network, size: int) -> tuple[np.ndarray, np.ndarray]:
     return x.astype(np.float32), rng.integers(0, classes, (size, *each)).astype(np.int32)
 
 
-def timed(update: Callable[[], object]) -> float:
-    """Median time of a turn's updates, in ms."""
-    times = []
-    for _ in range(STEPS):
-        start = perf_counter()
-        update()
-        times.append(1e3 * (perf_counter() - start))
-    return median(times)
-
-
 class Edgelearn:
     def __init__(self, name: str) -> None:
         make, size, compute = NETWORKS[name]
@@ -59,7 +49,7 @@ class Edgelearn:
         self.x, self.y = batch_of(network, size)
 
     def turn(self) -> float:
-        return timed(lambda: self.model.train_on_batch(self.x, self.y))
+        return timed(lambda: self.model.train_on_batch(self.x, self.y), STEPS)
 
 
 class PyTorch:
@@ -98,7 +88,7 @@ class PyTorch:
         self.update = update
 
     def turn(self) -> float:
-        return timed(self.update)
+        return timed(self.update, STEPS)
 
 
 class Compiled(PyTorch):
