@@ -15,8 +15,9 @@
 #define PANELS (HEAD / BLOCK)
 #define TILE_CHUNKS (PANELS * TILE * CHUNKS)
 #define WARP_ROW ((int)get_local_id(0) / 32 * 16)
-#define ROW (LANE / 4)          // a lane has sums of this row and of ROW + 8 of its warp,
-#define COLUMN (LANE % 4 * 2)  // of this column of 8 and of the next one
+// A lane has sums of two rows of its warp, ROW and ROW + 8, and of two columns of 8, COLUMN and COLUMN + 1.
+#define ROW (LANE / 4)
+#define COLUMN (LANE % 4 * 2)
 #define LOG2_E 1.44269504f
 #define LN_2 0.693147181f
 

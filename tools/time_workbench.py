@@ -72,7 +72,7 @@ class Windows(Callback):
             "browser": [each for each in children if "chrom" in each.name()],
             "server": [each for each in children if "python" in each.name()],
         }
-        self.shares = list[dict[str, float]]()  # of a core that they took, in each window
+        self.shares = list[dict[str, float]]()  # a core's share that each took, by window
         self.moments = {name: getattr(self.worker, name) for name in ("on_train_batch_end", "on_epoch_end")}
         self.drawing = 0.0  # processor seconds of the view
         self._update = view.update

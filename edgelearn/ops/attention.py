@@ -138,7 +138,8 @@ class Attention(Op):
             "causal": self.causal, "masked": len(inputs) == 4, **inputs[0].value_macros,
         }  # fmt: skip
         groups = n * heads * ceil_div(keys if of_keys else queries, TOGETHER)
-        if (unit := e.traits.matrix_unit) and inputs[0].is_halves and size % BLOCK == 0 and size <= WIDEST:
+        fits = inputs[0].is_halves and e.compute.uses_units and size % BLOCK == 0 and size <= WIDEST
+        if fits and (unit := e.traits.matrix_unit):  # which tries the device's units: not for nothing
             settings |= {"unit": unit, "type": StoredType.of(inputs[0].dtype), "group": UNIT_GROUP}
             e.launch("attention_units.cl", kernel, (groups * UNIT_GROUP,), *read, *written, *numbers, **settings)
             return

@@ -501,7 +501,7 @@ def _emit_moved_channels(e: Emitter, x: Tensor, shift: int, target: Target) -> N
     """Emit channel c of target = channel c + shift of x, or 0."""
     y = target.tensor
     first, stop = 0, y.blocks
-    if target.accumulate and not target.masks_sum:  # of which zeros change nothing
+    if target.accumulate and not target.masks_sum:  # outside of these blocks, zeros would be added
         first, stop = max(0, -shift) // BLOCK, min(stop, ceil_div(x.channels - shift, BLOCK))
     groups, count = e.bands(y.rows, stop - first)
     e.launch(

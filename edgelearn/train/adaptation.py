@@ -33,7 +33,7 @@ ENTROPY_SHARE = 0.4  # of the largest entropy: EATA learns from examples below i
 SIMILAR = 0.95  # cosine to the mean answer, from which on EATA takes an example for a repetition
 MEAN_MOMENTUM = 0.9  # of that mean answer
 FIRST_CHECKS, CHECK_EVERY = 8, 4  # updates after which the guard looks at the answers
-SURE = 0.5  # of the most that answers can tell: adapted ones of this much come from batches of many classes
+SURE = 0.5  # share of `information` from which on adapted answers are taken to come from batches of many classes
 ENOUGH_CHECKS = 3  # batches that are compared with each other
 ORDERED = 4.0  # times the variance between batches that a draw of their examples would give
 COLLAPSED = 0.5  # of the entropy of the mean answer
@@ -370,8 +370,8 @@ def reason(checks: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
 
 
 def information(answers: np.ndarray) -> float:
-    """What answers (examples, classes) tell of their examples, their mutual information, as a share of the most that
-    they could. Statistics of examples of a single class make answers unsure, and spread them over all classes."""
+    """Mutual information of examples and classes, by answers (examples, classes), as a share of the largest possible.
+    It is low where all examples are of one class: their statistics make answers unsure and spread them over all."""
     count, classes = answers.shape
     told = float(entropy(np, answers.mean(0)) - entropy(np, answers).mean())
     return told / log(max(2, min(count, classes)))

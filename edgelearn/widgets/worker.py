@@ -187,7 +187,7 @@ class Worker(Callback):
         self._train_step()
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
-        while self.rows and self.rows[-1]["epoch"] > epoch:  # of the run that is resumed
+        while self.rows and self.rows[-1]["epoch"] > epoch:  # a resumed run trains these again
             self.rows = self.rows[:-1]
         self.rows = [*self.rows, {"epoch": epoch + 1, **logs}]
         self._train_step()

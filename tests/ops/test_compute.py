@@ -1,5 +1,7 @@
 """Layers in each compute type, by plain code and by matrix units: against float64 from the same rounded values."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -94,7 +96,8 @@ def test_attention_of_halves(halves, rng, name, traits):
     bench = halves.bench
     if traits != "own":
         found = bench.traits.find_units() if bench.traits.matrix_unit else ("PLAIN_MMA",)
-        bench.traits = Traits(gpu=True, compute_units=2, find_units=lambda: found if traits == "units" else ())
+        bench.traits = Traits(gpu=True, compute_units=2, find_units=lambda: found)
+    bench.compute = replace(bench.compute, plain=traits != "units")
     xs = [halves.draw(rng, 2, *shape) for shape in shapes]
     if len(xs) == 4:
         xs[3] = 1.0 * (xs[3] > 0)
@@ -103,6 +106,8 @@ def test_attention_of_halves(halves, rng, name, traits):
     dxs, _ = op.reference_backward(xs, {}, dy)
     inputs, ty, tdy = [halves.put(x) for x in xs], halves.empty(y.shape), halves.put(dy)
     op.emit_forward(bench, inputs, ty)
+    multiplies = traits == "units" and name != "other heads"  # of blocks of channels alone
+    assert (bench.launches[-1].source == "attention_units.cl") == multiplies
     close(halves.get(ty), y, 2 * halves.tolerance)
     targets = [halves.empty(x.shape) for x in xs[:3]]
     op.emit_backward(bench, inputs, ty, tdy, [*map(Target, targets), None, None][: len(xs)])

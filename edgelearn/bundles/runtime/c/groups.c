@@ -298,7 +298,7 @@ void el_gather(const el_value *v) {
     }
 }
 
-/* x, m, blocks, channels of x, channels of dx, shift, gradient: channel c = channel c + shift of x, or 0 */
+/* x, m, blocks, the first of them, channels of x, channels of dx, shift, gradient: channel c = channel c + shift of x, or 0 */
 void el_move_channels(const el_value *v) {
   const Gradient g = gradient_of(v + 7);
   const int m = v[1].i, first = v[3].i;
