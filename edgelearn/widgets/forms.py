@@ -145,9 +145,10 @@ class Form(View):
                 config = replace(self._base, **values)
             except ConfigError as error:
                 problems[error.name] = error.problem
-        self._mark(problems)
+        self.problems = problems
         if config is not None:
-            self.config = config
+            self.config = config  # before the marks go: whoever sees none may read it at once, on another thread
+        self._mark(problems)
         if self.estimate is not None:
             self.estimate.ask(config)
 

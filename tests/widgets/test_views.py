@@ -112,6 +112,15 @@ def test_a_form_with_a_bad_field_hands_out_nothing_and_keeps_the_others(text):
     assert [form.config] == seen == [Everything(count=2, rate=0.5)]
 
 
+def test_a_mark_goes_after_the_form_has_the_new_values():
+    """Fields are read on a thread of their own in JupyterLab: a cell that runs once the mark is gone reads them."""
+    form, seen = Form(Everything()), []
+    form._errors["count"].observe(lambda change: seen.append(form.error or form.config), "value")
+    form.controls["count"].value, form.controls["rate"].value = "many", "0.5"
+    form.controls["count"].value = "2"
+    assert "many" in seen[0] and seen[1:] == [Everything(count=2, rate=0.5)]
+
+
 def test_fields_that_do_not_fit_together_are_named():
     form = Form(TogetherConfig(), ["first"])
     form.controls["first"].value = "3"
