@@ -271,7 +271,7 @@ HEAR = "(field) => { field.heard = []; field.addEventListener('input', () => fie
 
 def enter(field, text):
     """Put `text` into a field. Playwright focuses the field, and sends the text to whatever has the focus by then: on a
-    busy machine it may reach nothing, and is sent again. A field that had the text and lost it is a fault of its own."""
+    busy machine it may reach nothing, and is sent again. A field that had the text and lost it is a fault."""
     field.evaluate(HEAR)
     for _ in range(5):
         field.fill(text)
