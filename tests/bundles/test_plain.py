@@ -176,6 +176,9 @@ TRAININGS = {  # network, optimizer, settings of compile, batch size, micro-batc
     "motion, LSTM": (
         lambda: motion.motion_lstm((20, 6), (19, 18), (24,)), el.RMSprop(RATE, centered=True, epsilon=0.01), {}, 4, 2,
     ),
+    "dense, RMSprop with momentum": (
+        dense_network, el.RMSprop(RATE, momentum=0.9, weight_decay=0.01, epsilon=0.01), {}, 6, 3,
+    ),
     "motion, CNN and LSTM": (motion_network, el.LAMB(RATE), {}, 4, 4),
     "int8, batch statistics": (separable_network, el.SGD(RATE), {"batchnorm": "batch", "precision": INT8}, 6, 3),
 }  # fmt: skip
@@ -225,6 +228,41 @@ def test_a_gradient_that_leaves_the_cache_is_checked_where_it_is_written(monkeyp
     before = {name: built.get(name) for name in built.weight_sizes()}
     built.step(x * np.nan, y, RATE, expected=6)
     assert all(np.array_equal(built.get(name), weights) for name, weights in before.items())
+    built.close()
+
+
+UPDATES = {
+    "SGD": el.SGD(RATE), "momentum": el.SGD(RATE, momentum=0.9), "Adam": el.Adam(RATE), "Lion": el.Lion(RATE),
+    "RMSprop": el.RMSprop(RATE, momentum=0.9, centered=True, epsilon=0.01), "LAMB": el.LAMB(RATE),
+    "a moving average": el.SGD(RATE, use_ema=True), "clipped": el.SGD(RATE, global_clipnorm=0.1),
+    "clipped values": el.SGD(RATE, clipvalue=0.1),
+}  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", UPDATES)
+def test_a_gradient_that_is_not_finite_changes_nothing(name, tmp_path):
+    """Neither weights nor what the optimizer keeps: the next step is that of a bundle that didn't see it."""
+    model = el.Model(dense_network(), seed=3).compile(UPDATES[name])
+    el.bundle(model, tmp_path, batch_size=4, target="c")
+    built = Built(tmp_path)
+    built.check(built.open())
+    x, y = examples(model.network, 4, 0)
+
+    def weights():
+        return np.concatenate([built.get(each) for each in built.weight_sizes()])
+
+    built.step(x, y, RATE)
+    state, before = built.save(), weights()
+    built.step(x * np.nan, y, RATE, expected=6)
+    assert np.array_equal(weights(), before)
+    built.step(x, y, RATE)
+    after = weights()
+    assert np.isfinite(after).all() and not np.array_equal(after, before)
+    built.check(built.load(state))
+    assert np.array_equal(weights(), before)
+    built.step(x, y, RATE)
+    assert np.array_equal(weights(), after)
     built.close()
 
 
