@@ -148,6 +148,8 @@ def _cell(text: str, tag: str, numeric: bool) -> str:
     """A cell of HTML. Its alignment stands in it, since a saved notebook has no style sheet."""
     style = "text-align: right; white-space: nowrap" if numeric else "text-align: left; overflow-wrap: normal"
     kind, shown = " class='el-number'" if numeric else "", escape(text)
+    if not text.strip():
+        tag = "td"  # above a column without a name: a screen reader would announce an empty header
     if text.strip().lower() in _FAILED:  # white on red is read in both themes
         shown = f"<b style='background: #b00020; color: #ffffff; padding: 0 0.4em; border-radius: 2px'>{shown}</b>"
     return f'<{tag}{kind} style="{style}">{shown}</{tag}>'

@@ -1,5 +1,7 @@
 """Tables as text that fits a terminal, and in other forms."""
 
+import re
+
 import pytest
 
 from edgelearn.tables import Table
@@ -45,3 +47,10 @@ def test_numbers_stand_right_and_failures_are_marked():
     right = [cell.split("<")[0] for cell in html.split('text-align: right; white-space: nowrap">')[1:]]
     assert right == ["time", "share", "12.5 ms", "1,200", "–", "7 %"]
     assert html.count("background: #b00020") == 1 and ">failed</b>" in html
+
+
+def test_a_column_without_a_name_has_no_header():
+    html = Table(("", "claim", " "), [("passed", "<b>", "")]).to_html()
+    head, body = html.split("<tbody>")
+    assert re.findall("<(t[hd]) [^>]*>([^<]*)", head) == [("td", ""), ("th", "claim"), ("td", " ")]
+    assert re.findall("<(t[hd]) ", body) == ["td"] * 3

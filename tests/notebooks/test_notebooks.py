@@ -139,6 +139,7 @@ def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     assert_committed_outputs(path, notebook)
     errors = [o for o in outputs(notebook) if o.output_type == "error" or o.get("name") == "stderr"]
     assert not errors
+    assert not headers_without_text(notebook)
     assert sorted(os.listdir(tmp_path / "work")) == WRITTEN.get(path.stem, [])
     if path.stem == "01_flowers":
         records = [json.loads(file.read_text()) for file in (tmp_path / "runs").glob("*/run.json")]
@@ -166,6 +167,7 @@ def test_committed_outputs(path):
         for text in (output.get("text", ""), data.get("text/plain", ""), data.get("text/html", "")):
             assert not OWN_PATHS.search(text), text
     assert pictures >= PICTURES[path.stem]
+    assert not headers_without_text(notebook)
     assert any("text/html" in output.get("data", {}) for output in outputs(notebook))
 
 
@@ -220,3 +222,9 @@ def smaller(notebook, replacements):
 
 def outputs(notebook):
     return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def headers_without_text(notebook):
+    """Headers of tables that show nothing, which a screen reader announces nevertheless."""
+    html = "".join(output.get("data", {}).get("text/html", "") for output in outputs(notebook))
+    return re.findall(r"<th\b[^>]*>\s*</th>", html)
