@@ -55,6 +55,20 @@ def read_weights(path: str | Path) -> Weights:
         return {name: file.get_tensor(name) for name in names}
 
 
+def from_bytes(content: bytes, name: str) -> Weights:
+    """The tensors of a file's content, by name. Raises FormatError with `name` for what is damaged, or has types of
+    numbers that NumPy lacks."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        return load(content)
+    except (SafetensorError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise FormatError(
+            f"{name} is not a safetensors file, or is damaged ({error}). Give another file, or restore it."
+        ) from None
+
+
 def read_metadata(path: str | Path) -> dict[str, str]:
     """Read the texts that a file holds besides its tensors, by name. Raises FormatError naming the file."""
     with opened(path) as file:

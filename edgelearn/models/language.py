@@ -1,5 +1,6 @@
-"""Language models: LSTMs; GPT (Radford et al. 2019, "GPT-2"), in the form of nanoGPT's small runs; Llama (Touvron et
-al. 2023, arXiv 2302.13971), with frozen weights in blocks of few bits, or to write texts step by step."""
+"""Language models: LSTMs; GPT (Radford et al. 2019, "GPT-2"), in the form of nanoGPT's small runs; BERT (Devlin et al.
+2019, arXiv 1810.04805) as an encoder of sentences; Llama (Touvron et al. 2023, arXiv 2302.13971), with frozen weights
+in blocks of few bits, or to write texts step by step."""
 
 from __future__ import annotations
 
@@ -18,9 +19,11 @@ from edgelearn.ops import (
     Attention,
     Bias,
     CachedAttention,
+    Clip,
     Concatenate,
     Conv1D,
     Dense,
+    Divide,
     Dropout,
     Embedding,
     FrozenDense,
@@ -29,11 +32,13 @@ from edgelearn.ops import (
     LayerNormalization,
     Multiply,
     ReLU,
+    Reshape,
     ReverseEmbedding,
     RMSNormalization,
     RotaryEmbedding,
     SiLU,
     SliceChannels,
+    Sum,
 )
 
 DEVIATION = 0.02  # of initial weights
@@ -179,6 +184,88 @@ def gpt_by_steps(network: Network, weights: Mapping[str, np.ndarray]) -> tuple[N
         source = f"{layer}/bias" if role == "embeddings" and f"{layer}/bias" in weights else name
         found[name] = weights.get(source, found[name])
     return steps, found
+
+
+@dataclass(frozen=True)
+class BertSizes:
+    """Sizes and settings of a BERT; the defaults are MiniLM's with 6 blocks (Wang et al. 2020, arXiv 2002.10957).
+
+    Arguments:
+    - `vocabulary`: number of tokens (default 30,522).
+    - `layers`, `heads`, `channels`: blocks, heads of attention, and channels of a step (default 6, 12 and 384).
+    - `hidden`: channels between a block's two dense layers (default 1,536).
+    - `context`: most steps, for which there are positions (default 512).
+    - `epsilon`: of layer normalization (default 1e-12).
+    """
+
+    vocabulary: int = 30522
+    layers: int = 6
+    heads: int = 12
+    channels: int = 384
+    hidden: int = 1536
+    context: int = 512
+    epsilon: float = 1e-12
+
+
+def bert(
+    sizes: BertSizes | None = None, context: int = 32, classes: int | None = None, dropout: float = 0.1,
+    trained: int | None = None,
+) -> Network:  # fmt: skip
+    """A BERT that reads a sentence: (context,) -> (channels,), the mean of its tokens' outputs (Reimers and Gurevych
+    2019, "Sentence-BERT", arXiv 1908.10084), or (classes,) logits.
+
+    Arguments:
+    - `sizes`: (default: MiniLM's).
+    - `context`: steps; token 0 fills up shorter sentences, and no other token attends to it (default 32).
+    - `classes`: number of logits (default None: the mean itself).
+    - `dropout`: share of values that training leaves out, not of what is frozen (default 0.1).
+    - `trained`: last blocks that are trained; all before them is frozen (default None: everything is trained).
+
+    Layers are "tokens", "positions" and "embedded"; for each block "block1_query", "_key", "_value", "_mixed",
+    "_norm1", "_wide", "_narrow" and "_norm2"; "logits". Raises ShapeError for sizes that don't fit each other.
+    """
+    sizes = sizes or BertSizes()
+    if sizes.heads < 1 or sizes.channels % sizes.heads:
+        raise ShapeError(f"{sizes.heads} heads must divide {sizes.channels} channels.")
+    if trained is not None and not 0 <= trained <= sizes.layers:
+        raise ShapeError(f"This BERT has {sizes.layers} blocks, so {trained} can't be trained.")
+    if not 1 <= context <= sizes.context:
+        raise ShapeError(f"This BERT has positions for 1 to {sizes.context} steps, not {context}.")
+    network = Network("bert", (context,))
+    mask = network.add("mask", Clip(0.0, 1.0))  # numbers of tokens are whole: 0 is none
+    network.add("tokens", Embedding(sizes.vocabulary, sizes.channels), INPUT)
+    network.add("positions", Bias((context, sizes.channels)))
+    x = network.add("embedded", LayerNormalization(sizes.epsilon))
+    first = 0 if trained is None else sizes.layers - trained + 1  # of the trained blocks
+    x = _dropped(network, "embedded", 0.0 if first else dropout, x)
+    for number in range(1, sizes.layers + 1):
+        if number == first:
+            network.freeze()
+        x = _bert_block(network, f"block{number}", x, mask, sizes, dropout if number >= first else 0.0)
+    if trained == 0:
+        network.freeze()
+    network.add("steps", Reshape((context, 1)), mask)
+    network.add("read", Multiply(), x, "steps")
+    network.add("sum", Sum(1, keepdims=False))
+    network.add("length", Sum(1), mask)
+    x = network.add("mean", Divide(), "sum", "length")
+    if classes is not None:
+        network.add("logits", Dense(classes), _dropped(network, "mean", dropout, x))
+    return network
+
+
+def _bert_block(network: Network, name: str, x: str, mask: str, sizes: BertSizes, dropout: float) -> str:
+    """Attention and two dense layers, each added to what it reads, and normalized afterwards."""
+    parts = [network.add(f"{name}_{part}", Dense(sizes.channels), x) for part in ("query", "key", "value")]
+    network.add(f"{name}_attention", Attention(sizes.heads), *parts, mask)
+    y = network.add(f"{name}_mixed", Dense(sizes.channels))
+    network.add(f"{name}_sum1", Add(), x, _dropped(network, f"{name}_mixed", dropout, y))
+    x = network.add(f"{name}_norm1", LayerNormalization(sizes.epsilon))
+    network.add(f"{name}_wide", Dense(sizes.hidden))
+    network.add(f"{name}_gelu", GELU())
+    y = network.add(f"{name}_narrow", Dense(sizes.channels))
+    network.add(f"{name}_sum2", Add(), x, _dropped(network, f"{name}_narrow", dropout, y))
+    return network.add(f"{name}_norm2", LayerNormalization(sizes.epsilon))
 
 
 @dataclass(frozen=True)

