@@ -1,5 +1,8 @@
 """Objects as the last line of a notebook's cell: short, whatever they hold."""
 
+import re
+from html import escape
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ from edgelearn.experiments.memory_plans import Measured
 from edgelearn.lab.bench.report import BenchReport
 from edgelearn.lab.profile import Projection, Roofline
 from edgelearn.lab.runs import RunStore, compare
+from edgelearn.models import mobilenet_v2_cifar
 from edgelearn.ops import Dense, Softmax
 
 
@@ -35,6 +39,33 @@ def test_what_a_model_gives_is_short(model):
     assert "tiny" in repr(model) and "1,680 parameters" in repr(model)
     assert "dense39" in model._repr_html_() and f"{plan.peak_bytes / 1e6:.2f} MB" in repr(plan)
     assert "<pre>" in plan._repr_html_() and "all device memory" in plan._repr_html_()
+
+
+def test_a_model_is_a_table_of_its_layers():
+    """It was text of fixed width, whose lines wrapped in a narrow window."""
+    network = el.Network("a<b", (6,))
+    network.add("dense", Dense(6))
+    network.add("classifier", Dense(3))
+    network.add("softmax", Softmax())
+    network.freeze("dense")
+    model = el.Model(network)
+    html = model._repr_html_()
+    assert "<pre>" not in html and "<details" not in html and "tabindex='0'" in html, "the keyboard scrolls it"
+    assert "a&lt;b" in html and escape(model.device.id) in html
+    assert "63 parameters (0.00026 MB), 21 of them trainable" in html
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in html.split("<tr>")[2:]]
+    assert cells == [
+        ["dense", "Dense", "6", "42", "no"],
+        ["classifier", "Dense", "3", "21", "yes"],
+        ["softmax", "Softmax", "3", "0", ""],
+    ]
+
+
+def test_the_table_of_a_long_network_is_folded():
+    html = el.Model(mobilenet_v2_cifar(alpha=0.25))._repr_html_()
+    before, folded = html.split("<details>")
+    assert "<table" not in before and "parameters" in before and "<summary>" in folded and "conv" in folded
+    assert "<details open" not in html
 
 
 def test_a_comparison_of_runs(tmp_path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from html import escape
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from edgelearn.compile.memory import ActivationMemory, Encoding
 from edgelearn.compile.policies import keep_all
 from edgelearn.compile.precision import named_precision
 from edgelearn.device import Device
-from edgelearn.display import MB, Displayed, megabytes
+from edgelearn.display import MB, Displayed, megabytes, plural
 from edgelearn.errors import FormatError, PlanError
 from edgelearn.graph import Network, Split, split_frozen
 from edgelearn.interop import ModelFile, read_model, safetensors, write_model
@@ -30,6 +31,7 @@ from edgelearn.ops.base import number, whole
 from edgelearn.ops.optimizers import as_optimizer
 from edgelearn.runtime import Context, DeviceChoice, Kernels, Session, choose_device, launch_times
 from edgelearn.runtime.pages import DTYPES
+from edgelearn.tables import Table
 
 from . import sources, trainer
 from .adaptation import BATCH_SIZE as ADAPTED_AT_ONCE
@@ -54,6 +56,7 @@ from .trainer import Trainer
 
 BATCH_SIZE = 32  # Keras's default, which None stands for
 FORWARD_SIZES = (16, 8, 4, 2, 1)  # examples at a time where nothing is trained
+UNFOLDED = 40  # layers of a network whose table a notebook shows unfolded
 KEPT = 16  # plans; the one that was used longest ago is dropped first
 
 
@@ -197,14 +200,20 @@ class Plans:
         return split
 
 
-def summary(network: Network) -> str:
-    """Layer, op, output shape, number of parameters and whether they are trained; then the totals."""
+def _layers(network: Network) -> list[tuple[str, str, tuple[int, ...], str, str]]:
+    """Layer, op, output shape, number of parameters and "trained", "frozen" or "" of each layer."""
     rows = []
     for node in network.nodes.values():
         names = [] if node.shares else network.weights_of(node)
         trained = sum(name in network.trainable for name in names)
         mark = "" if not names else "frozen" if not trained else "trained"
-        rows.append((node.name, type(node.op).__name__, str((None, *node.shape)), f"{network.count(names):,}", mark))
+        rows.append((node.name, type(node.op).__name__, tuple(node.shape), f"{network.count(names):,}", mark))
+    return rows
+
+
+def summary(network: Network) -> str:
+    """Layer, op, output shape, number of parameters and whether they are trained; then the totals."""
+    rows = [(name, op, str((None, *shape)), *others) for name, op, shape, *others in _layers(network)]
     header = ("Layer", "Op", "Output shape", "Parameters", "")
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(5)]
 
@@ -374,6 +383,23 @@ class Model(TrainedModel):
     def summary(self) -> str:
         """Return a table of the layers, their shapes and parameters, and which are trained."""
         return summary(self.network)
+
+    def _repr_html_(self) -> str:
+        """The table of `summary`, folded where it is long, below the totals."""
+        network, rows = self.network, _layers(self.network)
+        trained = network.count(network.trainable)
+        totals = (
+            f"<b>{escape(network.name)}</b> on {escape(self.device.id)}: {plural(network.count(), 'parameter')} "
+            f"({megabytes(network.nbytes)}), {trained:,} of them trainable; "
+            f"{network.flops / 2e6:,.1f} million multiply-adds for the forward pass of one example"
+        )
+        table = Table(("layer", "op", "output shape", "parameters", "trainable"), [
+            (name, op, "×".join(map(str, shape)), count, {"trained": "yes", "frozen": "no"}.get(mark, ""))
+            for name, op, shape, count, mark in rows
+        ]).to_html()  # fmt: skip
+        if len(rows) > UNFOLDED:
+            table = f"<details><summary>{plural(len(rows), 'layer')}</summary>{table}</details>"
+        return f"<p>{totals}</p>{table}"
 
     def plan(
         self, batch_size: int = 32, micro_batch: int | None = None, budget: BudgetLike | None = None,
