@@ -1,7 +1,7 @@
 """Tests see the results of tuning that are shipped, and none of the user's own. A process compiles each program once,
-not again for the binaries that would be kept. No features of sound are kept. Tables are as wide as without a terminal.
-A kernel that a compiler warns of fails the test that builds it, and an answer with other entries than the manual lists
-the test that runs the command."""
+not again for the binaries that would be kept. No features of sound are kept; recordings are decoded when they are used.
+Tables are as wide as without a terminal. A kernel that a compiler warns of fails the test that builds it, and an answer
+with other entries than the manual lists the test that runs the command."""
 
 import gc
 import os
@@ -188,6 +188,24 @@ def _words_are_synthesised_once(request, speak_once):
     with pytest.MonkeyPatch.context() as patch:
         if request.path.parent.name in SPEAKING:
             patch.setattr(synthetic_words, "speak", speak_once)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _recordings_are_decoded_when_used(request):
+    """Those of EDGELEARN_DATA. Loading decodes all of them, to see that it can, for 20 s of a processor; in tests/data
+    it does so here too, and skips none."""
+    from edgelearn.data import audio
+
+    root, read_labelled = os.environ.get("EDGELEARN_DATA"), audio.read_labelled
+
+    def read_later(folder, words, read, *texts):
+        later = root and Path(folder).is_relative_to(root)
+        return read_labelled(folder, words, (lambda file, name: None) if later else read, *texts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if "data" not in request.path.relative_to(ROOT).parts:
+            patch.setattr(audio, "read_labelled", read_later)
         yield
 
 

@@ -1,7 +1,6 @@
 """Who is speaking: tones that are told apart, corrected and kept; and people, where there are recordings."""
 
 import os
-from functools import cache
 
 import numpy as np
 import pytest
@@ -10,8 +9,9 @@ import soundfile
 from edgelearn.cli import main
 from edgelearn.data import audio
 from edgelearn.data.audio import load_clips
+from edgelearn.data.speech_commands import load_named
 from edgelearn.errors import DataError
-from edgelearn.experiments.keywords import check_disjoint, people
+from edgelearn.experiments.keywords import check_disjoint
 from edgelearn.experiments.keywords.episodes import ARABIC
 from edgelearn.experiments.keywords.people import ARABIC_TEST_SPEAKERS, arabic_parts, english_parts
 from edgelearn.keywords import SpeakerListener, Vocabulary, windows
@@ -73,16 +73,8 @@ def test_the_shipped_network_is_small():
     assert SPEAKERS.stat().st_size < 200_000
 
 
-@pytest.fixture(scope="module")
-def load_once():
-    """All clips are decoded to see that they can be: 10 s of a processor."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(people, "load_named", cache(people.load_named))
-        yield people.load_named
-
-
 @needs_data
-def test_parts_share_neither_words_nor_speakers(load_once):
+def test_parts_share_neither_words_nor_speakers():
     for parts in (arabic_parts(), english_parts()):
         check_disjoint(parts.all_train, parts.test)
         check_disjoint(parts.train, parts.validation)
@@ -91,8 +83,8 @@ def test_parts_share_neither_words_nor_speakers(load_once):
 
 
 @needs_data
-def test_people_who_were_never_heard(load_once, tmp_path, monkeypatch, capsys):
-    clips, chosen = load_once(ARABIC, None), ARABIC_TEST_SPEAKERS[:5]
+def test_people_who_were_never_heard(tmp_path, monkeypatch, capsys):
+    clips, chosen = load_named(ARABIC), ARABIC_TEST_SPEAKERS[:5]
     monkeypatch.chdir(tmp_path)
     texts = []
     for name in chosen:
