@@ -1,4 +1,4 @@
-"""Time updates of LSTMs and of nanoGPT's small run beside PyTorch's own modules, `nn.LSTM` and
+"""Time and memory of updates of LSTMs and of nanoGPT's small run beside PyTorch's own modules, `nn.LSTM` and
 `scaled_dot_product_attention`: `python tools/time_sequences.py [NETWORK …]`, names of NETWORKS (default: all that
 compute in float32). Networks in bf16 run on an NVIDIA GPU, PyTorch's by autocast."""
 
@@ -16,6 +16,7 @@ from time_overheads import timed
 import edgelearn as el
 from edgelearn.child import Worker, WorkerError
 from edgelearn.experiments.activity import PUBLISHED
+from edgelearn.lab.measure import peak_resident_bytes, resident_bytes, restart_peak
 from edgelearn.models.language import character_lstm, gpt
 from edgelearn.ops import LSTM, Adam, AdamW, Attention, Dense, Embedding, ReLU
 
@@ -39,25 +40,46 @@ def batch_of(network: el.Network, size: int) -> tuple[np.ndarray, np.ndarray]:
     return x.astype(np.float32), rng.integers(0, classes, (size, *each)).astype(np.int32)
 
 
-class Edgelearn:
+class Contender:
+    """A network in a process of its own, which says how much memory its updates take."""
+
+    update: Callable[[], object]
+
+    def __init__(self) -> None:
+        self.imported = resident_bytes()  # before the network is there
+
+    def turn(self) -> float:
+        return timed(self.update, STEPS)
+
+    def forget(self) -> None:
+        """Count the peak from now on, without what compiling took."""
+        restart_peak()
+
+    def memory(self) -> tuple[int, int]:
+        """Peak of the process, and how much of that the network and its updates added, in bytes."""
+        peak = peak_resident_bytes()
+        return peak, peak - self.imported
+
+
+class Edgelearn(Contender):
     def __init__(self, name: str) -> None:
+        super().__init__()
         make, size, compute = NETWORKS[name]
         network, is_gpt = make(), "nanogpt" in name
         optimizer = AdamW(1e-3, beta_2=0.99, weight_decay=0.1, global_clipnorm=1.0) if is_gpt else Adam(1e-3)
         device = None if compute == "fp32" else "nvidia"
-        self.model = el.Model(network, device=device).compile(optimizer, compute=compute)
-        self.x, self.y = batch_of(network, size)
-
-    def turn(self) -> float:
-        return timed(lambda: self.model.train_on_batch(self.x, self.y), STEPS)
+        model = el.Model(network, device=device).compile(optimizer, compute=compute)
+        x, y = batch_of(network, size)
+        self.update = lambda: model.train_on_batch(x, y)
 
 
-class PyTorch:
+class PyTorch(Contender):
     compiled = False
 
     def __init__(self, name: str) -> None:
         import torch
 
+        super().__init__()
         torch.set_num_threads(len(os.sched_getaffinity(0)))
         make, size, compute = NETWORKS[name]
         network, is_gpt = make(), "nanogpt" in name
@@ -86,9 +108,6 @@ class PyTorch:
             return loss.item()
 
         self.update = update
-
-    def turn(self) -> float:
-        return timed(self.update, STEPS)
 
 
 class Compiled(PyTorch):
@@ -177,6 +196,7 @@ def main(names: list[str]) -> None:
                 try:
                     workers[contender] = stack.enter_context(Worker(f"time_sequences:{target}", (name,)))
                     workers[contender].call("turn")
+                    workers[contender].call("forget")
                 except WorkerError as error:
                     print(f"{contender} is left out: {str(error).splitlines()[-1]}")
                     workers.pop(contender, None)
@@ -184,12 +204,15 @@ def main(names: list[str]) -> None:
             for _ in range(ROUNDS):
                 for contender, worker in workers.items():
                     times[contender].append(worker.call("turn"))
+            memory = {contender: worker.call("memory") for contender, worker in workers.items()}
         ours = np.array(times["edgelearn"])
         print(f"{name}, batches of {NETWORKS[name][1]}:")
         for contender, values in times.items():
             low, middle, high = np.quantile(ours / np.array(values), (0.25, 0.5, 0.75))
+            peak, added = (size / 1e6 for size in memory[contender])
             print(
-                f"  {contender:<18} {median(values):7.2f} ms; ours is {middle:.2f} ({low:.2f} – {high:.2f}) of it",
+                f"  {contender:<18} {median(values):7.2f} ms; ours is {middle:.2f} ({low:.2f} – {high:.2f}) of it; "
+                f"process {peak:.0f} MB, {added:.0f} MB without its imports",
                 flush=True,
             )
 

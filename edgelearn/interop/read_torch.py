@@ -6,7 +6,7 @@ It needs PyTorch. In-place forms of operators are read as the plain ones.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,8 +39,14 @@ def _window(op: Operator, x: Any) -> Any:
     return op.attributes.get("kernel_size", op.attributes.get("output_size"))
 
 
-def attention(b: Builder, query: Operand, key: Operand, value: Operand, *, scale: float | None = None) -> Operand:
-    """softmax(query keyᵀ / sqrt(channels)) value"""
+def attention(
+    b: Builder, query: Operand, key: Operand, value: Operand, mask: Operand | None = None, *, scale: float | None = None
+) -> Operand:  # fmt: skip
+    """softmax(query keyᵀ / sqrt(channels)) value; a mask leaves nothing out"""
+    if mask is not None and not (isinstance(mask, np.ndarray) and mask.dtype == bool and mask.all()):
+        raise UnsupportedError(
+            "Attention with a mask.", "Attention of all to all: export the module without a mask, for one length."
+        )
     factor = scale or query.shape[-1] ** -0.5
     scores = operators.scale(b, operators.matmul(b, query, key, turn_y=True), factor)
     return operators.matmul(b, operators.softmax(b, scores), value)
@@ -302,14 +308,23 @@ def _graph(program: Any, name: str, dropouts: dict[str, float], leaves: set[str]
     reader.fixed = {key for key, path in signature.inputs_to_parameters.items() if path in fixed}
     reader.trained = set(signature.inputs_to_parameters) - reader.fixed
     reader.paths = {key: path.rpartition(".")[0] for key, path in stored.items()}
+    computed = {  # tensors that no input and no parameter changes
+        key: tensors[path] for key, path in stored.items()
+        if key not in signature.inputs_to_parameters and path not in signature.buffers_to_mutate.values()
+    }  # fmt: skip
     inputs: list[Any] = []
     outputs: list[str] = []
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name not in stored:
             inputs.append(_info(node))
+        elif node.op == "call_function" and _is_constant(node, computed):
+            found = computed[node.name] = _computed(node, computed)
+            if hasattr(found, "detach"):
+                constants[node.name] = found.detach().cpu().numpy()
         elif node.op == "call_function":
             reader.read(node)
         elif node.op == "get_attr":
+            computed[node.name] = program.constants[node.target]
             constants[node.name] = program.constants[node.target].detach().cpu().numpy()
         elif node.op == "output":
             values = node.args[0] if isinstance(node.args[0], tuple | list) else node.args
@@ -328,6 +343,23 @@ def _graph(program: Any, name: str, dropouts: dict[str, float], leaves: set[str]
     return ForeignGraph(
         "PyTorch", name, tuple(inputs), tuple(outputs), operators, constants | reader.constants, known
     )  # fmt: skip
+
+
+def _is_constant(node: Any, known: Mapping[str, Any]) -> bool:
+    """True for an operator that reads neither inputs nor parameters, such as positions: PyTorch computes it."""
+    import torch
+
+    schema = getattr(node.target, "_schema", None)
+    drawn = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    return not drawn and not (schema and schema.is_mutable) and all(each.name in known for each in node.all_input_nodes)
+
+
+def _computed(node: Any, known: Mapping[str, Any]) -> Any:
+    import torch
+
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda each: known[each.name])
+    with torch.no_grad():
+        return node.target(*args, **kwargs)
 
 
 def _as_sequence(info: TensorInfo, channels_first: bool) -> TensorInfo:
@@ -349,11 +381,8 @@ class _Reader:
 
     def read(self, node: Any) -> None:
         kind = _kind(node)
-        if kind == "getitem":
-            return  # an output of the operator before
-        if kind == "zeros":  # a state to begin with
-            self.constants[node.name] = np.zeros(node.args[0], np.float32)
-            return
+        if kind in ("getitem", "_assert_tensor_metadata"):
+            return  # an output of the operator before, or a check of types
         in_place = kind.endswith("_") and not kind.endswith("__")
         inputs, attributes = self._arguments(node)
         outputs = _outputs(node)

@@ -220,3 +220,36 @@ def test_products_of_computed_values_and_rows_by_number():
     model = el.from_torch(module, x)
     assert np.allclose(model.predict(x.numpy(), batch_size=2), module(x).detach().numpy(), atol=1e-5)
     assert "table/embeddings" in model.network.trainable
+
+
+class Bert(nn.Module):
+    """Parts of transformers' BertModel: positions and types by numbers, and a mask that leaves nothing out."""
+
+    def __init__(self, causal=False):
+        super().__init__()
+        self.causal = causal
+        self.words, self.positions, self.types = nn.Embedding(9, 8), nn.Embedding(16, 8), nn.Embedding(2, 8)
+        self.register_buffer("numbers", torch.arange(16)[None])
+        self.register_buffer("first", torch.zeros(1, 16, dtype=torch.long))
+        self.query, self.key, self.norm, self.head = nn.Linear(8, 8), nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        n, steps = x.shape
+        numbers = self.numbers[:, :steps]
+        types = torch.gather(self.first.expand(n, -1), 1, numbers.expand(n, -1))
+        y = self.norm(self.words(x) + self.types(types) + self.positions(numbers))
+        places = torch.arange(steps)
+        mask = places[:, None] >= (places[None] if self.causal else 0 * places[None])
+        q, k, v = (each.view(n, steps, 2, 4).transpose(1, 2) for each in (self.query(y), self.key(y), y))
+        y = F.scaled_dot_product_attention(q, k, v, mask.expand(n, 1, steps, steps))
+        return self.head(y.transpose(1, 2).reshape(n, steps, 8)[:, 0])
+
+
+def test_what_depends_on_no_input_is_computed_by_pytorch():
+    torch.manual_seed(0)
+    module, x = Bert().eval(), torch.tensor([[1, 2, 6, 8, 0]])
+    model = el.from_torch(module, x)
+    assert np.allclose(model.predict(x.numpy()), module(x).detach().numpy(), atol=1e-5)
+    assert "words/embeddings" in model.network.trainable
+    with pytest.raises(UnsupportedError, match="Attention with a mask"):
+        el.from_torch(Bert(causal=True), x)
