@@ -261,7 +261,8 @@ def load_features(
 ) -> np.ndarray:
     """Features of all clips, padded or cut to the same length: float32 of shape (n, frames, bands).
 
-    They are cached under a hash of the clips' content and the settings; damaged files are detected by their checksum.
+    They are cached under a hash of the clips' content and the settings; damaged files are detected by their checksum. A
+    clip that is a function may have an `identity`, a text that determines its samples: it is then not called.
 
     Arguments:
     - `front_end`: computes the features (default BC_RESNET).
@@ -307,6 +308,8 @@ def _key(dataset: ClipDataset, front_end: FrontEnd, seconds: float) -> str:
 
 
 def _digest(item: Item, rate: int) -> bytes:
+    if identity := getattr(item, "identity", ""):
+        return hashlib.sha256(f"identity {rate} {identity}".encode()).digest()
     if isinstance(item, Path):
         with suppress(OSError):  # decoding will report it
             item = item.read_bytes()

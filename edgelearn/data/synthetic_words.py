@@ -5,11 +5,13 @@ tract, the others are noise. Speakers differ in pitch, length of the tract (whic
 and vowels; takes of a speaker vary slightly in all of these.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache
 from itertools import product
 from math import pi
+from pathlib import Path
 
 import numpy as np
 
@@ -121,8 +123,33 @@ def spoken_words(words: Sequence[str], speakers: range, takes: int, seed: int) -
         class_names=tuple(words),
         labels=np.array([w for w, _, _ in every], np.int32),
         speakers=np.array([f"synthesised{s:02d}" for _, s, _ in every], np.str_),
-        items=[partial(speak, words[w], s, t, seed) for w, s, t in every],
+        items=[Spoken(words[w], s, t, seed) for w, s, t in every],
     )
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A clip that is synthesised when it is called with a rate. Arguments: see `speak`."""
+
+    word: str
+    speaker: int
+    take: int
+    seed: int
+
+    def __call__(self, rate: int) -> np.ndarray:
+        return speak(self.word, self.speaker, self.take, self.seed, rate)
+
+    @property
+    def identity(self) -> str:
+        """Text that determines the samples at each rate, so that a cache finds them without synthesis."""
+        return f"{_program()} {self!r}"
+
+
+@cache
+def _program() -> str:
+    """What samples depend on beside the arguments: this module's text, and NumPy with the instructions that it uses."""
+    text = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    return f"{text} {np.__version__} {np.show_config(mode='dicts').get('SIMD Extensions')}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgelearn.data import features
+from edgelearn.data import features, synthetic_words
 from edgelearn.data.audio import load_clips, load_folder
 from edgelearn.data.draws import AddNoise, Reverberate, Shift, SpecAugment, Speed, mix, stretch, synthetic_noises
 from edgelearn.data.features import (
@@ -25,7 +25,7 @@ from edgelearn.data.features import (
     load_features,
     mel_matrix,
 )
-from edgelearn.data.synthetic_words import SOUNDS, WORDS, embedded_words
+from edgelearn.data.synthetic_words import SOUNDS, WORDS, Spoken, embedded_words, spoken_words
 from edgelearn.errors import DataError, ShapeError
 
 TF = [  # as tf.signal computes: from the first sample, triangles over mel
@@ -169,6 +169,33 @@ def test_features_are_computed_once_for_each_content_and_setting(tmp_path, folde
     changed = load_features(load_folder(folder), folder=tmp_path)
     assert len(computed) == 5
     assert np.flatnonzero((changed != first).any((1, 2))).tolist() == [1]
+
+
+def test_features_of_synthesised_clips_are_found_without_synthesis(tmp_path, monkeypatch):
+    """Half of the time of a federation's start went into clips whose features were kept."""
+    words = embedded_words(2, 2, 2)
+    whole, spoken = load_features(words, folder=tmp_path), []
+    np.testing.assert_array_equal(whole, compute_features(words))
+    speak = synthetic_words.speak
+    monkeypatch.setattr(synthetic_words, "speak", lambda *given: spoken.append(given) or speak(*given))
+    np.testing.assert_array_equal(load_features(embedded_words(2, 2, 2), folder=tmp_path), whole)
+    assert spoken == []
+    others = embedded_words(2, 2, 2, seed=1), embedded_words(2, 4, 1), spoken_words(["xaxu", WORDS[1]], range(2), 2, 0)
+    for number, other in enumerate(others, start=2):
+        assert not np.array_equal(load_features(other, folder=tmp_path), whole)
+        assert len(list(tmp_path.iterdir())) == number and len(spoken) == 8 * (number - 1)
+    slow = replace(BC_RESNET, rate=8000, high=4000.0)
+    assert load_features(words, slow, folder=tmp_path).shape == (8, *slow.shape(8000)), "another rate, other samples"
+
+
+def test_an_identity_says_all_that_a_clip_is_made_of(monkeypatch):
+    ones = {Spoken(word, who, take, seed).identity for word in ("a", "e") for who, take, seed in np.ndindex(2, 2, 2)}
+    assert len(ones) == 16 and Spoken("a", 0, 0, 0).identity in ones
+    synthetic_words._program.cache_clear()
+    monkeypatch.setattr(np, "__version__", "another")
+    assert Spoken("a", 0, 0, 0).identity not in ones
+    monkeypatch.undo()
+    synthetic_words._program.cache_clear()
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "text"])
