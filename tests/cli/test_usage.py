@@ -88,8 +88,8 @@ def test_wrong_usage(line, problem, tmp_path, monkeypatch, capsys, status_of):
 CIFAR = "memory plan mobilenet_v2_cifar --alpha 0.25 --batch-size 2"
 FLOWERS = "flowers --images {pictures} --weights sample"
 REFUSED = [  # (line, problem, status)
-    (f"{CIFAR} --budget 1KB", "0.001 MB", 1), ("memory plan bcresnet --alpha 2", "'bcresnet'", 2),
-    ("memory train moon", "'moon'", 2), ("memory train --resume", "no interrupted memory run", 1),
+    ("memory plan lenet5 --batch-size 2 --budget 1KB", "0.001 MB", 1), ("memory train moon", "'moon'", 2),
+    ("memory plan bcresnet --alpha 2", "'bcresnet'", 2), ("memory train --resume", "no interrupted memory run", 1),
     ("memory compare mobilenet_v2_cifar --plans fast", "'fast'", 2), (f"{CIFAR} --pages .", "add --allow paged", 1),
     ("precision train moon", "'moon'", 2), ("precision train --resume --seed 3", "--seed", 1),
     ("precision train cifar10-resnet18 --no-download", "EDGELEARN_DATA", 1),
