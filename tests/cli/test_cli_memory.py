@@ -64,7 +64,7 @@ def test_compare(capsys, tmp_path):
 
 @pytest.mark.parametrize(("holds", "status"), [(True, 0), (None, 0), (False, 1)])
 def test_check_fails_with_a_claim(capsys, monkeypatch, holds, status):
-    """The claims are tested in tests/experiments."""
+    """The claims are tested in tests/experiments and tests/notebooks."""
     verdicts = Verdict("It is small.", "3 MB", True), Verdict("It is right.", "95 %", holds)
     monkeypatch.setattr(memory, "check", lambda *arguments: Verdicts(verdicts))
     assert main(["memory", "check"]) == status

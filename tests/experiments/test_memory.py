@@ -1,4 +1,5 @@
-"""Comparison of plans, the claim, and trainings from scratch on the embedded drawings."""
+"""Comparison of plans, claims, and trainings from scratch on the embedded drawings. tests/notebooks checks the claims
+about plans, which a notebook shows."""
 
 import re
 from dataclasses import replace
@@ -14,13 +15,11 @@ from edgelearn.errors import DataError, PlanError, RunError
 from edgelearn.experiments import memory, memory_plans
 from edgelearn.experiments.claims import NotMeasured, check_claims
 from edgelearn.experiments.memory import (
-    PLAN_CLAIMS,
     PROCESS_CLAIM,
     TIME_CLAIMS,
     TRAINED_CLAIM,
     MemoryConfig,
     MemoryExperiment,
-    MobileNets,
     StepTimes,
     footprint,
     time_plans,
@@ -108,11 +107,6 @@ def test_a_plan_whose_process_ends_is_named(monkeypatch):
     monkeypatch.setattr(Worker, "call", killed)
     with pytest.raises(RunError, match=r"'keep_all'.*SIGKILL"):
         memory_plans.compare(preactivated(), ["keep_all"], rounds=1)
-
-
-def test_the_claim_holds(device):
-    found = check_claims(PLAN_CLAIMS, lambda: MobileNets(device))
-    assert len(found.verdicts) == 13 and all(verdict.passed for verdict in found.verdicts), str(found)
 
 
 def test_times_are_checked(device, monkeypatch):

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from nbclient import NotebookClient
 
+from edgelearn.experiments.memory import PLAN_CLAIMS
+
 ROOT = Path(__file__).parents[2]
 PICTURES = {  # at least
     "00_start_here": 6, "01_flowers": 6, "02_speed": 3, "03_models": 2, "04_depth_of_training": 3, "05_precision": 4,
@@ -145,6 +147,9 @@ def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
         records = [json.loads(file.read_text()) for file in (tmp_path / "runs").glob("*/run.json")]
         assert [record["status"] for record in records] == ["finished"] * 2
         assert all(record["results"]["accuracy"] > 2 * 0.2 for record in records), "twice as good as guessing"
+    if path.stem == "06_memory":
+        (claims,) = [text_of(cell)[0] for cell in notebook.cells if cell.source == "el.lab.memory_claims()"]
+        assert claims.count("passed") == len(PLAN_CLAIMS) == 13, " ".join(claims)
 
 
 @each
