@@ -98,12 +98,18 @@ class Windows(Callback):
         self._begin()
 
     def _begin(self) -> None:
-        on = len(self.means) % 2 == 1 or self.model.stop_training
+        on = self._is_on(len(self.means)) or self.model.stop_training
         self.worker.watcher = self.view if on else None
         for name, moment in self.moments.items():
             setattr(self.worker, name, moment if on else lambda *_: None)
         self._taken = self._processor()
         self._steps, self._begun, self._used = 0, time.perf_counter(), time.process_time()
+
+    @staticmethod
+    def _is_on(window: int) -> bool:
+        """True for windows with the view: the second of a pair, then the first of the next, so that what grows during
+        the training slows both alike."""
+        return window % 4 in (1, 2)
 
     def _processor(self) -> dict[str, float]:
         """Processor seconds of the browser and of the server since they started."""
@@ -113,11 +119,13 @@ class Windows(Callback):
         """Milliseconds of a step and of its processor time, without the view, with it, and the ratio with its
         quartiles; the view's share of a core in the kernel; the browser's and the server's without it and with it."""
         found: dict[str, Any] = {"share": self.drawing / (WINDOW * (PAIRS + 1))}
+        windows = range(2, len(self.means))  # a pair warms up
+        off, on = ([each for each in windows if self._is_on(each) is shown] for shown in (False, True))
         found["others"] = {
-            name: [fmean(each[name] for each in self.shares[first::2]) for first in (2, 3)] for name in self.others
+            name: [fmean(self.shares[each][name] for each in side) for side in (off, on)] for name in self.others
         }
         for place, name in enumerate(("passed", "used")):
-            without, along = ([each[place] for each in self.means[first::2]] for first in (2, 3))  # a pair warms up
+            without, along = ([self.means[each][place] for each in side] for side in (off, on))
             ratios = [b / a for a, b in zip(without, along, strict=True)]
             low, middle, high = quantiles(ratios, n=4)
             found[name] = [1e3 * median(without), 1e3 * median(along), middle, low, high]
