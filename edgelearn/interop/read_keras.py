@@ -14,7 +14,7 @@ import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.graph import Network
-from edgelearn.ops import LeakyReLU, Max, Mean, Op, Sum
+from edgelearn.ops import Attention, LeakyReLU, Max, Mean, Op, Sum
 from edgelearn.ops.pooling import Reduction
 from edgelearn.ops.window import Pair
 
@@ -172,6 +172,43 @@ def flatten(b: Builder, x: Operand, *, channels: int) -> Operand:
     return shapes.reshape(b, x, (x.shape[0], -1))
 
 
+def multi_head_attention(b: Builder, x: Operand, rest: Sequence[Any]) -> Operand:
+    """Attention of query, value and key, each after a dense layer, and a dense layer over its heads."""
+    a: Any = b.operator.attributes
+    count = int(a["arrays"])
+    values, arrays = [x, *rest[: len(rest) - count]], [np.asarray(array) for array in rest[len(rest) - count :]]
+    given: dict[str, Any] = dict(zip(("query", "value", "key"), _filled(list(a["arguments"]), values), strict=False))
+    given |= {name: _filled(part, values) for name, part in a["keywords"].items()}
+    causal, heads, size = bool(given.pop("use_causal_mask", False)), int(a["num_heads"]), int(a["key_dim"])
+    query, value, key = (given.pop(name, None) for name in ("query", "value", "key"))
+    key = value if key is None else key
+    others = [name for name, setting in given.items() if setting not in (None, False) and name != "training"]
+    settings = {"attention_axes": [1], "output_shape": None, "use_gate": False, "value_dim": size}
+    others += [name for name, usual in settings.items() if a.get(name) not in (None, usual)]
+    if others or any(not isinstance(each, Value) or each.rank != 3 for each in (query, value, key)):
+        raise UnsupportedError(
+            f"MultiHeadAttention with {', '.join(others) or 'constants, or inputs of other ranks'}.",
+            "Query, value and key (batch, steps, channels), without a mask, or with use_causal_mask.",
+        )
+    biased = bool(a.get("use_bias", True))
+    if count != (8 if biased else 4):
+        raise FormatError(f"MultiHeadAttention '{b.operator.name}' has {count} arrays in the file, not 8, or 4.")
+    pairs = zip(arrays[:: 1 + biased], arrays[1::2] if biased else [None] * 4, strict=True)
+    layers = []
+    for name, each, (kernel, bias) in zip(("query", "key", "value"), (query, key, value), pairs, strict=False):
+        with b.part(name):
+            projected = operators.dense(
+                b, each, kernel.reshape(len(kernel), -1), None if bias is None else bias.ravel()
+            )
+        layers.append(b.laid_out(projected, (1, 2)))
+    with b.part("attention"):
+        layer = b.add(Attention(heads, causal=causal), *layers)
+    steps = b.shape(layer)
+    mixed = Value.of(layer, steps, tuple(range(len(steps))), query.batch)
+    kernel, bias = arrays[3 + 3 * biased], arrays[7] if biased else None
+    return operators.dense(b, mixed, kernel.reshape(-1, kernel.shape[-1]), bias)
+
+
 def _sides(name: str, sign: int) -> Callable[[Operator, Any], list[tuple[int, int]]]:
     """(before, after) for each axis, of a setting for height and width."""
 
@@ -308,8 +345,9 @@ _TENSORFLOW = forms(
     },
     form=_Function,
 )  # fmt: skip
-_RECURRENT = forms(
+_SEQUENCES = forms(
     {
+        "MultiHeadAttention": (multi_head_attention, "x *rest"),
         "Bidirectional": (recurrent.keras_bidirectional, "x *arrays"), "GRU": (recurrent.keras_layer, "x *arrays"),
         "LSTM": (recurrent.keras_layer, "x *arrays"),
     },
@@ -317,7 +355,7 @@ _RECURRENT = forms(
 )  # fmt: skip
 HANDLERS = {
     **_LAYERS,
-    **_RECURRENT,
+    **_SEQUENCES,
     **{f"ops.{name}": form for name, form in _FUNCTIONS.items()},
     **{f"tf.{name}": form for name, form in _TENSORFLOW.items()},
 }
@@ -327,7 +365,7 @@ NEAREST = {
     "Lambda": _CODE,
     "custom layer": _CODE,
     "Bidirectional": "LSTM or GRU in both directions",
-    "MultiHeadAttention": "squeeze-and-excite (GlobalAveragePooling2D, Dense, Multiply)",
+    "GroupedQueryAttention": "MultiHeadAttention",
     "SimpleRNN": "LSTM or GRU",
     "TimeDistributed": "the layer itself: Dense reads the last axis",
 }
@@ -371,6 +409,8 @@ def _graph(
         constants |= {own[role]: _float(arrays[name]) for role, name in needed[call.path].items()}
         if _acts_in_training_alone(call):
             left_out.append(f"{'/'.join(call.path)} ({call.kind})")
+        if call.kind == "MultiHeadAttention" and call.config.get("dropout"):
+            left_out.append(f"{'/'.join(call.path)} (its dropout)")
         operators.append(_operator(call, tuple(own.values()), version))
     notes: dict[str, Any] = {"left out, since they act in training alone": left_out} if left_out else {}
     inputs = tuple(
@@ -403,7 +443,11 @@ def _version(metadata: str) -> str:
         return "3"
 
 
-CELLS = ("", "/cell", "/forward_layer/cell", "/backward_layer/cell")  # where layers have arrays: recurrent ones below
+# Folders where layers have arrays: recurrent ones in cells, attention in its dense layers.
+CELLS = (
+    "", "/cell", "/forward_layer/cell", "/backward_layer/cell", "/query_dense", "/key_dense", "/value_dense",
+    "/output_dense",
+)  # fmt: skip
 
 
 def _in_archive(file: ArrayFile, structure: Structure) -> dict[tuple[str, ...], dict[str, str]]:

@@ -126,6 +126,17 @@ def memory():
     return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
 
 
+def heads():
+    """Attention of several heads: of a sequence to itself, each step to earlier ones, and of a part of it to all."""
+    x = keras.Input((7, 6))
+    y = L.MultiHeadAttention(3, 4, name="own")(x, x, use_causal_mask=True)
+    y = L.LayerNormalization(name="norm")(L.Add(name="sum")([x, y]))
+    part = L.Cropping1D((2, 0), name="part")(y)
+    y = L.MultiHeadAttention(2, 3, use_bias=False, dropout=0.1, name="cross")(part, y)
+    y = L.GlobalAveragePooling1D(name="mean")(y)
+    return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
+
+
 def dilated(x):
     """Dilated convolutions as TensorFlow 1 writes them, of an image and of a sequence; sizes that the blocks don't
     divide are padded, and cropped again."""
@@ -170,7 +181,8 @@ def unsupported():
     x = keras.Input((8, 4))
     y = L.Lambda(lambda t: t * 2, name="code", output_shape=(8, 4))(x)
     y = L.SimpleRNN(3, name="memory")(Mine(name="mine")(y))
-    keras.Model(x, y).save(FOLDER / "unsupported.keras")
+    wide = L.MultiHeadAttention(2, 3, value_dim=5, name="wide")(x, x)
+    keras.Model(x, [y, wide]).save(FOLDER / "unsupported.keras")
 
 
 def draw(model):
@@ -183,19 +195,22 @@ def draw(model):
 
 
 def names(model):
-    """Our names of Keras's trained weights: a layer's own, without the models around it, or the cell in it."""
+    """Our names of Keras's trained weights: a layer's own, without the models around it, or the cell in it; of
+    attention those of its dense layers."""
     found = []
     for *around, layer, role in (v.path.split("/") for v in model.trainable_variables):
         if layer.endswith("_cell"):
             *around, layer = around
             layer = f"{around[-1]}_{layer.partition('_')[0]}" if around else layer
+        if layer in ("query", "key", "value", "attention_output"):
+            layer = around[-1] if layer == "attention_output" else f"{around[-1]}_{layer}"
         found.append(f"{layer}/{role}")
     return found
 
 
 def main():
     unsupported()
-    for make in (classifier, nested, functions, others, sequence, shuffle, attending, words, memory):
+    for make in (classifier, nested, functions, others, sequence, shuffle, attending, words, memory, heads):
         model, name = make(), make.__name__
         draw(model)
         x = RNG.normal(size=(4, *model.input_shape[1:])).astype(np.float32)

@@ -23,7 +23,7 @@ FLOAT = ("classifier.keras", "classifier.h5", "classifier.tflite", "classifier.p
          "nested.h5", "functions.keras", "functions.tflite", "others.keras", "others.tflite", "sequence.keras",
          "sequence.tflite",
          "shuffle.keras", "shuffle.tflite", "dilated.pb", "dilated.tflite", "attending.keras", "attending.pb",
-         "words.keras", "memory.keras",
+         "words.keras", "memory.keras", "heads.keras",
          "words.pb", "picked.pb", "picked.tflite")  # fmt: skip
 OURS = {
     "factors/variable": "factors/scale",
@@ -127,7 +127,8 @@ def test_what_cannot_be_imported_is_listed(files):
     with pytest.raises(UnsupportedError) as caught:
         el.load(files / "unsupported.keras")
     assert {(problem.kind, problem.name) for problem in caught.value.problems} == {
-        ("Lambda", "code"), ("custom layer", "mine"), ("SimpleRNN", "memory")
+        ("Lambda", "code"), ("custom layer", "mine"), ("SimpleRNN", "memory"),
+        ("MultiHeadAttention", "wide"),
     }  # fmt: skip
 
 
