@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import ELU, SELU, Sum
+from edgelearn.ops import ELU, SELU, Attention, Sum
 
 from . import operators, recurrent, shapes
 from .builder import Builder, Operand, Value
@@ -40,16 +40,39 @@ def _window(op: Operator, x: Any) -> Any:
 
 
 def attention(
-    b: Builder, query: Operand, key: Operand, value: Operand, mask: Operand | None = None, *, scale: float | None = None
+    b: Builder, query: Operand, key: Operand, value: Operand, mask: Operand | None = None, *,
+    scale: float | None = None, causal: bool = False,
 ) -> Operand:  # fmt: skip
-    """softmax(query keyᵀ / sqrt(channels)) value; a mask leaves nothing out"""
+    """softmax(query keyᵀ / sqrt(channels)) value of each head; a mask leaves nothing out"""
     if mask is not None and not (isinstance(mask, np.ndarray) and mask.dtype == bool and mask.all()):
         raise UnsupportedError(
             "Attention with a mask.", "Attention of all to all: export the module without a mask, for one length."
         )
-    factor = scale or query.shape[-1] ** -0.5
-    scores = operators.scale(b, operators.matmul(b, query, key, turn_y=True), factor)
+    read = [query, key, value]
+    if all(isinstance(x, Value) and x.rank in (3, 4) and x.batch_axis == 0 for x in read) and key.shape == value.shape:
+        return _attention(b, read, scale, causal)
+    if causal:
+        raise UnsupportedError("Causal attention of constants.", "Values (batch, heads, steps, channels).")
+    scores = operators.scale(b, operators.matmul(b, query, key, turn_y=True), scale or query.shape[-1] ** -0.5)
     return operators.matmul(b, operators.softmax(b, scores), value)
+
+
+def _attention(b: Builder, read: Sequence[Any], scale: float | None, causal: bool) -> Operand:
+    """The layer, by tiles: it reads heads side by side in the channels."""
+    heads, key_heads = ((x.shape[1] if x.rank == 4 else 1) for x in read[:2])
+    layers = []
+    for x in read:
+        by_steps: Any = x
+        if x.rank == 4:
+            by_steps = shapes.transpose(b, x, (0, 2, 1, 3))
+            by_steps = shapes.reshape(b, by_steps, (*by_steps.shape[:2], -1))
+        layers.append(b.laid_out(by_steps, (1, 2)))
+    layer = b.add(Attention(heads, key_heads, causal, scale), *layers)
+    steps = b.shape(layer)
+    y: Operand = Value.of(layer, steps, tuple(range(len(steps))), read[0].batch)
+    if read[0].rank == 4:
+        y = shapes.transpose(b, shapes.reshape(b, y, (*y.shape[:2], heads, -1)), (0, 2, 1, 3))
+    return y
 
 
 def vector_norm(b: Builder, x: Operand, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Operand:
@@ -213,9 +236,7 @@ HANDLERS = forms(
         "replication_pad2d": _PAD,
         "rsub": (scaled, "y x", {"x": "other"}),
         "scaled_dot_product_attention": (
-            attention,
-            {"is_causal": Only(False, "Attention of all to all.", "Attention that is causal."),
-             "enable_gqa": Only(False, "Attention of all to all.", "Attention of groups.")},
+            attention, {"causal": "is_causal"}
         ),
         "select": ("gather x", {"indices": lambda op, x: np.asarray(op.attributes["index"])}),
         "slice": "slice_axis x",

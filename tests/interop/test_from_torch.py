@@ -253,3 +253,38 @@ def test_what_depends_on_no_input_is_computed_by_pytorch():
     assert "words/embeddings" in model.network.trainable
     with pytest.raises(UnsupportedError, match="Attention with a mask"):
         el.from_torch(Bert(causal=True), x)
+
+
+class Decoder(nn.Module):
+    """A block of nanoGPT, with fewer heads of keys than of queries."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(9, 12), nn.Embedding(16, 12)
+        self.norm1, self.qkv, self.mixed = nn.LayerNorm(12), nn.Linear(12, 20), nn.Linear(12, 12)
+        self.norm2, self.wide, self.narrow = nn.LayerNorm(12), nn.Linear(12, 24), nn.Linear(24, 12)
+        self.head = nn.Linear(12, 9, bias=False)
+
+    def forward(self, numbers):
+        n, steps = numbers.shape
+        x = self.words(numbers) + self.places(torch.arange(steps))
+        parts = self.qkv(self.norm1(x)).split((12, 4, 4), 2)
+        q, k, v = (part.view(n, steps, -1, 4).transpose(1, 2) for part in parts)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + self.mixed(y.transpose(1, 2).reshape(n, steps, 12))
+        x = x + self.narrow(F.gelu(self.wide(self.norm2(x))))
+        return self.head(x)[:, -1]
+
+
+def test_a_decoder_with_causal_attention():
+    torch.manual_seed(0)
+    module, x, y = Decoder().eval(), torch.randint(0, 9, (2, 6)), torch.tensor([3, 7])
+    model = el.from_torch(module, x)
+    attention = [node.op for node in model.network.nodes.values() if isinstance(node.op, el.ops.Attention)]
+    assert [(op.heads, op.key_heads, op.causal) for op in attention] == [(3, 1, True)]
+    assert np.allclose(model.predict(x.numpy(), batch_size=2), module(x).detach().numpy(), atol=1e-5)
+    F.cross_entropy(module(x), y).backward()
+    model.compile(el.SGD(0.01))
+    gradients = model.gradients(x.numpy(), y.numpy())
+    theirs = module.qkv.weight.grad.numpy().T
+    assert np.allclose(gradients["qkv/kernel"].reshape(theirs.shape), theirs, atol=1e-5 * np.abs(theirs).max() + 1e-7)
