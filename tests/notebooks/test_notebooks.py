@@ -53,7 +53,7 @@ SMALLER = {  # what a notebook's own text is replaced with, so that its test is 
     ],
     # tests/experiments/test_federated_engines.py compares the bits of a deployment
     "08_federated": [
-        ("rounds=5, epochs=1, alpha=2.0", 'task="sample", rounds=2'), ("voices()", "voices(rounds=9)"),
+        ("rounds=5, epochs=1, alpha=2.0", 'task="sample", rounds=2'), ("voices(rounds=200)", "voices(rounds=9)"),
         ("deployment()", 'deployment("local")'),
     ],
 }  # fmt: skip
