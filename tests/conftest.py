@@ -193,8 +193,8 @@ def _words_are_synthesised_once(request, speak_once):
 
 @pytest.fixture(autouse=True, scope="module")
 def _recordings_are_decoded_when_used(request):
-    """Those of EDGELEARN_DATA. Loading decodes all of them, to see that it can, for 20 s of a processor; in tests/data
-    it does so here too, and skips none."""
+    """Loading decodes all recordings of EDGELEARN_DATA, to see that it can, for 20 s of a processor. Tests in tests/data
+    do so, too, and skip none."""
     from edgelearn.data import audio
 
     root, read_labelled = os.environ.get("EDGELEARN_DATA"), audio.read_labelled
