@@ -193,8 +193,8 @@ def _words_are_synthesised_once(request, speak_once):
 
 @pytest.fixture(autouse=True, scope="module")
 def _recordings_are_decoded_when_used(request):
-    """Loading decodes all recordings of EDGELEARN_DATA, to see that it can, for 20 s of a processor. Tests in tests/data
-    do so, too, and skip none."""
+    """Loading decodes all recordings of EDGELEARN_DATA, to see that it can, for 20 s of a processor. It does so in
+    tests/data, too, and skips none."""
     from edgelearn.data import audio
 
     root, read_labelled = os.environ.get("EDGELEARN_DATA"), audio.read_labelled

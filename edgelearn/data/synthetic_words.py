@@ -147,7 +147,7 @@ class Spoken:
 
 @cache
 def _program() -> str:
-    """Names all that changes samples beside the arguments: this module's text, NumPy, and the instructions it uses."""
+    """Names what else changes samples: this module's text, NumPy, and the instructions that it uses."""
     text = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     return f"{text} {np.__version__} {np.show_config(mode='dicts').get('SIMD Extensions')}"
 
