@@ -203,8 +203,7 @@ def multi_head_attention(b: Builder, x: Operand, rest: Sequence[Any]) -> Operand
         layers.append(b.laid_out(projected, (1, 2)))
     with b.part("attention"):
         layer = b.add(Attention(heads, causal=causal), *layers)
-    steps = b.shape(layer)
-    mixed = Value.of(layer, steps, tuple(range(len(steps))), query.batch)
+    mixed = recurrent.result(b, query, layer)
     kernel, bias = arrays[3 + 3 * biased], arrays[7] if biased else None
     return operators.dense(b, mixed, kernel.reshape(-1, kernel.shape[-1]), bias)
 

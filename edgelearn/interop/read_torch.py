@@ -68,8 +68,7 @@ def _attention(b: Builder, read: Sequence[Any], scale: float | None, causal: boo
             by_steps = shapes.reshape(b, by_steps, (*by_steps.shape[:2], -1))
         layers.append(b.laid_out(by_steps, (1, 2)))
     layer = b.add(Attention(heads, key_heads, causal, scale), *layers)
-    steps = b.shape(layer)
-    y: Operand = Value.of(layer, steps, tuple(range(len(steps))), read[0].batch)
+    y: Operand = recurrent.result(b, read[0], layer)
     if read[0].rank == 4:
         y = shapes.transpose(b, shapes.reshape(b, y, (*y.shape[:2], heads, -1)), (0, 2, 1, 3))
     return y

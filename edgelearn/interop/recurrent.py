@@ -51,7 +51,7 @@ def _weights(op: Recurrent, arrays: Sequence[Any]) -> dict[str, Array]:
     return dict(zip(roles, arrays, strict=True))
 
 
-def _result(b: Builder, x: Value, layer: str, sequences: bool) -> Value:
+def result(b: Builder, x: Value, layer: str) -> Value:
     """The file's value of a layer (steps, units) or (units,): the batch first."""
     shape = b.shape(layer)
     return Value.of(layer, shape, tuple(range(len(shape))), x.batch)
@@ -61,7 +61,7 @@ def keras_layer(b: Builder, x: Value, arrays: Sequence[Any]) -> Value:
     """An LSTM or GRU of Keras, whose outputs with go_backwards are in the order they are computed."""
     op = _of_keras(b.operator.kind, dict(b.operator.attributes))
     layer = b.add(op, b.laid_out(x, (1, 2)), weights=_weights(op, arrays))
-    return _result(b, x, layer, op.return_sequences)
+    return result(b, x, layer)
 
 
 def keras_bidirectional(b: Builder, x: Value, arrays: Sequence[Any]) -> Value:
@@ -87,7 +87,7 @@ def keras_bidirectional(b: Builder, x: Value, arrays: Sequence[Any]) -> Value:
     layer = b.add(combined, one, two)
     if mode == "ave":
         layer = b.add(Rescaling(0.5), layer, name=f"{layer}_mean")
-    return _result(b, x, layer, op.return_sequences)
+    return result(b, x, layer)
 
 
 TORCH_ORDERS = {"LSTM": (0, 1, 2, 3), "GRU": (1, 0, 2)}  # of PyTorch's gates, as Keras has them
@@ -122,9 +122,9 @@ def torch_layer(b: Builder, x: Value, rest: Sequence[Any]) -> tuple[Value, Value
         layer = b.add(Concatenate(), *both) if directions > 1 else both[0]
         if a.get("dropout") and number < layers - 1:
             layer = b.add(Dropout(float(a["dropout"])), layer)
-        value, steps = _result(b, x, layer, sequences=True), 1
+        value, steps = result(b, x, layer), 1
     last = b.add(Reshape((len(ends), -1)), b.add(Concatenate(), *ends)) if len(ends) > 1 else ends[0]
-    h = _result(b, x, last, sequences=True)
+    h = result(b, x, last)
     return value if batch_first else value.transposed((1, 0, 2)), h.transposed((1, 0, 2))
 
 
@@ -157,7 +157,7 @@ def tflite_layer(b: Builder, x: Value, rest: Sequence[Array | None]) -> Value:
         "bias": np.concatenate(biases),
     }  # fmt: skip
     layer = recurrent(b, x, weights, LSTM(len(biases[0]), True), steps=steps)
-    y = _result(b, x, layer, sequences=True)
+    y = result(b, x, layer)
     return y if steps else y.transposed((1, 0, 2))
 
 
