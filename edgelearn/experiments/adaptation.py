@@ -264,7 +264,6 @@ def _mobilenet(config: AdaptationConfig, seed: int) -> _World:
 def _cifar10(config: AdaptationConfig, seed: int) -> _World:
     with tempfile.TemporaryDirectory() as folder:
         models = Path(config.models or folder)
-        models.mkdir(parents=True, exist_ok=True)
         file, pictures = models / f"cifar10_{seed}.safetensors", cifar10_recipe.read(config.pictures)
         if not file.exists():
             cifar10_recipe.train(pictures, seed, config.epochs or cifar10_recipe.EPOCHS, config.device, models=models)

@@ -99,6 +99,8 @@ def train(
 ) -> dict:  # fmt: skip
     """Train with one seed; returns accuracy and times. `padding`: the mode of FlipAndCrop; `compute`: as in
     Model.compile; `models`: a folder to save the network in, as cifar10_SEED.safetensors; `name`: of NETWORKS."""
+    if models:  # before an hour of training, not after it
+        models.mkdir(parents=True, exist_ok=True)
     model = Model(NETWORKS[name](), device=device, seed=seed)
     model.compile(optimizer(len(pictures.train), epochs), SoftmaxCrossEntropy(SMOOTHING), compute=compute)
     # Mirrored and shifted, anew in each epoch.

@@ -37,7 +37,7 @@ def test_it_trains_and_pytorch_trains_alike(pictures):
 def test_another_network_is_saved_and_found_again(pictures, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(recipe.NETWORKS, "resnet18_cifar", lambda: resnet18_cifar(alpha=0.125))
     monkeypatch.setattr(recipe, "read", lambda path: pictures)
-    models = ["--models", str(tmp_path)]
+    models = ["--models", str(tmp_path / "new" / "folder")]
     assert main(["cifar10", "--network", "resnet18_cifar", "--epochs", "1", *models, "--json"]) == 0
     (trained,) = json.loads(capsys.readouterr().out)
     arguments = ["--methods", "statistics", "--kinds", "noise", "--orders", "shuffled", "--batch-size", "4"]
