@@ -294,6 +294,7 @@ class Builder:
         self.clamped: list[str] = []  # layers that `saturated` added
         self.cut: list[str] = []  # tensors with ranges that values of the network exceed
         self.notes: list[str] = []  # as of a Translation
+        self.readers = Counter[str]()  # how many operators, and outputs of the model, read a tensor of the file
         self.operator = Operator("", "layer", (), ())  # being translated; its name becomes the layer's
         self._suffix = ""
         self.repeated: dict[str, tuple[Value, Value]] = {}  # by BroadcastTo: its value, and what it repeats
@@ -301,14 +302,19 @@ class Builder:
 
     def input(self, tensor: TensorInfo, name: str = INPUT) -> Value:
         """Declare an input of the network. A vector of known size has no batch: it is one example. Raises FormatError
-        for a shape with an open size other than the batch."""
-        if not tensor.shape or None in tensor.shape[1:] or tensor.shape == (None,):
+        for a shape with an open size other than the batch, and for a single number."""
+        if tensor.shape == ():
+            raise FormatError(
+                f"Input '{tensor.name}' has the shape (), one {tensor.dtype} for all examples: give its value, as in "
+                f"constants={{'{tensor.name}': 1}}; or input_shape=…, if the file just doesn't tell the shape."
+            )
+        if not tensor.shape or None in tensor.example or tensor.shape == (None,):
             raise FormatError(
                 f"Input '{tensor.name}' has the open shape {tensor.shape}: give the sizes of an example with "
                 f"input_shape=(height, width, channels)."
             )
-        has_batch = len(tensor.shape) > 1
-        batch, *rest = tensor.shape if has_batch else (1, *tensor.shape)
+        place = tensor.batch_axis if len(tensor.shape) > 1 else None
+        batch, rest = (1, tensor.shape) if place is None else (tensor.shape[place], tensor.example)
         sizes = tuple(int(n) for n in rest if n is not None)
         order = tuple(range(len(sizes)))
         if tensor.layout == "NCHW" and len(sizes) > 1:
@@ -319,7 +325,10 @@ class Builder:
         layer = name if name == INPUT and not self.inputs else self._unique(name)
         self.inputs[layer], self.ranges[layer] = sizes, (0.0, 0.0)
         value = Value.of(layer, sizes, order, batch or 1)
-        return value if has_batch else replace(value, axes=value.axes[1:])
+        first, *others = value.axes
+        if place is not None:
+            others.insert(place, first)
+        return replace(value, axes=tuple(others))
 
     def shape(self, layer: str) -> Shape:
         return self.inputs[layer] if layer in self.inputs else self.layers[layer].shape
@@ -490,15 +499,16 @@ class Builder:
 
     def output(self, x: Value, channels_first: bool = False) -> str:
         """Return the layer of an output of the network: (height, width, channels) for an image, (length, channels) for
-        a sequence of `channels_first`, else the file's axes without the batch and without other axes of size 1 at the
-        end."""
-        if x.batch_axis not in (0, None) or (x.batch_axis is None and x.batch > 1):
-            raise UnsupportedError("An output's batch is not its first axis.", "Keep the batch as first axis.")
+        a sequence of `channels_first`, else the file's axes without the batch, wherever that lies. One axis larger than
+        1 stands alone, if the batch is the first."""
+        if x.batch_axis is None and x.batch > 1:
+            raise UnsupportedError("An output's batch is a part of another axis.", "Keep the batch as an axis.")
         image = x.rank == 4 and x.batch_axis == 0
         order = IMAGES[self.layout] if image else [axis for axis in range(x.rank) if axis != x.batch_axis]
         order = (2, 1) if channels_first and x.rank == 3 and x.batch_axis == 0 else order
         axes = [x.axes[axis] for axis in order]
-        return self.arrange(x, *([axis for axis in axes if axis] if len(x.sizes) < 2 else axes)) if x.sizes else x.layer
+        short = len(x.sizes) < 2 and not x.batch_axis
+        return self.arrange(x, *([axis for axis in axes if axis] or [()] if short else axes))
 
     def finish(self, outputs: tuple[str, ...]) -> tuple[Network, dict[str, np.ndarray]]:
         """Return the network of what `outputs` need, and its weights."""
@@ -652,6 +662,8 @@ def translate(
     for tensor in graph.inputs:
         name, shape = tensor.name if len(graph.inputs) > 1 else INPUT, tensor.shape or ()
         walk.found[tensor.name] = walk.once(walk.builder.input(tensor, name), tensor.name)
+        if len(shape) > 1 and tensor.batch_axis != 0:
+            walk.builder.notes.append(_moved(tensor.name, tensor.batch_axis))
         if len(shape) == 1:
             walk.builder.notes.append(
                 f"'{tensor.name}' has the shape {shape}, without a batch: it is read as one example. Give arrays of "
@@ -661,16 +673,7 @@ def translate(
             walk.builder.notes.append(
                 f"'{tensor.name}' is a sequence, (channels, length) in the file and (length, channels) here."
             )
-    for operator in graph.operators:
-        try:
-            results = walk.results(operator)
-        except (UnsupportedError, ShapeError) as error:
-            walk.problem(operator, error)
-            continue
-        results = results if isinstance(results, tuple) else (results,)
-        for name, result in zip(operator.outputs, results, strict=False):
-            walk.found[name] = walk.once(result, name)
-        walk.unknown.update(operator.outputs[len(results) :])
+    walk.run(graph.operators)
     return walk.finish()
 
 
@@ -682,8 +685,42 @@ class _Walk:
         self.builder = Builder(graph.name, next((tensor.layout for tensor in graph.inputs if tensor.layout), "NHWC"))
         self.found: dict[str, Operand | None] = {name: np.asarray(array) for name, array in graph.constants.items()}
         self.problems: list[Problem] = []
-        self.readers = Counter(graph.outputs) + Counter(name for op in graph.operators for name in op.inputs)
+        self.builder.readers = _readers(graph)
         self.unknown: set[str] = set()  # results whose shape isn't known, after a problem
+
+    def run(self, operators: Sequence[Operator]) -> None:
+        """Translate operators one after the other."""
+        for operator in operators:
+            try:
+                results = self.chosen(operator) if operator.branches else self.results(operator)
+            except (UnsupportedError, ShapeError) as error:
+                self.problem(operator, error)
+                continue
+            results = results if isinstance(results, tuple) else (results,)
+            for name, result in zip(operator.outputs, results, strict=False):
+                self.found[name] = self.once(result, name)
+            self.unknown.update(operator.outputs[len(results) :])
+
+    def chosen(self, op: Operator) -> Result:
+        """Return the results of the branch that the first input chooses. Raises UnsupportedError if that is
+        computed."""
+        condition = self.found.get(op.inputs[0])
+        if not isinstance(condition, np.ndarray):
+            if op.inputs[0] in self.unknown:
+                return ()
+            raise UnsupportedError(
+                "What it depends on is computed, or missing.",
+                "constants={…} for the input that it follows from, or an export without it.",
+            )
+        branch = op.branches[0 if condition.any() else 1]
+        found, readers = self.found, self.builder.readers
+        self.found, self.builder.readers = {**found, **branch.constants}, readers + _readers(branch)
+        self.run(branch.operators)
+        inner, self.found, self.builder.readers = self.found, found, readers
+        lost = [name for name in branch.outputs if name not in inner]
+        if lost and self.unknown.isdisjoint(lost):
+            raise FormatError(f"{op.kind} '{op.name}': its branch has no tensor '{lost[0]}'. The file is damaged.")
+        return () if lost else tuple(inner[name] for name in branch.outputs)
 
     def results(self, op: Operator) -> Result:
         """Return the results of an operator. Raises UnsupportedError or ShapeError if it can't be translated."""
@@ -721,7 +758,7 @@ class _Walk:
             return None if result is None else np.asarray(result)
         if (info := self.graph.tensors.get(name)) and info.quantization:
             result = self.builder.saturated(result, name, info.quantization)
-        return replace(result, sole=result.sole and self.readers[name] <= 1)
+        return replace(result, sole=result.sole and self.builder.readers[name] <= 1)
 
     def finish(self) -> Translation:
         b, graph = self.builder, self.graph
@@ -732,6 +769,9 @@ class _Walk:
                 raise FormatError(f"The output '{missing[0]}' doesn't depend on the inputs: nothing is left to train.")
             b.operator = replace(b.operator, name="output", kind="output")
             first = {name for name, info in graph.tensors.items() if info.layout == "NCHW"}
+            for name in graph.outputs:
+                if axis := self.found[name].batch_axis:  # type: ignore[union-attr]
+                    b.notes.append(_moved(name, axis))
             try:
                 ends = tuple(b.output(self.found[name], name in first) for name in graph.outputs)  # type: ignore
                 network, weights = b.finish(ends)
@@ -751,11 +791,23 @@ class _Walk:
         self.problems.append(Problem(operator.kind, operator.name, operator.attributes, str(error), nearest))
         for name in operator.outputs:
             info = self.graph.tensors.get(name)
-            if info is None or not info.shape or None in info.shape[1:]:
+            if info is None or not info.shape or None in info.example:
                 self.unknown.add(name)
                 continue
             layout = "NCHW" if len(info.shape) == 4 and self.builder.layout == "NCHW" else info.layout
             self.found[name] = self.builder.input(replace(info, layout=layout), "stand_in")
+
+
+def _readers(graph: ForeignGraph) -> Counter[str]:
+    """How often each tensor is read."""
+    return Counter(graph.outputs) + Counter(name for operator in graph.operators for name in operator.inputs)
+
+
+def _moved(name: str, axis: int | None) -> str:
+    """A note on a tensor of the file whose first axis isn't the batch."""
+    if axis is None:
+        return f"'{name}' has no axis for the batch: it is read as one example. Give arrays with one more axis in front."
+    return f"'{name}' has the batch as axis {axis} in the file, and as first axis here."
 
 
 def _ranges(b: Builder) -> list[str]:

@@ -42,12 +42,13 @@ class TensorInfo:
 
     Arguments:
     - `name`: unique in the file.
-    - `shape`: with the batch as first axis; None for an open size, or instead of the whole shape.
+    - `shape`: as in the file; None for an open size, or instead of the whole shape.
     - `dtype`: NumPy's name of its type (default "float32").
     - `layout`: "NHWC" or "NCHW" for images and sequences, else "" (default). The network's inputs and outputs have
       channels last either way.
     - `quantization`: scale and zero point (default none).
     - `is_state`: True if it keeps its value from one call to the next (default False).
+    - `batch_axis`: axis of the batch (default the first), None if there is none: the whole is one example.
     """
 
     name: str
@@ -56,6 +57,12 @@ class TensorInfo:
     layout: str = ""
     quantization: StoredIntegers | None = None
     is_state: bool = False
+    batch_axis: int | None = 0
+
+    @property
+    def example(self) -> tuple[Size, ...]:
+        """The sizes without the batch; none of a shape that isn't known."""
+        return tuple(n for axis, n in enumerate(self.shape or ()) if axis != self.batch_axis)
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,9 @@ class Operator:
     - `version`: the format's version of this operator (default 1).
     - `frozen`: weights that the file says aren't trained: True for all, or the places of some, in their order (default
       none).
+    - `branches`: two graphs, of which the first is computed if the first input isn't 0, else the second. They read
+      further tensors of the graph around them, which follow among `inputs`, once for each time that one is read
+      (default none).
     """
 
     kind: str
@@ -80,6 +90,7 @@ class Operator:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     version: int = 1
     frozen: bool | tuple[int, ...] = ()
+    branches: tuple[ForeignGraph, ...] = ()
 
     def frozen_roles(self, roles: tuple[str, ...]) -> tuple[str, ...]:
         """Return those of a layer's weights that aren't trained."""
@@ -129,13 +140,20 @@ class ForeignGraph:
             )
 
     def between(
-        self, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (), input_shape: tuple[int, ...] | None = None
-    ) -> ForeignGraph:
+        self, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (), input_shape: tuple[int, ...] | None = None,
+        constants: Mapping[str, Any] | None = None,
+    ) -> ForeignGraph:  # fmt: skip
         """The part that computes `outputs` from `inputs`, names of tensors (default: the file's own).
 
-        `input_shape`: of an example, in edgelearn's order (default: the file's). Raises FormatError for an unknown
-        tensor, or an output that needs more than the inputs.
+        - `input_shape`: of an example of the first input, in edgelearn's order (default: the file's). With as many
+          numbers as the file's input has axes, and channels last there, none of its axes is the batch.
+        - `constants`: values of inputs that are none of the network's then, by name (default none).
+
+        Raises FormatError for an unknown tensor, an output that needs more than the inputs, or a constant of another
+        shape.
         """
+        if constants:
+            return self._with_constants(constants).between(inputs, outputs, input_shape)
         made = {name: operator for operator in self.operators for name in operator.outputs}
         known = {info.name: info for info in (*self.tensors.values(), *self.inputs)}
         for name in (*inputs, *outputs):
@@ -163,6 +181,28 @@ class ForeignGraph:
             chosen = (_resized(chosen[0], input_shape), *chosen[1:])
         return replace(self, inputs=chosen, outputs=outputs, operators=operators)
 
+    def _with_constants(self, values: Mapping[str, Any]) -> ForeignGraph:
+        """The graph with constants for some of its inputs."""
+        known, found = {info.name: info for info in self.inputs}, {}
+        for name, value in values.items():
+            if name not in known:
+                raise FormatError(
+                    f"'{self.name}' has no input '{name!s:.200}' that constants=… could give a value. Its inputs are "
+                    f"{', '.join(known)}."
+                )
+            info, given = known[name], np.asarray(value)
+            if info.shape is not None and given.ndim == 0:
+                given = np.broadcast_to(given, [n or 1 for n in info.shape])
+            sizes = given.shape if info.shape is None else info.shape
+            fits = given.dtype.kind in "biuf" and len(sizes) == given.ndim
+            if not fits or any(n not in (None, size) for n, size in zip(sizes, given.shape, strict=True)):
+                raise FormatError(
+                    f"constants: the input '{name}' has the shape {info.shape} of {info.dtype}, not {value!r:.100}."
+                )
+            found[name] = given.astype(info.dtype)
+        inputs = tuple(info for info in self.inputs if info.name not in found)
+        return replace(self, inputs=inputs, constants={**self.constants, **found})
+
     def sole_readers(self) -> dict[str, Operator]:
         """The operator that reads a tensor, of all tensors that are read once, and are no outputs."""
         reads = Counter(name for operator in self.operators for name in operator.inputs) + Counter(self.outputs)
@@ -177,14 +217,28 @@ class ForeignGraph:
         """The graph with `size` for each size of an input that the file leaves open, but the batch; a note says so."""
         inputs, notes = [], []
         for info in self.inputs:
-            if info.shape and None in info.shape[1:]:
+            if info.shape and None in info.example:
                 notes.append(
                     f"The file leaves sizes of '{info.name}' open, {info.shape}: this is drawn with {size} for each. "
                     f"Give input_shape=(height, width, channels) for others."
                 )
-                info = replace(info, shape=(info.shape[0], *(size if n is None else n for n in info.shape[1:])))
+                sizes = enumerate(info.shape)
+                shape = tuple(size if n is None and axis != info.batch_axis else n for axis, n in sizes)
+                info = replace(info, shape=shape)
             inputs.append(info)
         return replace(self, inputs=tuple(inputs), notes=(*self.notes, *notes))
+
+
+def with_branches(operators: Sequence[Operator]) -> list[Operator]:
+    """The operators in order, with those of both branches in place of an operator that has branches."""
+    found: list[Operator] = []
+    for operator in operators:
+        for branch in operator.branches:
+            found += with_branches(branch.operators)
+            ends = zip(branch.outputs, operator.outputs, strict=False)
+            found += [Operator("Identity", operator.name, (inner,), (outer,)) for inner, outer in ends]
+        found += [] if operator.branches else [operator]
+    return found
 
 
 def takes_channels_first(name: str, operators: Sequence[Operator], kinds: Set[str], passing: Set[str]) -> bool:
@@ -217,6 +271,10 @@ def _resized(info: TensorInfo, shape: tuple[int, ...]) -> TensorInfo:
     sizes = (shape[-1], *shape[:-1]) if info.layout == "NCHW" else tuple(shape)
     if info.shape and len(info.shape) == len(sizes) == 1 and info.shape[0] is not None:
         return replace(info, shape=sizes)  # without a batch
+    if info.shape and len(info.shape) == len(sizes) > 1 and not info.layout:
+        return replace(info, shape=sizes, batch_axis=None)
+    if info.batch_axis:
+        return replace(info, shape=(*sizes[: info.batch_axis], None, *sizes[info.batch_axis :]))
     return replace(info, shape=(info.shape[0] if info.shape else None, *sizes))
 
 

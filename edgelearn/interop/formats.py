@@ -170,7 +170,8 @@ def find_format(path: str | Path) -> FileFormat:
 
 def read_model(
     path: str | Path, network: Network | None = None, skip: tuple[str, ...] = (), *, inputs: tuple[str, ...] = (),
-    outputs: tuple[str, ...] = (), input_shape: Shape | None = None, names: Mapping[str, str] | None = None,
+    outputs: tuple[str, ...] = (), input_shape: Shape | None = None, constants: Mapping[str, Any] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> ModelFile:  # fmt: skip
     """Read a model, or weights of `network`, from a file of any registered format.
 
@@ -178,7 +179,7 @@ def read_model(
     - `path`: the file.
     - `network`: the graph that the weights are for; not needed for formats that hold the graph.
     - `skip`: layers whose weights are left out, such as a classifier for other classes.
-    - `inputs`, `outputs`, `input_shape`: as of `import_graph`.
+    - `inputs`, `outputs`, `input_shape`, `constants`: as of `import_graph`.
     - `names`: for PyTorch's state dicts, modules of the file by layer, such as {"stem": "features.0"}.
 
     Warns of weights that hold a NaN or an infinity.
@@ -188,8 +189,10 @@ def read_model(
     found, options = find_format(path), {"names": names} if names else {}
     if names and "names" not in found.options:
         raise FormatError(f"{path} ({found.name}) takes no names=…: it says itself which weights a layer has.")
-    if inputs or outputs or input_shape is not None:
-        translation = import_graph(path, inputs=inputs, outputs=outputs, input_shape=input_shape)
+    if inputs or outputs or input_shape is not None or constants:
+        translation = import_graph(
+            path, inputs=inputs, outputs=outputs, input_shape=input_shape, constants=constants
+        )  # fmt: skip
         file = _chosen(translation.model_file(), network, tuple(skip))
     else:
         file = found.read(Path(path), network, tuple(skip), **options)
@@ -202,7 +205,7 @@ def read_model(
 
 def import_graph(
     path: str | Path, *, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (), input_shape: Shape | None = None,
-    open_size: int | None = None,
+    constants: Mapping[str, Any] | None = None, open_size: int | None = None,
 ) -> Translation:  # fmt: skip
     """Translate a file of another framework, whether all of its operators can be translated or not.
 
@@ -210,7 +213,10 @@ def import_graph(
     - `path`: the file.
     - `inputs`, `outputs`: names of the tensors between which the network lies (default: the file's own).
     - `input_shape`: of an example in the order of edgelearn, (height, width, channels) for an image; for files that
-      leave it open, or to have another size (default: the file's).
+      leave it open, or to have another size (default: the file's). With as many numbers as the file's input has axes,
+      and channels last there, an example is the whole input: what the file has as its batch is time, for example.
+    - `constants`: values of inputs that are the same for all examples, such as {"sr": 16000}: they are no inputs of the
+      network, and choose between branches of the file (default none).
     - `open_size`: stands for each size that is still open then, to look at the network; a note says so (default None:
       an open size is an error).
 
@@ -220,7 +226,7 @@ def import_graph(
     if found.graph is None:
         raise FormatError(f"{path} ({found.name}) holds no graph of another framework: read it with edgelearn.load.")
     with _naming(path):
-        graph = found.graph.read(Path(path)).between(inputs, outputs, input_shape)
+        graph = found.graph.read(Path(path)).between(inputs, outputs, input_shape, constants)
         return found.graph.translate(graph if open_size is None else graph.closed(open_size))
 
 

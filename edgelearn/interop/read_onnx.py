@@ -21,7 +21,15 @@ from edgelearn.ops.pooling import Reduction
 
 from . import operators, recurrent, shapes
 from .builder import Builder, Operand, Value
-from .canonical import ForeignGraph, Operator, StoredIntegers, TensorInfo, gives_channels_first, takes_channels_first
+from .canonical import (
+    ForeignGraph,
+    Operator,
+    StoredIntegers,
+    TensorInfo,
+    gives_channels_first,
+    takes_channels_first,
+    with_branches,
+)
 from .formats import GraphReader, graph_format, register
 from .forms import Both, Form, Only, forms, known
 
@@ -181,6 +189,11 @@ def shape_of(b: Builder, x: Operand, *, start: int = 0, end: int | None = None) 
     return shapes.shape_of(b, x)[start:end]
 
 
+def size_of(b: Builder, x: Operand) -> Operand:
+    """The number of values."""
+    return np.asarray(prod(x.shape), np.int64)
+
+
 def dequantize(b: Builder, x: Operand, scale: Array, zero: Array | None = None, *, axis: int = 1) -> Operand:
     """Constants become numbers again; values already are."""
     if isinstance(x, Value):
@@ -299,6 +312,7 @@ HANDLERS = forms(
             "SELU", {"alpha": Only(1.6732632, "The default numbers."), "gamma": Only(1.0507010, "The default numbers.")}
         ),
         "Shape": shape_of,
+        "Size": size_of,
         "Slice": (
             "strided_slice x begin end axes strides", slices, {"begin": "starts", "end": "ends", "strides": "steps"}
         ),
@@ -321,7 +335,6 @@ HANDLERS = forms(
 )  # fmt: skip
 
 NEAREST = {
-    "If": "An export with fixed shapes.",
     "Loop": "An export with fixed shapes.",
     "Scan": "An export with fixed shapes.",
     "NonMaxSuppression": "Cut the model before it: outputs=(...).",
@@ -371,6 +384,8 @@ def fuse_gelu(graph: ForeignGraph) -> ForeignGraph:
     return graph.changed(changes)
 
 
+BRANCHES = ("then_branch", "else_branch")
+RECURRENT = ("GRU", "LSTM", "RNN")
 LARGEST_FILE = 2 << 30  # of the protocol buffers themselves; weights beyond that lie in files of their own
 DOMAINS = ("", "ai.onnx")
 POINTWISE = {"Add", "Cast", "Div", "Identity", "Mul", "Sub"}  # that may stand before, such as a scale of pixels
@@ -428,7 +443,7 @@ def graph_of(model: Any, path: Path = Path("model.onnx")) -> ForeignGraph:
     versions = {entry.domain: entry.version for entry in model.opset_import}
     version = next((versions[domain] for domain in DOMAINS if domain in versions), 1)
     constants = {tensor.name: _array(tensor, path) for tensor in graph.initializer}
-    operators = tuple(_operator(node, n, version, versions, path) for n, node in enumerate(graph.node))
+    operators = _operators(graph, constants, version, versions, path)
     texts = {entry.key: entry.value for entry in model.metadata_props}
     preprocessing, names = _json(texts, "preprocessing", dict), _json(texts, "class_names", list)
     given = [value for value in graph.input if value.name not in constants]
@@ -437,13 +452,48 @@ def graph_of(model: Any, path: Path = Path("model.onnx")) -> ForeignGraph:
     if unread and len(unread) < len(given):
         texts["inputs that nothing reads"] = ", ".join(unread)
         given = [value for value in given if value.name in read]
-    inputs = tuple(_input(value, operators) for value in given)
+    every = tuple(with_branches(operators))
+    inputs = with_batch_axes([_input(value, every) for value in given], _dimensions(given), every)
     return ForeignGraph(
         "ONNX", graph.name or path.stem, inputs, tuple(value.name for value in graph.output), operators, constants,
-        {value.name: _info(value) for value in graph.value_info} | _outputs(graph.output, operators, inputs),
+        {value.name: _info(value) for value in graph.value_info} | _outputs(graph.output, every, inputs),
         preprocessing or {}, tuple(map(str, names or ())),
         {key: text for key, text in texts.items() if key not in ("preprocessing", "class_names")},
     )  # fmt: skip
+
+
+def _operators(
+    graph: Any, constants: dict[str, np.ndarray], version: int, versions: dict[str, int], path: Path
+) -> tuple[Operator, ...]:  # fmt: skip
+    """The operators of a graph with these constants."""
+    found = []
+    for number, node in enumerate(graph.node):
+        operator = _operator(node, number, version, versions, path)
+        if operator.kind == "If":
+            graphs = {a.name: a.g for a in node.attribute}
+            both = tuple(_branch(graphs[name], constants, version, versions, path) for name in BRANCHES)
+            reads = tuple(name for branch in both for name in _captured(branch))
+            operator = replace(operator, inputs=(*operator.inputs, *reads), branches=both)
+        found.append(operator)
+    return tuple(found)
+
+
+def _branch(
+    graph: Any, around: dict[str, np.ndarray], version: int, versions: dict[str, int], path: Path
+) -> ForeignGraph:  # fmt: skip
+    """A graph inside an operator, with the constants of those around it."""
+    constants = around | {tensor.name: _array(tensor, path) for tensor in graph.initializer}
+    operators = _operators(graph, constants, version, versions, path)
+    tensors = {value.name: _info(value) for value in graph.value_info}
+    names = tuple(value.name for value in graph.output)
+    return fuse_gelu(ForeignGraph("ONNX", graph.name, (), names, operators, constants, tensors))
+
+
+def _captured(branch: ForeignGraph) -> list[str]:
+    """Tensors of the graph around a branch, once for each time that the branch reads one."""
+    own = {"", *branch.constants, *(name for operator in branch.operators for name in operator.outputs)}
+    reads = [*(name for operator in branch.operators for name in operator.inputs), *branch.outputs]
+    return [name for name in reads if name not in own]
 
 
 def _operator(node: Any, number: int, version: int, versions: dict[str, int], path: Path) -> Operator:
@@ -513,6 +563,38 @@ def _info(value: Any) -> TensorInfo:
     dims = [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in kind.shape.dim]
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name if kind.elem_type else "float32"
     return TensorInfo(value.name, tuple(dims) if kind.HasField("shape") else None, dtype)
+
+
+def _dimensions(values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The axes of tensors: a size, or the name of one, "" for one without a name."""
+    return [tuple(d.dim_value or d.dim_param for d in value.type.tensor_type.shape.dim) for value in values]
+
+
+def with_batch_axes(
+    inputs: Sequence[TensorInfo], dimensions: Sequence[tuple[Any, ...]], operators: Sequence[Operator]
+) -> tuple[TensorInfo, ...]:  # fmt: skip
+    """The inputs with the axis of their batch, where that isn't the first: recurrent operators have sequences and states
+    with the batch as second axis. Of other inputs it is the axis that has the name or the size of the first input's
+    batch, and beside a first axis of known size the only open one.
+
+    `dimensions`: sizes of each input, or names of open ones.
+    """
+    second = set[str]()
+    for operator in operators:
+        if operator.kind in RECURRENT and not operator.attributes.get("layout"):
+            second.update(operator.inputs[:1] + operator.inputs[5:7])
+    found = list[TensorInfo]()
+    for info, sizes in zip(inputs, dimensions, strict=True):
+        axis = 0
+        if info.name in second and len(sizes) == 3:
+            axis = 1
+        elif found and len(sizes) > 1 and not info.layout and isinstance(sizes[0], int):
+            batch = dimensions[0][found[0].batch_axis or 0] if dimensions[0] else ""
+            alike = [n for n, size in enumerate(sizes) if size == batch] if batch else []
+            unknown = [n for n, size in enumerate(sizes) if isinstance(size, str)] if isinstance(batch, str) else []
+            axis = next((same[0] for same in (alike, unknown) if len(same) == 1 or same[:1] == [0]), 0)
+        found.append(replace(info, batch_axis=axis))
+    return tuple(found)
 
 
 def _input(value: Any, operators: tuple[Operator, ...]) -> TensorInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.ops import GRU, LSTM, Add, Concatenate, Dropout, Multiply, Op, Rescaling, Reshape, Slice
 from edgelearn.ops.recurrent import Recurrent
 
-from .builder import Builder, Value
+from . import shapes
+from .builder import BATCH, Builder, Value
 
 Array = np.ndarray  # a constant
 NATURAL = "tanh and sigmoid, without clipping: what LSTM and GRU have by default."
@@ -168,8 +170,9 @@ ORDERS = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2)}  # of ONNX's gates, as Keras h
 def onnx_layer(
     b: Builder, x: Value, kernel: Array, recurrent_kernel: Array, bias: Array | None = None, lengths: Any = None,
     states: Sequence[Any] = (), *, layout: int = 0,
-) -> tuple[Value, Value]:  # fmt: skip
-    """ONNX's LSTM and GRU: (outputs of all steps, the last h), with an axis for directions."""
+) -> tuple[Value | None, ...]:  # fmt: skip
+    """ONNX's LSTM and GRU: (outputs of all steps, the last h, of an LSTM the last c), with an axis for directions.
+    None for the first where nothing reads it; the last c is left out then."""
     a, kind = b.operator.attributes, b.operator.kind
     direction, units = a.get("direction", "forward"), int(a.get("hidden_size", recurrent_kernel.shape[-1]))
     directions = 2 if direction == "bidirectional" else 1
@@ -178,42 +181,118 @@ def onnx_layer(
         raise UnsupportedError(f"{kind} with activations {functions}, or a clip.", NATURAL)
     if kind == "GRU" and not a.get("linear_before_reset"):
         raise UnsupportedError("GRU with linear_before_reset=0.", "linear_before_reset=1, as PyTorch writes it.")
-    if isinstance(lengths, Value) or any(
-        isinstance(state, Value) or (state is not None and state.any()) for state in states
-    ):
-        raise UnsupportedError(
-            f"{kind} with lengths, a computed state or peepholes.", "A state of zeros to begin with."
-        )
-    if x.rank != 3 or x.batch_axis != (0 if layout else 1):
-        raise UnsupportedError(f"{kind} of {x.shape}.", "(steps, batch, channels).")
-    steps, layers, ends = 1 if layout else 0, [], []
+    op = {"LSTM": LSTM, "GRU": GRU}[kind](units, use_bias=bias is not None)
+    states, peepholes = states[: op.sets], states[op.sets :]
+    if isinstance(lengths, Value) or any(isinstance(p, Value) or (p is not None and p.any()) for p in peepholes):
+        raise UnsupportedError(f"{kind} with lengths or peepholes.", "Sequences of equal length, and no peepholes.")
+    x = with_batch_axis(x, 0 if layout else 1)
+    layers, ends = [], []
+    outputs = (*b.operator.outputs, *[""] * 3)
+    reads_all, reads_cell = (bool(name) and b.readers[name] > 0 for name in (outputs[0], outputs[2]))
     for number in range(directions):
         backwards = number == 1 or direction == "reverse"
-        op = {"LSTM": LSTM, "GRU": GRU}[kind](units, True, go_backwards=backwards, use_bias=bias is not None)
         both = {"kernel": kernel, "recurrent_kernel": recurrent_kernel}
         weights = {role: _gates(array[number], kind, units) for role, array in both.items()}
         if bias is not None:
             biases = _gates(bias[number].reshape(2, -1).T, kind, units)
             weights["bias"] = biases.sum(0) if kind == "LSTM" else biases
-        name = b.operator.name + ("_backward" if backwards and directions == 2 else "")
-        layer = recurrent(b, x, weights, op, steps=steps, name=name)
-        last = b.add(Slice((0 if backwards else -1, 0), (1, -1)), layer, name=f"{name}_last")
+        layer, last = with_ends(
+            b, x, weights, replace(op, go_backwards=backwards), first_state(b, states, number, x, layout),
+            steps=1 if layout else 0, name=b.operator.name + ("_backward" if backwards and directions == 2 else ""),
+            all_steps=reads_all, all_rows=reads_cell,
+        )  # fmt: skip
         layers.append(layer)
         ends.append(last)
+    rows = [_side_by_side(b, row, "last") for row in zip(*ends, strict=True)]
     several = directions > 1
-    if several:
-        layers, ends = ([_side_by_side(b, both)] for both in (layers, ends))
-    axes = (0, 1, 2) if several else (0, None, 1)
-    y, h = (Value.of(layer, b.shape(layer), axes, x.batch) for layer in (layers[0], ends[0]))
-    h = h.squeezed((1,))
-    return (y, h) if layout else (y.transposed((1, 2, 0, 3)), h.transposed((1, 0, 2)))
+    found = [Value.of(row, b.shape(row), (1, 2) if several else (None, len(b.shape(row)) - 1), x.batch) for row in rows]
+    y = None
+    if reads_all:
+        layer = _side_by_side(b, layers, "both")
+        y = Value.of(layer, b.shape(layer), (0, 1, 2) if several else (0, None, 1), x.batch)
+    if not layout:
+        found, y = [row.transposed((1, 0, 2)) for row in found], y and y.transposed((1, 2, 0, 3))
+    return y, *found
 
 
-def _side_by_side(b: Builder, layers: Sequence[str]) -> str:
-    """A layer of both directions, (steps, 2, units)."""
-    steps, units = b.shape(layers[0])
-    layer = b.add(Concatenate(), *layers, name=f"{b.operator.name}_both")
-    return b.add(Reshape((steps, len(layers), units)), layer, name=f"{b.operator.name}_directions")
+def with_batch_axis(x: Value, axis: int) -> Value:
+    """A sequence or a state of three axes with the batch as `axis`, as recurrent operators have them. A batch of 1 that
+    the file has dropped is taken to be there. Raises UnsupportedError if it is another axis."""
+    if x.rank == 3 and x.batch == 1 and x.batch_axis is None and x.shape[axis] == 1:
+        return replace(x, axes=(*x.axes[:axis], (BATCH,), *x.axes[axis + 1 :]))
+    if x.rank != 3 or x.batch_axis != axis:
+        raise UnsupportedError(
+            f"{x.shape} with the batch as axis {x.batch_axis}.",
+            f"The batch as axis {axis} of three. If the model's first axis is the time, input_shape=… with as many "
+            f"numbers as the file's input has axes reads it so.",
+        )
+    return x
+
+
+def first_state(b: Builder, states: Sequence[Any], number: int, x: Value, layout: int) -> str | None:
+    """The layer (rows, units) of the state that a layer begins with, None for zeros.
+
+    Arguments:
+    - `states`: h and of an LSTM c, (directions, batch, units), or with `layout` (batch, directions, units); None or
+      zeros for none.
+    - `number`: of the direction.
+    - `x`: the sequence.
+    """
+    if not any(isinstance(state, Value) or (state is not None and state.any()) for state in states):
+        return None
+    place, rows = 1 if layout else 0, []
+    size = next(state.shape[-1] for state in states if state is not None)
+    for state in states:
+        if isinstance(state, Value):
+            state = with_batch_axis(state, 1 - place)
+            row = shapes.slice_axis(b, state, place, number, number + 1)
+        else:
+            same = np.zeros((1, 1, size), np.float32) if state is None else np.take(state, [number], place)
+            if (same != same[:1, :1]).any():
+                raise UnsupportedError("A constant state for each example of the batch.", "One for all examples.")
+            row = b.constant(same[:1, :1], x)
+        rows.append(row)
+    with b.part("state"):
+        whole = shapes.concatenate(b, rows, axis=place)
+    assert isinstance(whole, Value)
+    return b.laid_out(whole, (place, 2))
+
+
+def with_ends(
+    b: Builder, x: Value, weights: dict[str, Array], op: Recurrent, state: str | None, *, steps: int, name: str,
+    all_steps: bool, all_rows: bool,
+) -> tuple[str, list[str]]:  # fmt: skip
+    """Add a recurrent layer, and return that of all steps in the sequence's order and those of its last state: h, (1,
+    units) or (units,), or every row, (1, units).
+
+    Arguments:
+    - `x`, `weights`, `steps`, `name`: as of `recurrent`; `op` has its units, direction and bias.
+    - `state`: the layer (rows, units) that it begins with, None for zeros.
+    - `all_steps`: outputs of all steps are read.
+    - `all_rows`: all rows of the last state are read.
+    """
+    op = replace(op, return_sequences=all_steps, return_state=all_rows)
+    read = [b.laid_out(x, (steps, x.rank - 1)), *([state] if state else [])]
+    whole = layer = b.add(op, *read, weights=weights, name=name)
+    if not all_steps and not all_rows:
+        return whole, [whole]
+    count = x.shape[steps] if all_steps else 0
+    places = range(count, count + op.sets) if all_rows else [count - 1]
+    if all_steps and op.go_backwards:
+        layer = b.add(Slice((count - 1, 0), (count, -1), (-1, 1)), whole, name=f"{name}_turned")
+    elif all_steps and all_rows:
+        layer = b.add(Slice((0, 0), (count, -1)), whole, name=f"{name}_steps")
+    parts = zip(places, ("last", "cell"), strict=False)
+    return layer, [b.add(Slice((place, 0), (1, -1)), whole, name=f"{name}_{part}") for place, part in parts]
+
+
+def _side_by_side(b: Builder, layers: Sequence[str], name: str) -> str:
+    """A layer of both directions, (steps, 2, units), of layers (steps, units) or (units,); that of one as it is."""
+    if len(layers) == 1:
+        return layers[0]
+    *steps, units = b.shape(layers[0])
+    layer = b.add(Concatenate(), *layers, name=f"{b.operator.name}_{name}")
+    return b.add(Reshape((*(steps or [1]), len(layers), units)), layer, name=f"{b.operator.name}_{name}_directions")
 
 
 def _gates(weight: Array, kind: str, units: int) -> Array:

@@ -14,7 +14,18 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import BroadcastTo, Concatenate, Constant, Embedding, Op, Slice, SliceChannels, Stream, Take
+from edgelearn.ops import (
+    BroadcastTo,
+    Concatenate,
+    Constant,
+    Embedding,
+    Op,
+    Reshape,
+    Slice,
+    SliceChannels,
+    Stream,
+    Take,
+)
 
 from .builder import BATCH, Axis, Builder, Operand, Value, check_size, filled, runs, with_rank
 
@@ -77,7 +88,10 @@ def unsqueeze(b: Builder, x: Operand, axes: Sequence[int]) -> Operand:
     """With axes of size 1 at these places of the result."""
     rank = len(x.shape) + len(axes)
     for axis in sorted(int(axis) % rank for axis in axes):
-        x = np.expand_dims(x, axis) if isinstance(x, np.ndarray) else x.expanded(axis)
+        if isinstance(x, np.ndarray):
+            x = np.expand_dims(x, axis)
+        else:
+            x = x.expanded(axis) if x.batch_axis is None else x.inserted(axis)
     return x
 
 
@@ -117,8 +131,29 @@ def concatenate(b: Builder, values: Sequence[Operand], *, axis: int = -1) -> Ope
         return values[0]
     first = next(x for x in values if isinstance(x, Value))
     values = [_beside(b, x, first) if isinstance(x, np.ndarray) else x for x in values]
+    if (rows := _stacked(b, values, axis % first.rank)) is not None:  # type: ignore[arg-type]
+        return rows
     order = with_last(b, first, axis)
     return b.view(first, b.add(Concatenate(), *(b.laid_out(x, order) for x in values)), order)  # type: ignore[arg-type]
+
+
+def _stacked(b: Builder, values: Sequence[Value], axis: int) -> Value | None:
+    """Vectors as the rows of a layer, or the layer whose rows they were, all of them in order. None if the values have
+    other sizes of `axis` than 1, which isn't the batch's, or are no vectors along a later axis."""
+    first = values[0]
+    longer = [n for n in range(first.rank) if n != first.batch_axis and any(x.shape[n] > 1 for x in values)]
+    if axis == first.batch_axis or len(longer) != 1 or axis >= longer[0]:
+        return None
+    order = (axis, longer[0])
+    layers = [b.laid_out(x, order) for x in values]
+    makers = [b.layers.get(layer) for layer in layers]
+    sources = {maker.inputs if maker else () for maker in makers}
+    begins = [maker.op.begin if maker and isinstance(maker.op, Slice) else () for maker in makers]
+    layer = (sources.pop() or ("",))[0]
+    whole = (len(values), first.shape[longer[0]])
+    if sources or begins != [(n, 0) for n in range(len(values))] or b.shape(layer) != whole:
+        layer = b.add(Reshape(whole), b.add(Concatenate(), *layers), name=f"{b.operator.name}_rows")
+    return b.view(first, layer, order)
 
 
 def slice_axis(

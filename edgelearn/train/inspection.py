@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -356,7 +356,7 @@ OPEN_SIZE = 96  # of what a file leaves open
 
 def inspect(
     model: Model | Network | str | Path, network: Network | None = None, *, inputs: tuple[str, ...] = (),
-    outputs: tuple[str, ...] = (), input_shape: Shape | None = None,
+    outputs: tuple[str, ...] = (), input_shape: Shape | None = None, constants: Mapping[str, Any] | None = None,
 ) -> Inspection:  # fmt: skip
     """Report what is in a model, operator by operator, before anything runs.
 
@@ -365,7 +365,7 @@ def inspect(
     Arguments:
     - `model`: a Model, a Network, or a file of any format that is read.
     - `network`: the graph, for files that hold weights alone.
-    - `inputs`, `outputs`, `input_shape`: as in edgelearn.load.
+    - `inputs`, `outputs`, `input_shape`, `constants`: as in edgelearn.load.
 
     A file with operators that edgelearn doesn't have is reported, too: all of them, with their attributes and what
     works instead. Where a file leaves sizes open, 96 stands for each, and a note says so. Raises FormatError for a
@@ -381,12 +381,12 @@ def inspect(
             file = read_model(model, network)
         return _inspect(file.network, Path(model).name, tuple(str(each.message) for each in said))
     translation = import_graph(
-        model, inputs=inputs, outputs=outputs, input_shape=input_shape, open_size=OPEN_SIZE
+        model, inputs=inputs, outputs=outputs, input_shape=input_shape, constants=constants, open_size=OPEN_SIZE
     )  # fmt: skip
     if translation.network is None:
         return _problems(translation, Path(model).name)
     notes = translation.notes
-    if not (inputs or outputs or input_shape) and (note := difference(Path(model), translation)):
+    if not (inputs or outputs or input_shape or constants) and (note := difference(Path(model), translation)):
         notes = (*notes, note)
     return _inspect(translation.network, Path(model).name, notes)
 
@@ -437,12 +437,12 @@ def _problems(translation: Translation, source: str) -> Inspection:
     graph = translation.graph
     missing = {problem.name for problem in translation.problems}
     made = {name: operator.name for operator in graph.operators for name in operator.outputs}
-    begins = {info.name: tuple(n or 1 for n in (info.shape or ())[1:]) for info in graph.inputs}
+    begins = {info.name: tuple(n or 1 for n in info.example) for info in graph.inputs}
     layers = []
     for operator in graph.operators:
         reads = tuple(made.get(name, name) for name in operator.inputs if name in made or name in begins)
         known = graph.tensors.get(operator.outputs[0]) if operator.outputs else None
-        shape = tuple(n or 1 for n in known.shape[1:]) if known and known.shape else None
+        shape = tuple(n or 1 for n in known.example) if known and known.shape else None
         supported = operator.name not in missing
         layers.append(LayerReport(operator.name, operator.kind, reads, shape, forward=supported, backward=supported))
     note = "Rows are the file's operators: sizes are known once all of them can be imported."

@@ -161,8 +161,8 @@ class _Saved(TypedDict, total=False):
 def load(
     path: str | Path, network: Network | None = None, *, device: str | Device | None = None, seed: int | None = None,
     skip: tuple[str, ...] = (), inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = (),
-    input_shape: Shape | None = None, names: Mapping[str, str] | None = None, optimizer: Optimizer | None = None,
-    **settings,
+    input_shape: Shape | None = None, constants: Mapping[str, Any] | None = None,
+    names: Mapping[str, str] | None = None, optimizer: Optimizer | None = None, **settings,
 ) -> Model:  # fmt: skip
     """Read a model from a file that `Model.save` or another framework wrote, or weights of a network.
 
@@ -182,7 +182,11 @@ def load(
     - `inputs`, `outputs`: names of tensors of another framework's file, between which the network lies (default: the
       file's own). An audio front end can so stay outside.
     - `input_shape`: of an example, (height, width, channels) for an image, where such a file leaves it open, or to have
-      another size (default: the file's).
+      another size (default: the file's). With as many numbers as the file's input has axes, and channels last there, an
+      example is the whole input: what the file has as its batch is time, for example.
+    - `constants`: values of such a file's inputs that are the same for all examples, such as {"sr": 16000}: they are no
+      inputs of the model, and choose between branches of the file (default none).
+    - `names`: for PyTorch's state dicts, modules of the file by layer, such as {"stem": "features.0"} (default none).
     - `optimizer`, and `settings` of Model.compile: compile the model with these, and continue the training that the
       file holds (default: don't).
 
@@ -191,8 +195,9 @@ def load(
     lists all of them, if the file has operators that edgelearn doesn't have.
     """
     file: ModelFile = read_model(
-        path, network, tuple(skip), inputs=inputs, outputs=outputs, input_shape=input_shape, names=names
-    )
+        path, network, tuple(skip), inputs=inputs, outputs=outputs, input_shape=input_shape, constants=constants,
+        names=names,
+    )  # fmt: skip
     try:
         position: dict[str, Any] = dict(records.convert(dict(file.position), _Saved))
     except records.RecordError as error:
