@@ -806,7 +806,7 @@ def _readers(graph: ForeignGraph) -> Counter[str]:
 def _moved(name: str, axis: int | None) -> str:
     """A note on a tensor of the file whose first axis isn't the batch."""
     if axis is None:
-        return f"'{name}' has no axis for the batch: it is read as one example. Give arrays with one more axis in front."
+        return f"'{name}' has no axis for the batch: it is read as one example. Give arrays with an axis more in front."
     return f"'{name}' has the batch as axis {axis} in the file, and as first axis here."
 
 

@@ -573,9 +573,9 @@ def _dimensions(values: Sequence[Any]) -> list[tuple[Any, ...]]:
 def with_batch_axes(
     inputs: Sequence[TensorInfo], dimensions: Sequence[tuple[Any, ...]], operators: Sequence[Operator]
 ) -> tuple[TensorInfo, ...]:  # fmt: skip
-    """The inputs with the axis of their batch, where that isn't the first: recurrent operators have sequences and states
-    with the batch as second axis. Of other inputs it is the axis that has the name or the size of the first input's
-    batch, and beside a first axis of known size the only open one.
+    """The inputs with the axis of their batch, which needn't be the first: recurrent operators have sequences and
+    states with the batch as second axis. Of other inputs whose first axis has a size, it is the axis with the name or
+    the size of the first input's batch, else the only open one.
 
     `dimensions`: sizes of each input, or names of open ones.
     """
