@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from edgelearn.bundles.native import write_client
 from edgelearn.bundles.write import TARGETS, bundle
 from edgelearn.compile import Combination
 from edgelearn.compile.search import budgets
-from edgelearn.errors import DataError, FormatError, PlanError
+from edgelearn.errors import DataError, FormatError, PlanError, UsageError
 from edgelearn.experiments.finetune import PIXELS, pictures_of
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, find_network, find_writer, read_model, write_model
@@ -34,6 +35,7 @@ NETWORK_OF_WEIGHTS = network(None, f"for files that hold weights alone: {NETWORK
 INPUTS = setting((), "tensors at which the network begins", metavar="TENSOR")
 OUTPUTS = setting((), "tensors at which it ends (default: the file's)", metavar="TENSOR")
 SHAPE = setting((), "of an example, such as 224 224 3, where the file leaves it open", minimum=1, metavar="N")
+CONSTANTS = setting((), "values of inputs that are the same for all examples, such as sr=16000", metavar="INPUT=VALUE")
 WRITTEN = {
     "bytes": "size of the file", "types": "bytes of weights and other constants by type",
     "float32": "layers that stay float32 where integers were asked for, with the reason",
@@ -42,6 +44,18 @@ WRITTEN = {
 
 def _named(name: str | None) -> Network | None:
     return find_network(name).network if name else None
+
+
+def _values(constants: tuple[str, ...]) -> dict[str, Any]:
+    """Values by input. Raises UsageError for one that is no INPUT=VALUE."""
+    found = {}
+    for text in constants:
+        name, _, value = text.rpartition("=")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            raise UsageError(f"--constants takes INPUT=VALUE, such as sr=16000, not '{text}'.") from None
+    return found
 
 
 @command("inspect", one={
@@ -58,6 +72,7 @@ def inspect(
     inputs: tuple[str, ...] = INPUTS,
     outputs: tuple[str, ...] = OUTPUTS,
     input_shape: tuple[int, ...] = SHAPE,
+    constants: tuple[str, ...] = CONSTANTS,
 ) -> Answer:
     """Show what is in a model, operator by operator, before anything runs.
 
@@ -66,7 +81,10 @@ def inspect(
     """
     from edgelearn.train.inspection import inspect
 
-    found = inspect(model, _named(network), inputs=inputs, outputs=outputs, input_shape=input_shape or None)
+    found = inspect(
+        model, _named(network), inputs=inputs, outputs=outputs, input_shape=input_shape or None,
+        constants=_values(constants),
+    )  # fmt: skip
     print(found)
     return Answer(found.to_dict(), 0 if found.supported else 1)
 
@@ -78,6 +96,7 @@ def convert(
     inputs: tuple[str, ...] = INPUTS,
     outputs: tuple[str, ...] = OUTPUTS,
     input_shape: tuple[int, ...] = SHAPE,
+    constants: tuple[str, ...] = CONSTANTS,
     out: Path = argument(help="the file to write; its suffix names the format", check=writable, metavar="OUT"),
     int8: bool = setting(False, "integers, by the model's ranges or those of examples (TFLite, ONNX)", group="types"),
     full_integer: bool = setting(
@@ -102,7 +121,10 @@ def convert(
     the reason.
     """
     writer = find_writer(out)
-    file = read_model(model, _named(network), inputs=inputs, outputs=outputs, input_shape=input_shape or None)
+    file = read_model(
+        model, _named(network), inputs=inputs, outputs=outputs, input_shape=input_shape or None,
+        constants=_values(constants),
+    )  # fmt: skip
     check_weights(file.network, file.weights)
     if out.resolve() == Path(model).resolve():
         raise FormatError(f"{out} is the file that is read: give another name.")

@@ -497,18 +497,26 @@ class Builder:
             layer = self.add(Reshape(shape), layer, name=f"{layer}_reshape")
         return self.add(Transpose(tuple(1 + merged.index(run) for run in together)), layer, name=f"{layer}_transpose")
 
-    def output(self, x: Value, channels_first: bool = False) -> str:
+    def output(self, x: Value, channels_first: bool = False, alone: bool = False) -> str:
         """Return the layer of an output of the network: (height, width, channels) for an image, (length, channels) for
         a sequence of `channels_first`, else the file's axes without the batch, wherever that lies. One axis larger than
-        1 stands alone, if the batch is the first."""
+        1 stands by itself, if the batch is the first. `alone`: no other output has this layer."""
         if x.batch_axis is None and x.batch > 1:
             raise UnsupportedError("An output's batch is a part of another axis.", "Keep the batch as an axis.")
         image = x.rank == 4 and x.batch_axis == 0
         order = IMAGES[self.layout] if image else [axis for axis in range(x.rank) if axis != x.batch_axis]
         order = (2, 1) if channels_first and x.rank == 3 and x.batch_axis == 0 else order
         axes = [x.axes[axis] for axis in order]
-        short = len(x.sizes) < 2 and not x.batch_axis
-        return self.arrange(x, *([axis for axis in axes if axis] or [()] if short else axes))
+        if len(x.sizes) < 2 and not x.batch_axis:
+            axes = [axis for axis in axes if axis] or [()]
+        last = self.maker(x)
+        read = any(x.layer in other.inputs for other in self.layers.values())
+        if last is None or not isinstance(last.op, Sigmoid) or read or not alone:
+            return self.arrange(x, *axes)
+        before = self.arrange(replace(x, layer=last.inputs[0]), *axes)  # losses take a Sigmoid at the end as their own
+        last.inputs, last.shape = (before,), self.shape(before)
+        self.layers[x.layer] = self.layers.pop(x.layer)  # behind what it reads
+        return x.layer
 
     def finish(self, outputs: tuple[str, ...]) -> tuple[Network, dict[str, np.ndarray]]:
         """Return the network of what `outputs` need, and its weights."""
@@ -764,17 +772,16 @@ class _Walk:
         b, graph = self.builder, self.graph
         network, weights, layers = None, {}, dict[str, tuple[str, ...]]()
         if not self.problems:
-            missing = [name for name in graph.outputs if not isinstance(self.found.get(name), Value)]
-            if missing:
+            ends = {name: x for name in graph.outputs if isinstance(x := self.found.get(name), Value)}
+            if missing := [name for name in graph.outputs if name not in ends]:
                 raise FormatError(f"The output '{missing[0]}' doesn't depend on the inputs: nothing is left to train.")
             b.operator = replace(b.operator, name="output", kind="output")
+            b.notes += [_moved(name, x.batch_axis) for name, x in ends.items() if x.batch_axis]
             first = {name for name, info in graph.tensors.items() if info.layout == "NCHW"}
-            for name in graph.outputs:
-                if axis := self.found[name].batch_axis:  # type: ignore[union-attr]
-                    b.notes.append(_moved(name, axis))
+            count = Counter(x.layer for x in ends.values())
             try:
-                ends = tuple(b.output(self.found[name], name in first) for name in graph.outputs)  # type: ignore
-                network, weights = b.finish(ends)
+                made = [b.output(x, name in first, count[x.layer] == 1) for name, x in ends.items()]
+                network, weights = b.finish(tuple(made))
             except (UnsupportedError, ShapeError) as error:
                 self.problem(Operator("output", graph.outputs[0], (), ()), error)
         for name in network.nodes if network else ():

@@ -30,6 +30,24 @@ def test_any_format_that_is_written(model, tmp_path, said):
     assert all(np.array_equal(read[name], array) for name, array in model.weights.items())
 
 
+def test_constants_of_a_file(tmp_path, said, refused):
+    onnx = pytest.importorskip("onnx")
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    small (float[n, 4] x, int64 rate, bool large) => (float[n, 4] y) {
+      factor = Cast<to = 1>(rate)
+      y = If(large) <then_branch = a () => (float[n, 4] z) { z = Mul(x, factor) },
+                     else_branch = b () => (float[n, 4] z) { z = Relu(x) }>
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "a.onnx")
+    source, out = str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx")
+    refused("rate", "convert", source, out)
+    refused("sr=16000", "convert", source, out, "--constants", "rate")
+    said("convert", source, out, "--constants", "rate=3", "large=true")
+    x = np.float32([[1, -2, 3, 0]])
+    assert np.array_equal(el.load(out).predict(x), 3 * x)
+    assert "ReLU" in said("inspect", source, "--constants", "rate=3", "large=false")
+
+
 def test_integers_by_pictures(tmp_path, refused):
     pytest.importorskip("tflite")
     from PIL import Image

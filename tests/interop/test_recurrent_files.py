@@ -220,7 +220,7 @@ def test_a_layer_that_a_branch_reads_twice(tmp_path):
           shift = Constant<value = float[5, 1] {1, 2, 3, 4, 5}>()
           t = Add(c, shift)
           s = Mul(t, c)
-        }, else_branch = b () => (float[batch, 5, 7] s) { s = Tanh(c) }>
+        }, else_branch = b () => (float[batch, 5, 7] s) { e = Conv(x, k)  s = Tanh(e) }>
       y = Relu(d)
     }"""
     path = written(tmp_path / "shared.onnx", text, {"k": draw(5, 4, 3)})
@@ -299,7 +299,8 @@ chunks (float[chunks, 12] input, float[1, 1, 5] h, float[1, 1, 5] c)
   flat = Squeeze(y, one)
   turned = Transpose<perm = [1, 2, 0]>(flat)
   score = Conv(turned, head)
-  scores = Reshape(score, last)
+  probability = Sigmoid(score)
+  scores = Reshape(probability, last)
 }
 """
 
@@ -319,6 +320,13 @@ def test_a_batch_that_is_the_time(tmp_path):
         found, *ours = model.predict({"input": chunks[None], "h": ours[0], "c": ours[1]}).values()
         assert np.allclose(found[0], expected, atol=1e-6) and np.allclose(ours, [h, c], atol=1e-6)
     assert any("no axis for the batch" in note for note in import_graph(path, input_shape=(4, 12)).notes)
+    scores = el.load(path, input_shape=(4, 12), outputs=("scores",))
+    scores.compile(
+        el.SGD(0.5), el.losses.BinaryCrossentropy()
+    )  # takes the Sigmoid, which a Reshape follows in the file
+    given = {name: draw(3, *shape) for name, shape in scores.network.inputs.items()}
+    first, *_, last = (scores.train_on_batch(given, np.ones((3, 4), np.float32))["loss"] for _ in range(10))
+    assert last < first / 2
 
 
 @pytest.mark.parametrize(
