@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from inspect import isclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +24,14 @@ def is_reference(text: str) -> bool:
     """True for text of the form `MODULE:NAME`, such as "my_package.nets:tiny" or "nets.py:tiny"."""
     module, _, name = text.rpartition(":")
     return bool(name.isidentifier() and (module.endswith(".py") or all(p.isidentifier() for p in module.split("."))))
+
+
+def packaged_file(package: str, pattern: str) -> Path | None:
+    """Return the first file of an installed package whose name fits `pattern`, such as "*.gguf", or None. The package
+    isn't imported."""
+    spec = find_spec(package)
+    folders = spec.submodule_search_locations if spec else None
+    return next((file for folder in folders or () for file in sorted(Path(folder).glob(pattern))), None)
 
 
 def import_object(reference: str) -> Any:

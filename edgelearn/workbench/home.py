@@ -13,8 +13,7 @@ from typing import Any
 from edgelearn.display import Displayed
 from edgelearn.errors import RunError
 from edgelearn.lab.runs import RunStore
-from edgelearn.lab.runs.page import row
-from edgelearn.lab.runs.widget import bundle
+from edgelearn.lab.runs.page import bundle, row
 from edgelearn.tables import Table
 
 from . import facts

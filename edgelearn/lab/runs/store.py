@@ -20,7 +20,7 @@ from edgelearn import atomic
 from edgelearn.display import Displayed, plural
 from edgelearn.errors import EdgelearnError, RunError
 
-from . import page, widget
+from . import page
 from .compare import Comparison, compare
 from .run import (
     CHANGES,
@@ -72,7 +72,7 @@ class RunStore(Displayed):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         runs = self.list()
-        return widget.bundle(self.answer, {"runs": True}, runs._repr_html_(), str(runs))
+        return page.bundle(self.answer, {"runs": True}, runs._repr_html_(), str(runs))
 
     def create(self, kind: str, config: Mapping[str, Any], **fields: Any) -> Run:
         """A new run, running and locked; `fields` (device, data, weights …) go into its record.
