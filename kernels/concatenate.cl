@@ -1,7 +1,7 @@
 // Concatenation: channels of several tensors side by side.
 #include "elementwise.h"
 
-// Channels `offset` and following of y = x, zero behind the last channel of x. Channels before `offset` stay.
+// Channels `offset` and following of y = x, zero after the last channel of x. Channels before `offset` stay.
 KERNEL concatenate_forward(INPUT(x), OUTPUT(y), ROWS_ARGUMENTS, const int channels, const int offset) {
   input x = ITEM_START(x);
   output y = ITEM_START(y);

@@ -65,7 +65,7 @@ INLINE void add_products(output y, input x, V column[DEPTH][PANELS], const int m
                          const int first, const int blocks, const int panel, const int panels, const int adds) {
   for (int row = start; row < stop; row += ROWS) {
     V sum[ROWS][PANELS];
-    int at[ROWS];  // rows behind the last one are computed as that one, and not written
+    int at[ROWS];  // rows after the last one are computed as that one, and not written
     UNROLL for (int i = 0; i < ROWS; i++) at[i] = row + i < stop ? row + i : stop - 1;
     UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (V)0;
     for (int b = 0; b < DEPTH / BLOCK && first / BLOCK + b < blocks; b++) {

@@ -1,5 +1,5 @@
 // Local response normalization: y = x * s^-beta with s = bias + alpha * the sum of squares over neighbouring channels,
-// those from `before` before a channel to `after` behind it.
+// those from `before` before a channel to `after` after it.
 #include "elementwise.h"
 
 #define RESPONSE_ARGUMENTS const int channels, const int before, const int after, const float bias, const float alpha, \

@@ -41,7 +41,7 @@ INLINE Box window_of(const Sizes s, const int oy, const int ox) {
                clip(INPUT_X(ox, 0), 0, s.width), clip(INPUT_X(ox, KERNEL_W), 0, s.width)};
 }
 
-// First output row or column whose window reaches an input at `reach`, and one behind the last
+// First output row or column whose window reaches an input at `reach`, and one after the last
 INLINE int first_with(const int reach, const int kernel_size, const int stride) {
   return reach < kernel_size ? 0 : (reach - kernel_size) / stride + 1;
 }

@@ -7,7 +7,7 @@ float64. edgelearn imports the file and computes the same with all layers traine
 by the largest value: of the logits, and of all gradients; beside them those of Keras in float32, which show how far
 rounding alone leads. Files of TFLite and ONNX have BatchNorm folded into convolutions: there the gradients of biases
 are compared, which are those of beta, each with the nearest of its size. `--rows FILE` keeps each row as a line of
-JSON: run again, the command goes on behind the last one, and the table has the formats of all rows.
+JSON: run again, the command goes on after the last one, and the table has the formats of all rows.
 
 Random weights must not amplify rounding: statistics of BatchNorm are those of 16 pictures, gamma is about 0.3, so that
 residual branches are small as in a trained network, and logits have deviation 1. Needs TensorFlow; ONNX needs tf2onnx.

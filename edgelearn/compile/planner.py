@@ -36,7 +36,7 @@ class Combination:
       such as "8 MB stored" (default "keep_all", as None). "invertible" makes couplings of residual blocks.
     - `micro_batch`: examples that are on the device at once (default None: the mini-batch).
     - `trained`: patterns of the layers to train, such as ("dense", "*/gamma"), or ("from LAYER",), that layer and those
-      behind it (default (): the network's own).
+      after it (default (): the network's own).
 
     Raises PlanError for values of other types; others are checked when they are used, with a PlanError.
     """

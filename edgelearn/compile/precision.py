@@ -60,7 +60,7 @@ class Precision:
       float32 (default).
     - `norm_inputs`: format of the outputs of linear layers that a BatchNorm normalizes by batch statistics. They are
       stored for the backward pass, so in float32 they take more than half of the memory of activations. Channels share
-      a range there before BatchNorm equalizes them: behind depthwise layers, 8 bits can be too few.
+      a range there before BatchNorm equalizes them: after depthwise layers, 8 bits can be too few.
     - `observer`: of the ranges of activations and `norm_inputs` (default InHindsightMinMax). Weights always use their
       own range.
     - `gradient_observer`: of the ranges of gradients (default `observer`).

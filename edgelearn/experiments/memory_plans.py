@@ -157,7 +157,7 @@ def prepare_torch(network: Network, x: np.ndarray, labels: np.ndarray, checkpoin
 
 
 def _checkpointed_blocks(network: Network, nodes: list[Node]) -> list[list[Node]]:
-    """The layers between tensors that everything behind them passes through."""
+    """The layers between tensors that everything after them passes through."""
     ends = {next(iter(cut)) for cut in cuts(network) if len(cut) == 1}
     blocks: list[list[Node]] = [[]]
     for node in nodes:

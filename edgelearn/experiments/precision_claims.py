@@ -320,7 +320,7 @@ COSTS = (
 def counted(network: Network, observer: str, device: Device) -> dict[str, tuple[int, float]]:
     """(counted bytes, formula's bytes) for each convolution in a forward pass of one example on integers. Counted are
     the bytes that the layer's launches read and write, without VECTORS and without what a convolution that computes the
-    sum behind it adds: a launch reads the layer's input first."""
+    sum after it adds: a launch reads the layer's input first."""
     precision = PrecisionConfig(integers=True, observer=observer).precision
     plan = make_plan(Request(network, precision=precision, loss=None), device)
     moved: dict[str, int] = {}

@@ -137,7 +137,7 @@ def replace_head(network: Network, classes: int, name: str = "head") -> Network:
     Arguments:
     - `network`: a classifier or a feature extractor with one output.
     - `classes`: outputs of the new layer.
-    - `name`: of the new layer (default "head"); with a number behind it if a layer is called so.
+    - `name`: of the new layer (default "head"); with a number after it if a layer is called so.
 
     Raises PlanError for a network with several outputs. The new layer's name is that of the last but one layer.
     """

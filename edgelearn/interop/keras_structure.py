@@ -58,7 +58,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Structure:
-    """A model's calls, each behind those that it reads.
+    """A model's calls, each after those that it reads.
 
     Arguments:
     - `name`: of the model.

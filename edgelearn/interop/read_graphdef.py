@@ -331,7 +331,7 @@ class GraphDefReader:
         )
 
     def _ordered(self) -> list[Operator]:
-        """The nodes, each behind those that it reads."""
+        """The nodes, each after those that it reads."""
         makers = {output: node.name for node in self.nodes.values() for output in node.outputs}
         for node in self.nodes.values():
             for name in node.inputs:

@@ -178,7 +178,7 @@ def crc32c(data: bytes) -> int:
     padded[len(padded) - len(values) :][:4] ^= 255  # the sum begins with ones
     for column in np.ascontiguousarray(padded.reshape(pieces, length).T):
         sums = _next(sums, column)
-    shift = power = _next(np.uint32(1) << np.arange(32, dtype=np.uint32), np.uint8(0))  # a zero behind a piece
+    shift = power = _next(np.uint32(1) << np.arange(32, dtype=np.uint32), np.uint8(0))  # a zero after a piece
     for digit in bin(length)[3:]:
         power = _applied(power, power)
         power = _applied(shift, power) if digit == "1" else power

@@ -514,7 +514,7 @@ class _Reader:
             raise self.buffer.damaged(f"tensor '{name}' is said to be in buffer {index} of {len(self.buffers)}")
         table = self.buffers[index]
         begin, size = table.number(1, "Q"), table.number(2, "Q")
-        if begin > 1:  # behind the flatbuffer, in files above 2 GiB
+        if begin > 1:  # after the flatbuffer, in files above 2 GiB
             if begin + size > len(self.buffer.data):
                 raise self.buffer.damaged(f"tensor '{name}' is said to be at {begin:,}, {size:,} bytes long")
             return np.frombuffer(self.buffer.data, np.uint8, size, begin)

@@ -263,7 +263,7 @@ def _differ_by_number(a: str, b: str) -> bool:
 
 
 def _plain(shape: Sequence[int]) -> Shape:
-    """A shape without axes of size 1 behind the first two: a linear layer and a convolution of one pixel are alike."""
+    """A shape without axes of size 1 after the first two: a linear layer and a convolution of one pixel are alike."""
     return (*shape[:2], *(n for n in shape[2:] if n != 1))
 
 
@@ -386,7 +386,7 @@ def _torch_layer(network: Network, layer: str) -> str:
     where = f"BCBlocks.{int(stage) - 1}.{int(number) - 1}"
     if part in IN_BLOCKS:
         return f"{where}.{IN_BLOCKS[part]}"
-    place = int(f"stage{stage}_block{number}_pointwise" in network.nodes)  # behind the one that changes the channels
+    place = int(f"stage{stage}_block{number}_pointwise" in network.nodes)  # after the one that changes the channels
     return f"{where}.f2.{place}.block.{'1.ssnorm' if part == 'ssn' else '0'}"
 
 

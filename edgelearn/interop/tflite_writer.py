@@ -237,7 +237,7 @@ def metadata_bytes(name: str, preprocessing: Mapping[str, Any], class_names: Seq
 
 
 def with_labels(model: bytes, class_names: Sequence[str]) -> bytes:
-    """The model with an archive behind it, if there are class names."""
+    """The model with an archive after it, if there are class names."""
     if not class_names:
         return model
     content = io.BytesIO()

@@ -78,7 +78,7 @@ MIRRORABLE = (
     Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D, Dropout, GlobalAveragePooling2D, LogSoftmax, Multiply,
     Softmax,
 )  # fmt: skip
-# Ops whose backward pass doesn't read their output: the activation behind them may overwrite it.
+# Ops whose backward pass doesn't read their output: the activation after them may overwrite it.
 OVERWRITABLE = (Add, BatchNormalization, Conv2D, Dense, DepthwiseConv2D)
 
 

@@ -486,7 +486,7 @@ class Prototypical(Loss):
     loss of a query is the cross-entropy of the softmax over its similarities to the prototypes; that of the micro-batch
     is the mean over its queries.
 
-    With dummy prototypes the network gives (1 + dummy_prototypes) times the size of an embedding: behind the embedding
+    With dummy prototypes the network gives (1 + dummy_prototypes) times the size of an embedding: after the embedding
     the features of dummies. These are averaged over the clips of a class, then maximised over the classes, so that
     neither number nor order of the classes matters. Queries of no class have label `num_classes`. Two things differ
     from the paper: the learned maps (its g1 and W_g) are layers before mean and maximum, and the probabilities of
@@ -542,7 +542,7 @@ class Prototypical(Loss):
         if not self.fits(examples):
             raise PlanError(
                 f"A micro-batch of {examples} is no episode: {self.num_classes} classes of {self.shots} shots are "
-                f"{self.support} examples, and queries come behind them. Make micro-batches whole episodes."
+                f"{self.support} examples, and queries come after them. Make micro-batches whole episodes."
             )
         if outputs % (1 + dummies):
             raise PlanError(

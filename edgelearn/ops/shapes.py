@@ -475,7 +475,7 @@ class SliceChannels(Move):
 
 @dataclass(frozen=True)
 class PadChannels(Move):
-    """Adds channels of zeros: `before` in front of the input's channels, `after` behind them."""
+    """Adds channels of zeros: `before` in front of the input's channels, `after` at the end."""
 
     has_values = True
 

@@ -7,7 +7,7 @@
 INLINE int within(const int i, const int count) { return i < 0 ? 0 : i < count ? i : count - 1; }
 
 // The quads of four pixels of a row of 16 channels from column `first` on, every `step`-th. Pixels outside the row, and
-// those behind the first `count`, hold what padding does.
+// those after the first `count`, hold what padding does.
 INLINE Quads quads_of_columns(__global const char *row, const int first, const int step, const int count,
                               const int width, const short zero) {
 #define AT(column) *(__global const Row_in_memory *)(row + (column) * BLOCK)

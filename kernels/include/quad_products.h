@@ -174,7 +174,7 @@ INLINE void backward_tile(const Gradients target, Data dy, Data t, const Sizes s
 }
 
 // The quads of four pixels of a row from column `first` on, every STRIDE_X-th, as unsigned bytes: lane i has the
-// values number `channel` + i. Pixels outside the row, and those behind the first `count`, hold what padding does.
+// values number `channel` + i. Pixels outside the row, and those after the first `count`, hold what padding does.
 INLINE Quads quads_of_pixels(Data row, const int first, const int count, const int width, const int channel,
                              const short zero) {
 #if IN_BLOCK == BLOCK
@@ -215,7 +215,7 @@ INLINE Fours fours_of_pixels(Data row, const int first, const int count, const i
 
 // As in window_products.h. Inputs are the unsigned factor: with u = x + 128 and a = zero + 128, the sum of (x - zero) *
 // (g - dy_zero) is that of u * g - a * (g - dy_zero) - dy_zero * u. Pixels in the padding hold a: they add nothing, nor
-// do those that stand for outputs behind the end of a row.
+// do those that stand for outputs after the end of a row.
 INLINE void weight_tile(const Weights target, Data x, Data dy, const Sizes s, const int tap, const int channel,
                         const int panel, const int first, const int last, const short zero, const short dy_zero) {
   Quads sum[DEPTH][PANELS], of_gradients[PANELS], of_inputs = (Quads)0;

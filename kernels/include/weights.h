@@ -1,7 +1,7 @@
 // Jobs on kernels (edgelearn/ops/formats.py, KernelView): rows of 16 weights as a pass reads them. SCALE: each output
 // channel times its scale. TRANSPOSED: in each tap, [out/16][taps][in][16] -> [in/16][taps][out][16]; else as it lies.
 // A work-group computes `count` rows of a block, and a work-item every GROUP-th of them. KERNEL_NUMBERS words of a job
-// hold their numbers; BEHIND(1) is the first word behind the kernel's own tensors.
+// hold their numbers; BEHIND(1) is the first word after the kernel's own tensors.
 #include "jobs.h"
 
 #ifndef SCALE

@@ -133,7 +133,7 @@ def plot(roofline: Roofline) -> Figure:
 def trace(roofline: Roofline) -> dict[str, Any]:
     """The measured steps in the Trace Event Format that chrome://tracing and ui.perfetto.dev open: complete events
     ("X"), times in microseconds. Each launch of the median step stands where it ran, so that gaps show, with its facts;
-    its layer is on a line of its own. Below, one behind the other, the launches of all steps that were measured."""
+    its layer is on a line of its own. Below, one after the other, the launches of all steps that were measured."""
     timed, names = roofline.timing.launches, [kind(one.launch) for one in roofline.timing.launches]
     events: list[dict[str, Any]] = []
     for process, name, threads in (
