@@ -91,6 +91,7 @@ class AdaptationConfig(Config):
         minimum=0,
     )  # fmt: skip
     guard: bool = setting(True, "go back to the unadapted network where adapting seems to harm")
+    mixed: bool = setting(False, "tell methods that shuffled streams mix the classes, as publications presuppose")
     torch: bool = setting(False, "the same network in PyTorch by TENT, too")
     epochs: int | None = epochs_setting(None, f"of the training (default: {EPOCHS}, cifar10: {cifar10_recipe.EPOCHS})")
     models: str | None = setting(None, "folder with cifar10_SEED.safetensors, or to save them in", metavar="DIR")
@@ -391,6 +392,7 @@ def _seed(
         for order_of in [each for each in ORDERS if each in config.orders and (each == "shuffled" or method == "tent")]:
             chosen = order[np.argsort(world.labels[order], kind="stable")] if order_of == "ordered" else order
             chosen = chosen[:SINGLE] if order_of == "single" else chosen
+            adaptation.mixed = config.mixed and order_of != "ordered"
             for kind, x in streams:
                 adaptation.reset()
                 parts = mini_batches(chosen, 1 if order_of == "single" else config.batch_size)

@@ -33,10 +33,12 @@ ENTROPY_SHARE = 0.4  # of the largest entropy: EATA learns from examples below i
 SIMILAR = 0.95  # cosine to the mean answer, from which on EATA takes an example for a repetition
 MEAN_MOMENTUM = 0.9  # of that mean answer
 FIRST_CHECKS, CHECK_EVERY = 8, 4  # updates after which the guard looks at the answers
-SURE = 0.5  # share of `information` from which on adapted answers are taken to come from batches of many classes
+SURE = log(2)  # nats that answers to two batches tell beyond those to their parts: then they are of many classes
+PARTS, LEAST_PART = 3, 4  # most parts that a batch is compared with, and the fewest examples of one
 ENOUGH_CHECKS = 3  # batches that are compared with each other
 ORDERED = 4.0  # times the variance between batches that a draw of their examples would give
 COLLAPSED = 0.5  # of the entropy of the mean answer
+LESS = 0.2  # nats that adapted answers tell less than the unadapted network's: then they are worse
 UNCHANGED = 0.05, 1.0  # nats of the first statistics from the stored ones; these times the examples, of chance
 KNOWN = 2.0  # times the most nats of a batch of the world before, in place of the former
 
@@ -85,6 +87,7 @@ class _Moment:
     mean: np.ndarray
     shift: float
     checks: int
+    told: int
     sure: bool
 
 
@@ -95,7 +98,7 @@ class Adaptation(Displayed):
 
     Arguments:
     - `model`: the Model to begin with; all others (`method`, `batch_size`, `micro_batch`, `optimizer`, `prior`,
-      `anchor`, `anchor_weight`, `budget`, `guard`) as `Model.adapt` has them.
+      `anchor`, `anchor_weight`, `budget`, `guard`, `mixed`) as `Model.adapt` has them.
 
     - `plan`: the plan of an update, which states the device memory.
     - `answers`: probabilities, float32 (n, classes), of the examples that it was made with.
@@ -103,14 +106,15 @@ class Adaptation(Displayed):
     - `entropies`: mean entropy of the answers to each part of the examples, in nats.
     - `shift`: Kullback-Leibler divergence, in nats a channel, of the first BatchNormalization's statistics from the
       stored ones, both taken as Gaussians; 0 before the first update, and without a BatchNormalization.
-    - `sure`: True once the guard has seen that batches are of many classes; until then the unadapted network answers.
+    - `sure`: True once the guard has seen that batches are of many classes; until then the unadapted network answers,
+      and only statistics move.
     - `off`: the reason why it went back to the unadapted network, or "".
     """
 
     def __init__(
         self, model: Any, method: str = "tent", batch_size: int = BATCH_SIZE, micro_batch: int | None = None, *,
         optimizer: Optimizer | None = None, prior: int = 0, anchor: Any = None, anchor_weight: float = 2000.0,
-        budget: BudgetLike | None = None, guard: bool = True,
+        budget: BudgetLike | None = None, guard: bool = True, mixed: bool = False,
     ) -> None:  # fmt: skip
         network, self.method, self.batch_size = model.network, method, whole("batch_size", batch_size)
         if method not in METHODS:
@@ -134,6 +138,7 @@ class Adaptation(Displayed):
                 "micro_batch=32. Examples can still be given one at a time, and are answered at once."
             )
         self.classes, self.guard, self._source, self._prior = shape[0], guard, model.weights, prior
+        self.mixed = mixed
         if not prior >= 0:
             raise PlanError(f"The prior is a number of examples of at least 0, not {prior!r}.")
         adapted = network.copy()
@@ -220,7 +225,8 @@ class Adaptation(Displayed):
         if self._held:
             self.trainer.session.put(self._held)
         state = self.trainer.snapshot()
-        self._before = _Moment(state, self._seen, self._mean, self.shift, len(self._checks), self.sure)
+        counts = len(self._checks), len(self._told)
+        self._before = _Moment(state, self._seen, self._mean, self.shift, *counts, self.sure)
         try:
             self._move(x)
         except NonFiniteError as error:
@@ -234,6 +240,11 @@ class Adaptation(Displayed):
             self._mean = own if self.updates == 1 else MEAN_MOMENTUM * self._mean + (1 - MEAN_MOMENTUM) * own
         if self.guard and (self.updates <= FIRST_CHECKS or self.updates % CHECK_EVERY == 0):
             self._check(x)
+        if not (self.sure or self.off):
+            # Statistics alone move until then: trained for less entropy, answers to a single class would seem sure.
+            statistics = self._statistics()
+            self.trainer.resume(replace(state, position=replace(state.position)))
+            self.trainer.session.put(statistics)
         self._hold()
 
     def _hold(self) -> None:
@@ -246,31 +257,29 @@ class Adaptation(Displayed):
 
     def _move(self, x: np.ndarray) -> None:
         """Move statistics, and what is trained, by a batch."""
-        targets = np.broadcast_to(self._mean, (len(x), self.classes)).astype(np.float32)
-        statistics = self._statistics()
-        self.trainer.session.put({name: np.zeros_like(value) for name, value in statistics.items()})
-        self.trainer.step(x, targets)
+        before, own = self._statistics(), self._step(x)
         self._seen += len(x)
-        self._blend(statistics, len(x))
+        # A mean of all batches, until a batch's share is the least.
+        share = max(len(x) / (self._prior + self._seen), LEAST_SHARE)
+        moved = {name: (before[name] * (1 - share) + own[name] * share).astype(np.float32) for name in own}
+        self.trainer.session.put(moved)
+        if self._norms:
+            self.shift = self._divergence(moved)
+
+    def _step(self, x: np.ndarray) -> Weights:
+        """Train on a batch; returns its own statistics."""
+        targets = np.broadcast_to(self._mean, (len(x), self.classes)).astype(np.float32)
+        self.trainer.session.put({name: np.zeros_like(value) for name, value in self._statistics().items()})
+        self.trainer.step(x, targets)
+        # The averages began at zeros, which their weights tell (as in Adam's first steps).
+        known = 1 - MOMENTUM ** (len(x) // self.plan.request.micro_batch)
+        return {name: value / known for name, value in self._statistics().items()}
 
     def _statistics(self) -> Weights:
         """The statistics by which it answers."""
         if not self._norms:
             return {}
         return {name: value for name, value in self.trainer.session.weights().items() if "/moving_" in name}
-
-    def _blend(self, before: Weights, examples: int) -> None:
-        """Move the statistics towards those of the batch, which the step has left, by the batch's share in all examples
-        so far: a mean of all, until that share is the least."""
-        micro_batches = examples // self.plan.request.micro_batch
-        # A step's averages began at zeros, which their weights tell (as in Adam's first steps).
-        known = 1 - MOMENTUM**micro_batches
-        share = max(examples / (self._prior + self._seen), LEAST_SHARE)
-        own = {name: value / known for name, value in self._statistics().items()}
-        moved = {name: (before[name] * (1 - share) + own[name] * share).astype(np.float32) for name in own}
-        self.trainer.session.put(moved)
-        if self._norms:
-            self.shift = self._divergence(moved)
 
     def _divergence(self, statistics: Weights) -> float:
         first, op = self._norms[0], self._model.network.nodes[self._norms[0]].op
@@ -304,7 +313,30 @@ class Adaptation(Displayed):
         elif why := reason(self._checks):
             self._end(why)
         else:
-            self.sure = self.sure or len(self._checks) >= ENOUGH_CHECKS or information(own) > SURE
+            if not self.sure:
+                self._told.append(information(own) - self._within(x, own))
+                self.sure = sum(self._told[-2:]) > SURE
+
+    def _within(self, x: np.ndarray, answers: np.ndarray) -> float:
+        """Information, in nats, that a batch's parts tell, each the examples of one answer, by statistics of its own.
+
+        Statistics of one class let answers tell of what differs within it: such a batch tells little more than its
+        parts do.
+        """
+        labels = answers.argmax(-1)
+        numbers = np.bincount(labels, minlength=self.classes)
+        chosen = [one for one in np.argsort(-numbers)[:PARTS] if numbers[one] >= LEAST_PART]
+        told = [self._alone(x[np.resize(np.flatnonzero(labels == one), len(x))]) for one in chosen]
+        return float(np.average(told, weights=numbers[chosen])) if chosen else 0.0
+
+    def _alone(self, x: np.ndarray) -> float:
+        """Information of answers to a batch by its own statistics; all stays as it was."""
+        state = self.trainer.snapshot()
+        own = self._step(x)
+        self.trainer.session.put({name: value.astype(np.float32) for name, value in own.items()})
+        told = information(self.trainer.predict(x))
+        self.trainer.resume(state)
+        return told
 
     def _end(self, why: str) -> None:
         self.off, self._held = why, {}
@@ -323,6 +355,8 @@ class Adaptation(Displayed):
     @property
     def headline(self) -> str:
         told = f"off, since {self.off}" if self.off else plural(self.updates, "update")
+        if self.updates and not (self.sure or self.off):
+            told += ", not sure of many classes: the unadapted network answers"
         return f"of '{self._model.network.name}' by {self.method}, {megabytes(self.plan.peak_bytes)} planned: {told}"
 
     def undo(self) -> None:
@@ -331,7 +365,8 @@ class Adaptation(Displayed):
             raise PlanError("There is no update to undo: only the last one can be.")
         self.trainer.resume(self._before.state)
         self._seen, self._mean, self.shift = self._before.seen, self._before.mean, self._before.shift
-        self._checks, self.sure = self._checks[: self._before.checks], self._before.sure
+        self._checks, self._told = self._checks[: self._before.checks], self._told[: self._before.told]
+        self.sure = self._before.sure
         self._before, self.off = None, ""
         self.updates -= 1
         self._hold()
@@ -342,8 +377,8 @@ class Adaptation(Displayed):
         self.updates, self.off, self.shift, self.entropies = 0, "", 0.0, list[float]()
         self._waiting = np.empty((0, *next(iter(self._model.network.inputs.values()))), np.float32)
         self._mean, self._seen = np.zeros(self.classes, np.float32), 0
-        self._before, self._checks = None, list[tuple[np.ndarray, np.ndarray]]()
-        self.sure, self._held = not (self.guard and self._norms), Weights()
+        self._before, self._checks, self._told = None, list[tuple[np.ndarray, np.ndarray]](), list[float]()
+        self.sure, self._held = self.mixed or not (self.guard and self._norms), Weights()
 
     def close(self) -> None:
         """Give the device's memory back."""
@@ -363,6 +398,9 @@ def reason(checks: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
         return ""
     if (ratio := between(np.stack([base for _, base in checks]))) > ORDERED:
         return f"the examples seem to come in the order of their classes (batches vary {ratio:.1f} times too much)"
+    less = float(np.mean([information(base) - information(own) for own, base in checks]))
+    if less > LESS:
+        return f"the unadapted network's answers tell more ({less:.2f} nats of each example)"
     spread = [float(entropy(np, own.mean(0))) for own, _ in checks]
     if spread[-1] < COLLAPSED * spread[0]:
         return f"adapted answers fall into few classes ({spread[-1]:.2f} nats of them, {spread[0]:.2f} at first)"
@@ -370,11 +408,8 @@ def reason(checks: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
 
 
 def information(answers: np.ndarray) -> float:
-    """Mutual information of examples and classes, by answers (examples, classes), as a share of the largest possible.
-    It is low where all examples are of one class: their statistics make answers unsure and spread them over all."""
-    count, classes = answers.shape
-    told = float(entropy(np, answers.mean(0)) - entropy(np, answers).mean())
-    return told / log(max(2, min(count, classes)))
+    """Mutual information of examples and classes, in nats, by answers (examples, classes)."""
+    return float(entropy(np, answers.mean(0)) - entropy(np, answers).mean())
 
 
 def between(answers: np.ndarray) -> float:

@@ -569,7 +569,7 @@ class Model(TrainedModel):
     def adapt(
         self, x=None, method: str = "tent", *, batch_size: int = ADAPTED_AT_ONCE, micro_batch: int | None = None,
         optimizer: Optimizer | None = None, prior: int = 0, anchor=None, anchor_weight: float = 2000.0,
-        budget: BudgetLike | None = None, guard: bool = True, steps: int | None = None,
+        budget: BudgetLike | None = None, guard: bool = True, mixed: bool = False, steps: int | None = None,
     ) -> Adaptation:  # fmt: skip
         """Return an Adaptation: a copy of the network that adapts to examples without labels as it answers them, by the
         statistics, scales and shifts of its normalization layers. This model stays as it is.
@@ -595,6 +595,8 @@ class Model(TrainedModel):
         - `budget`: as in `plan`.
         - `guard`: go back to the unadapted network where the examples look like those before, come in the order of
           their classes, or answers collapse; `Adaptation.off` says why (default True).
+        - `mixed`: every batch is known to be of many classes: the guard need not see it before adapted answers are
+          given (default False).
         - `steps`: most batches, where `x` is a stream of them (default: all).
 
         Raises PlanError for a network without normalization, or that is no classifier of one output with a Softmax, for
@@ -603,7 +605,7 @@ class Model(TrainedModel):
         self._close()
         adaptation = Adaptation(
             self, method, batch_size, micro_batch, optimizer=optimizer, prior=prior, anchor=anchor,
-            anchor_weight=anchor_weight, budget=budget, guard=guard,
+            anchor_weight=anchor_weight, budget=budget, guard=guard, mixed=mixed,
         )  # fmt: skip
         if x is not None:
             adaptation.answers = adaptation.predict(x, optional_size("steps", steps))

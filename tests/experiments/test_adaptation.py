@@ -8,6 +8,7 @@ from edgelearn.cli import main
 from edgelearn.errors import UsageError
 from edgelearn.experiments import cifar10_recipe as recipe
 from edgelearn.experiments.adaptation import AdaptationResults, StreamResult, compare_adaptation
+from edgelearn.train.adaptation import Adaptation
 
 
 @pytest.fixture
@@ -31,6 +32,23 @@ def test_methods_beside_each_other(pictures, tmp_path, capsys):
     assert (model.name, kept) == ("cifar10_0.safetensors", ["bright_5_24.npy", "noise_5_24.npy"])
     assert main(arguments) == 0, "from the saved network and pictures"
     assert json.loads(capsys.readouterr().out) == found
+
+
+def test_shuffled_streams_alone_are_told_to_be_mixed(pictures, monkeypatch):
+    told, reset = [], Adaptation.reset
+
+    def noted(self):
+        reset(self)
+        told.append((self.mixed, self.sure))
+
+    monkeypatch.setattr(Adaptation, "reset", noted)
+    for mixed in (False, True):
+        told.clear()
+        compare_adaptation(
+            task="cifar10", kinds=("noise",), methods=("tent",), orders=("shuffled", "ordered"), epochs=1,
+            batch_size=8, micro_batch=4, mixed=mixed,
+        )  # fmt: skip
+        assert told == [(False, False)] + [(mixed, mixed)] * 2 + [(False, False)] * 2
 
 
 def test_the_table_has_intervals_over_seeds():

@@ -23,7 +23,7 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.formula import NUMPY, differentiate
 from edgelearn.train import Model
-from edgelearn.train.adaptation import between, eata_loss, entropy, information, tent_loss
+from edgelearn.train.adaptation import between, eata_loss, entropy, information, reason, tent_loss
 
 CLASSES, SIZE = 4, 12
 
@@ -163,7 +163,9 @@ def test_until_it_is_sure_the_unadapted_network_answers(trained, examples):
     assert not (adaptation.sure or adaptation.off)
     np.testing.assert_allclose(adaptation.answers, trained.predict(one), atol=1e-5)
     learnt = adaptation.weights
-    assert not same(learnt, trained.weights)
+    assert not np.array_equal(learnt["norm0/moving_mean"], trained.weights["norm0/moving_mean"])
+    assert np.array_equal(learnt["norm0/gamma"], trained.weights["norm0/gamma"]), "statistics alone move until then"
+    assert "not sure" in repr(adaptation)
     mixed = 0.6 * x[:64] + 0.5
     answers = adaptation.predict(mixed)
     assert adaptation.sure
@@ -175,9 +177,38 @@ def test_until_it_is_sure_the_unadapted_network_answers(trained, examples):
     adaptation.close()
 
 
+@pytest.mark.parametrize("method", ["statistics", "tent"])
+def test_classes_that_last_leave_it_unsure(trained, method):
+    """Batches that are alike, since a class lasts, are told from shuffled ones; so are those after the first."""
+    x, labels = gratings(1600, 4)
+    for change in (changed, lambda x: 0.6 * x + 0.5, lambda x: 2 * x - 1):
+        adaptation = trained.adapt(method=method, batch_size=64, micro_batch=32)
+        for number, one in enumerate((2, 0)):
+            part = change(x[labels == one])[:320]
+            answers = adaptation.predict(part)
+            np.testing.assert_allclose(answers, trained.predict(part), atol=1e-5)
+            assert not adaptation.sure
+            assert bool(adaptation.off) == bool(number), "the second class is told by the variance between batches"
+        adaptation.reset()
+        adaptation.predict(change(x[:128]))
+        assert adaptation.sure
+        adaptation.close()
+
+
+def test_batches_that_are_known_to_be_mixed_are_adapted_to_at_once(trained, examples):
+    x, labels = examples
+    unadapted = accuracy(trained.predict(changed(x[:64])), labels[:64])
+    adaptation = trained.adapt(changed(x[:64]), "statistics", batch_size=64, micro_batch=32, mixed=True)
+    assert adaptation.sure
+    assert accuracy(adaptation.answers, labels[:64]) > unadapted + 0.2
+    adaptation.predict(changed(x[np.argsort(labels, kind="stable")]))
+    assert "order of their classes" in adaptation.off
+    adaptation.close()
+
+
 def test_answers_tell_less_of_batches_of_one_class():
     sure = 0.97 * np.eye(4)[np.arange(40) % 4] + 0.01
-    assert information(sure) > 0.8
+    assert information(sure) > 0.8 * np.log(4)
     assert information(sure[:1]) == pytest.approx(0)
     assert information(sure[::4]) == pytest.approx(0)
 
@@ -243,6 +274,15 @@ def test_eata_weighs_sure_and_new_answers():
     np.testing.assert_allclose(slopes[0], np.exp(most - own[0]) * plain[0])
     assert not slopes[1:].any()
     assert eata_loss(4)(NUMPY, mean, p)[0] < 0
+
+
+def test_it_goes_back_where_the_unadapted_network_tells_more():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, (3, 64))
+    sure, unsure = (share * np.eye(4)[labels] + (1 - share) / 4 for share in (0.9, 0.6))
+    assert "tell more" in reason(list(zip(unsure, sure, strict=True)))
+    assert not reason(list(zip(sure, unsure, strict=True)))
+    assert not reason(list(zip(unsure[:2], sure[:2], strict=True))), "two batches say little"
 
 
 def test_order_shows_in_the_variance_between_batches():

@@ -34,7 +34,7 @@ def adapt(
     task: str = "thicket", kinds: Sequence[str] = ("noise", "low_contrast", "night"), examples: int = 400,
     **settings: Any,
 ) -> Shown:  # fmt: skip
-    """Adapt a network to corrupted pictures without labels, by each method.
+    """Adapt a network to corrupted pictures without labels, by each method. Shuffled streams are told to be `mixed`.
 
     Arguments:
     - `task`: "thicket" (default), drawings of the package, or "cifar10".
@@ -42,7 +42,7 @@ def adapt(
     - `examples`: pictures of a stream (default 400).
     - `settings`: others of AdaptationConfig, such as `seeds`.
     """
-    small = {"batch_size": 50, "micro_batch": 25, "orders": ("shuffled",)}
+    small = {"batch_size": 50, "micro_batch": 25, "orders": ("shuffled",), "mixed": True}
     config = AdaptationConfig(task, kinds=tuple(kinds), examples=examples, **(small | settings))
     with Waiting("Training") as say:
         found = compare_adaptation(config, log=lambda text: say(text.capitalize()))
