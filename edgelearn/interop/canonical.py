@@ -241,6 +241,30 @@ def with_branches(operators: Sequence[Operator]) -> list[Operator]:
     return found
 
 
+def with_batch_axes(
+    inputs: Sequence[TensorInfo], dimensions: Sequence[tuple[int | str, ...]], second: Set[str] = frozenset()
+) -> tuple[TensorInfo, ...]:  # fmt: skip
+    """The inputs with the axis of their batch, which needn't be the first. Where an input's first axis has a size, it is
+    the axis with the name or the size of the first input's batch, else the only open one.
+
+    Arguments:
+    - `dimensions`: sizes of each input, or names of open ones.
+    - `second`: inputs of three axes whose batch is the second one: recurrent operators read them.
+    """
+    found = list[TensorInfo]()
+    for info, sizes in zip(inputs, dimensions, strict=True):
+        axis = 0
+        if info.name in second and len(sizes) == 3:
+            axis = 1
+        elif found and len(sizes) > 1 and not info.layout and isinstance(sizes[0], int):
+            batch = dimensions[0][found[0].batch_axis or 0] if dimensions[0] else ""
+            alike = [n for n, size in enumerate(sizes) if size == batch] if batch else []
+            unknown = [n for n, size in enumerate(sizes) if isinstance(size, str)] if isinstance(batch, str) else []
+            axis = next((same[0] for same in (alike, unknown) if len(same) == 1 or same[:1] == [0]), 0)
+        found.append(replace(info, batch_axis=axis))
+    return tuple(found)
+
+
 def takes_channels_first(name: str, operators: Sequence[Operator], kinds: Set[str], passing: Set[str]) -> bool:
     """True if all that reads tensor `name`, past operators of the kinds `passing`, is of `kinds`, whose channels are
     axis 1."""

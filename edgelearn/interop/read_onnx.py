@@ -28,6 +28,7 @@ from .canonical import (
     TensorInfo,
     gives_channels_first,
     takes_channels_first,
+    with_batch_axes,
     with_branches,
 )
 from .formats import GraphReader, graph_format, register
@@ -453,7 +454,9 @@ def graph_of(model: Any, path: Path = Path("model.onnx")) -> ForeignGraph:
         texts["inputs that nothing reads"] = ", ".join(unread)
         given = [value for value in given if value.name in read]
     every = tuple(with_branches(operators))
-    inputs = with_batch_axes([_input(value, every) for value in given], _dimensions(given), every)
+    recurrent = [o for o in every if o.kind in RECURRENT and not o.attributes.get("layout")]
+    second = {name for operator in recurrent for name in operator.inputs[:1] + operator.inputs[5:7]}
+    inputs = with_batch_axes([_input(value, every) for value in given], _dimensions(given), second)
     return ForeignGraph(
         "ONNX", graph.name or path.stem, inputs, tuple(value.name for value in graph.output), operators, constants,
         {value.name: _info(value) for value in graph.value_info} | _outputs(graph.output, every, inputs),
@@ -568,33 +571,6 @@ def _info(value: Any) -> TensorInfo:
 def _dimensions(values: Sequence[Any]) -> list[tuple[Any, ...]]:
     """The axes of tensors: a size, or the name of one, "" for one without a name."""
     return [tuple(d.dim_value or d.dim_param for d in value.type.tensor_type.shape.dim) for value in values]
-
-
-def with_batch_axes(
-    inputs: Sequence[TensorInfo], dimensions: Sequence[tuple[Any, ...]], operators: Sequence[Operator]
-) -> tuple[TensorInfo, ...]:  # fmt: skip
-    """The inputs with the axis of their batch, which needn't be the first: recurrent operators have sequences and
-    states with the batch as second axis. Of other inputs whose first axis has a size, it is the axis with the name or
-    the size of the first input's batch, else the only open one.
-
-    `dimensions`: sizes of each input, or names of open ones.
-    """
-    second = set[str]()
-    for operator in operators:
-        if operator.kind in RECURRENT and not operator.attributes.get("layout"):
-            second.update(operator.inputs[:1] + operator.inputs[5:7])
-    found = list[TensorInfo]()
-    for info, sizes in zip(inputs, dimensions, strict=True):
-        axis = 0
-        if info.name in second and len(sizes) == 3:
-            axis = 1
-        elif found and len(sizes) > 1 and not info.layout and isinstance(sizes[0], int):
-            batch = dimensions[0][found[0].batch_axis or 0] if dimensions[0] else ""
-            alike = [n for n, size in enumerate(sizes) if size == batch] if batch else []
-            unknown = [n for n, size in enumerate(sizes) if isinstance(size, str)] if isinstance(batch, str) else []
-            axis = next((same[0] for same in (alike, unknown) if len(same) == 1 or same[:1] == [0]), 0)
-        found.append(replace(info, batch_axis=axis))
-    return tuple(found)
 
 
 def _input(value: Any, operators: tuple[Operator, ...]) -> TensorInfo:

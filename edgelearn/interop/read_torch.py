@@ -17,7 +17,14 @@ from edgelearn.ops import ELU, SELU, Attention, Sum
 
 from . import operators, recurrent, shapes
 from .builder import Builder, Operand, Value
-from .canonical import ForeignGraph, Operator, TensorInfo, gives_channels_first, takes_channels_first
+from .canonical import (
+    ForeignGraph,
+    Operator,
+    TensorInfo,
+    gives_channels_first,
+    takes_channels_first,
+    with_batch_axes,
+)
 from .forms import Only, forms, integers, pair
 
 Array = np.ndarray  # a constant
@@ -279,6 +286,9 @@ PASSING = {
 }  # fmt: skip
 
 
+STATES = {"gru": 1, "lstm": 2}  # tensors of the state
+
+
 def graph_of_module(module: Any, example: Any, name: str = "") -> ForeignGraph:
     """The graph of a module and its weights.
 
@@ -357,12 +367,23 @@ def _graph(program: Any, name: str, dropouts: dict[str, float], leaves: set[str]
     known = {info.name: info for info in map(_info, program.graph.nodes) if info is not None}
     operators = tuple(reader.operators)
     inputs = [_as_sequence(info, takes_channels_first(info.name, operators, SEQUENCES, PASSING)) for info in inputs]
+    inputs = with_batch_axes(inputs, [info.shape or () for info in inputs], _with_batch_second(operators))
     begins = {info.name for info in inputs if info.layout}
     for end in set(outputs) & known.keys():
         known[end] = _as_sequence(known[end], gives_channels_first(end, operators, SEQUENCES, PASSING, begins))
     return ForeignGraph(
-        "PyTorch", name, tuple(inputs), tuple(outputs), operators, constants | reader.constants, known
+        "PyTorch", name, inputs, tuple(outputs), operators, constants | reader.constants, known
     )  # fmt: skip
+
+
+def _with_batch_second(operators: Sequence[Operator]) -> set[str]:
+    """Tensors that recurrent layers read with the batch as second axis: their states, and without `batch_first` their
+    sequences."""
+    found = set[str]()
+    for operator in operators:
+        if count := STATES.get(operator.kind):
+            found.update(operator.inputs[bool(operator.attributes.get("batch_first")) : 1 + count])
+    return found
 
 
 def _is_constant(node: Any, known: Mapping[str, Any]) -> bool:

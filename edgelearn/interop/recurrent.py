@@ -95,39 +95,44 @@ def keras_bidirectional(b: Builder, x: Value, arrays: Sequence[Any]) -> Value:
 TORCH_ORDERS = {"LSTM": (0, 1, 2, 3), "GRU": (1, 0, 2)}  # of PyTorch's gates, as Keras has them
 
 
-def torch_layer(b: Builder, x: Value, rest: Sequence[Any]) -> tuple[Value, Value]:
+def torch_layer(b: Builder, x: Value, rest: Sequence[Any]) -> tuple[Value | None, ...]:
     """PyTorch's LSTM and GRU of one layer or more, in one or both directions: (outputs of all steps of the last layer,
-    h of each layer and direction after its last step)."""
+    h of each layer and direction after its last step, of an LSTM c). None for what nothing reads."""
     a: Any = b.operator.attributes
     kind = b.operator.kind.upper()
     count, batch_first, biased = (2 if kind == "LSTM" else 1), a.get("batch_first"), bool(a.get("has_biases"))
     states, arrays = rest[:count], rest[count:]
     layers, directions = int(a.get("num_layers", 1)), 1 + bool(a.get("bidirectional"))
     size = 4 if biased else 2
-    if any(isinstance(state, Value) or state.any() for state in states):
-        raise UnsupportedError(f"{kind} with a state of its own.", "A state of zeros to begin with.")
     if batch_first is None or len(arrays) != layers * directions * size:
         raise UnsupportedError(f"{kind} of packed sequences, or with projections.", "Sequences of equal length.")
-    if x.rank != 3 or x.batch_axis != (0 if batch_first else 1):
-        raise UnsupportedError(f"{kind} of {x.shape}.", "batch_first=True, and the batch as first axis.")
-    value, steps, ends = x, 1 if batch_first else 0, []
+    value = with_batch_axis(x.transposed((1, 0, 2)) if batch_first and x.rank == 3 else x, 1)
+    reads_all, *reads_rows = (b.readers[name] > 0 for name in b.operator.outputs)
+    reads_cell = len(reads_rows) > 1 and reads_rows[1]
+    ends: list[list[Value]] = []
     for number in range(layers):
         both = []
         for backwards in (False, True)[:directions]:
-            begin = (number * directions + backwards) * size
-            weights = _torch_weights(kind, arrays[begin : begin + size])
+            place = number * directions + backwards
+            weights = _torch_weights(kind, arrays[place * size : (place + 1) * size])
             units = weights["recurrent_kernel"].shape[0]
-            op = {"LSTM": LSTM, "GRU": GRU}[kind](units, True, go_backwards=backwards, use_bias=biased)
+            op = {"LSTM": LSTM, "GRU": GRU}[kind](units, go_backwards=backwards, use_bias=biased)
             name = b.operator.name + (f"_{number}" if layers > 1 else "") + ("_backward" if backwards else "")
-            both.append(recurrent(b, value, weights, op, steps=steps, name=name))
-            ends.append(b.add(Slice((0 if backwards else -1, 0), (1, -1)), both[-1], name=f"{name}_last"))
-        layer = b.add(Concatenate(), *both) if directions > 1 else both[0]
-        if a.get("dropout") and number < layers - 1:
-            layer = b.add(Dropout(float(a["dropout"])), layer)
-        value, steps = result(b, x, layer), 1
-    last = b.add(Reshape((len(ends), -1)), b.add(Concatenate(), *ends)) if len(ends) > 1 else ends[0]
-    h = result(b, x, last)
-    return value if batch_first else value.transposed((1, 0, 2)), h.transposed((1, 0, 2))
+            layer, rows = with_ends(
+                b, value, weights, op, first_state(b, states, place, value, 0), steps=0, name=name,
+                all_steps=reads_all or number < layers - 1, all_rows=reads_cell,
+            )  # fmt: skip
+            both.append(layer)
+            ends.append([Value.of(row, b.shape(row), (None, len(b.shape(row)) - 1), x.batch) for row in rows])
+        if reads_all or number < layers - 1:
+            layer = b.add(Concatenate(), *both) if directions > 1 else both[0]
+            if a.get("dropout") and number < layers - 1:
+                layer = b.add(Dropout(float(a["dropout"])), layer)
+            value = result(b, x, layer).transposed((1, 0, 2))
+    turned = [[row.transposed((1, 0, 2)) for row in rows] for rows in zip(*ends, strict=True)]
+    last = [shapes.concatenate(b, rows, axis=0) if read else None for rows, read in zip(turned, reads_rows, strict=False)]
+    y = (value.transposed((1, 0, 2)) if batch_first else value) if reads_all else None
+    return y, *last  # type: ignore[return-value]
 
 
 def _torch_weights(kind: str, arrays: Sequence[Array]) -> dict[str, Array]:
@@ -223,8 +228,9 @@ def with_batch_axis(x: Value, axis: int) -> Value:
     if x.rank != 3 or x.batch_axis != axis:
         raise UnsupportedError(
             f"{x.shape} with the batch as axis {x.batch_axis}.",
-            f"The batch as axis {axis} of three. If the model's first axis is the time, input_shape=… with as many "
-            f"numbers as the file's input has axes reads it so.",
+            "(steps, batch, channels) for sequences and (layers, batch, units) for states, or with batch_first and layout "
+            "the batch first. Where a file's first axis is the time, input_shape=… with as many numbers as its input has "
+            "axes reads it so.",
         )
     return x
 

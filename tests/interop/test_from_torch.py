@@ -160,6 +160,51 @@ def test_recurrent_layers(kind, biased):
         assert np.allclose(found[name], np.concatenate([gates[gate] for gate in turned]).T, atol=1e-5), name
 
 
+class GoesOn(nn.Module):
+    """A state, (layers, batch, units), that is an input and an output."""
+
+    def __init__(self, kind, directions=1):
+        super().__init__()
+        self.conv = nn.Conv1d(2, 4, 3)
+        self.layer = kind(4, 5, num_layers=2, batch_first=True, bidirectional=directions == 2)
+        self.head = nn.Linear(5 * directions, 3)
+
+    def forward(self, x, state):
+        y, state = self.layer(self.conv(x).relu().transpose(1, 2), state)
+        return self.head(y[:, -1]), state
+
+
+@pytest.mark.parametrize("batch", (1, 3, 4))
+@pytest.mark.parametrize(("kind", "directions"), [(nn.LSTM, 1), (nn.LSTM, 2), (nn.GRU, 1)])
+def test_states_are_inputs_and_outputs(kind, directions, batch):
+    torch.manual_seed(0)
+    module, lstm, x = GoesOn(kind, directions), kind is nn.LSTM, torch.randn(3, 4, 2, 8)
+    state = tuple(torch.randn(2 * directions, 4, 5) for _ in range(2 if lstm else 1))
+    example = tuple(part[:, :batch].contiguous() for part in state)
+    model = el.from_torch(module, (x[0, :batch], example if lstm else example[0]))
+    first, *names = model.network.inputs
+    assert [model.network.inputs[name] for name in names] == [(2 * directions, 5)] * len(state)
+    targets = {name: torch.randn(4, *model.network.shape_of(name)).numpy() for name in model.network.outputs}
+    own = [part.transpose(0, 1).numpy() for part in state]
+    for chunk in x:
+        given = {first: chunk.transpose(1, 2).numpy()} | dict(zip(names, map(np.ascontiguousarray, own), strict=True))
+        leaves = [part.detach().requires_grad_() for part in state]
+        y, state = module(chunk, tuple(leaves) if lstm else leaves[0])
+        state = state if lstm else (state,)
+        found, *own = model.predict(given).values()
+        assert np.allclose(found, y.detach().numpy(), atol=1e-5)
+        for ours, theirs in zip(own, state, strict=True):
+            assert np.allclose(ours, theirs.detach().transpose(0, 1).numpy(), atol=1e-5)
+    pairs = zip((y, *(part.transpose(0, 1) for part in state)), targets.values(), strict=True)
+    sum(F.mse_loss(value, torch.tensor(target)) for value, target in pairs).backward()
+    model.compile(el.SGD(0.1), el.losses.MeanSquaredError())
+    gradients = model.gradients(given, targets, of="inputs")
+    for name, leaf in zip(names, leaves, strict=True):
+        assert np.allclose(gradients[name], leaf.grad.transpose(0, 1).numpy(), atol=1e-6)
+    kernel = model.gradients(given, targets)["conv/kernel"]
+    assert np.allclose(kernel[0], module.conv.weight.grad.permute(2, 1, 0).numpy(), atol=1e-6)
+
+
 def test_recurrent_layers_that_differ():
     class Begins(nn.Module):
         def __init__(self):
