@@ -290,6 +290,7 @@ class Builder:
         self.name, self.layout = name, layout
         self.inputs: dict[str, Shape] = {}
         self.layers: dict[str, Layer] = {}
+        self.truths: set[str] = set()  # inputs that are 0 and 1
         self.ranges: dict[str, Range] = {}  # of the values of inputs, which are taken as they come, and layers
         self.clamped: list[str] = []  # layers that `saturated` added
         self.cut: list[str] = []  # tensors with ranges that values of the network exceed
@@ -324,6 +325,7 @@ class Builder:
             raise FormatError(f"Input '{tensor.name}' has the shape {tensor.shape}: sizes are 1 or more.")
         layer = name if name == INPUT and not self.inputs else self._unique(name)
         self.inputs[layer], self.ranges[layer] = sizes, (0.0, 0.0)
+        self.truths.update([layer] if tensor.dtype == "bool" else [])
         value = Value.of(layer, sizes, order, batch or 1)
         first, *others = value.axes
         if place is not None:

@@ -244,8 +244,8 @@ def with_branches(operators: Sequence[Operator]) -> list[Operator]:
 def with_batch_axes(
     inputs: Sequence[TensorInfo], dimensions: Sequence[tuple[int | str, ...]], second: Set[str] = frozenset()
 ) -> tuple[TensorInfo, ...]:  # fmt: skip
-    """The inputs with the axis of their batch, which needn't be the first. Where an input's first axis has a size, it is
-    the axis with the name or the size of the first input's batch, else the only open one.
+    """The inputs with the axis of their batch, which needn't be the first. Where an input's first axis has a size, it
+    is the axis with the name or the size of the first input's batch, else the only open one.
 
     Arguments:
     - `dimensions`: sizes of each input, or names of open ones.

@@ -24,6 +24,7 @@ from edgelearn.ops import (
     Bias,
     BroadcastTo,
     Clip,
+    Constant,
     Conv2D,
     Conv2DTranspose,
     Dense,
@@ -248,12 +249,26 @@ def as_type(b: Builder, x: Operand, *, dtype: str) -> Operand:
     """Numbers of another type. Comparisons are 0 and 1 already; an input's numbers are as the caller gives them."""
     if isinstance(x, np.ndarray):
         return x.astype(dtype)
-    is_truth = _is_truth(b, x.layer)
+    truth = is_truth(b, x.layer)
     if dtype == "bool":
-        return x if is_truth else compare(b, x, np.zeros((), np.float32), kind="not_equal")
-    if not (dtype.startswith("float") or is_truth or _is_rounded(b, x.layer) or x.layer in b.inputs):
+        return x if truth else compare(b, x, np.zeros((), np.float32), kind="not_equal")
+    if not (dtype.startswith("float") or truth or _is_rounded(b, x.layer) or x.layer in b.inputs):
         raise UnsupportedError(f"A value becomes {dtype}.", "Floating-point numbers.")
     return x
+
+
+def logical_and(b: Builder, x: Operand, y: Operand) -> Operand:
+    """1 where both are 1; both are 0 or 1."""
+    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+        return np.logical_and(x, y)
+    return _combined(b, Multiply(), *_all_computed(b, (x, y)))
+
+
+def logical_not(b: Builder, x: Operand) -> Operand:
+    """1 for 0, else 0"""
+    if isinstance(x, Value) and is_truth(b, x.layer):
+        return scale(b, x, -1.0, 1.0)
+    return compare(b, x, np.zeros((), np.float32), kind="equal")
 
 
 def where(b: Builder, condition: Operand, x: Operand, y: Operand) -> Operand:
@@ -384,16 +399,19 @@ def _all_computed(b: Builder, operands: tuple[Operand, ...]) -> tuple[Value, ...
     )
 
 
-def _is_truth(b: Builder, layer: str) -> bool:
-    """True if a layer's values are 0 and 1: of a comparison, or of several."""
-    maker = b.layers.get(b.source(layer))
+def is_truth(b: Builder, layer: str) -> bool:
+    """True if a layer's values are 0 and 1: of a comparison, or of several, or as an input of such a type."""
+    source = b.source(layer)
+    maker = b.layers.get(source)
     if maker is None or isinstance(maker.op, Greater | Less):
-        return maker is not None
+        return maker is not None or source in b.truths
     kinds = [type(b.layers[name].op) for name in maker.inputs if name in b.layers]
+    if isinstance(maker.op, Constant):
+        return bool(np.isin(maker.weights["value"], (0, 1)).all())
     differ = isinstance(maker.op, Add) and set(kinds) == {Greater, Less}
     joined = isinstance(maker.op, Multiply | Maximum | Reshape | Transpose | BroadcastTo)
     plain = maker.op == Rescaling(-1.0, 1.0)
-    return differ or ((joined or plain) and all(_is_truth(b, name) for name in maker.inputs))
+    return differ or ((joined or plain) and all(is_truth(b, name) for name in maker.inputs))
 
 
 def _is_rounded(b: Builder, layer: str) -> bool:

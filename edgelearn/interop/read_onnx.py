@@ -217,10 +217,6 @@ def image_scaler(b: Builder, x: Operand, *, scale: float = 1.0, bias: Any = (0.0
     return operators.add(b, operators.scale(b, x, scale), np.asarray(bias, np.float32).reshape(-1, 1, 1))
 
 
-def logical_not(b: Builder, x: Operand) -> Operand:
-    return operators.compare(b, x, np.zeros((), np.float32), kind="equal")
-
-
 def _dtype(op: Operator, x: Any) -> str:
     import onnx
 
@@ -247,7 +243,7 @@ class _Form(Form):
 
 HANDLERS = forms(
     {
-        "And": "mul",
+        "And": "logical_and",
         "BatchNormalization": ("batchnorm",
             {"training_mode": Only(0, "An export for inference; edgelearn trains it all the same."),
              "spatial": Only(1, "Statistics of channels.", "Statistics of each pixel (spatial=0).")},
@@ -293,7 +289,7 @@ HANDLERS = forms(
         "LSTM": (recurrent.onnx_layer, "x kernel recurrent_kernel bias lengths *states", {"layout": "layout=0"}),
         "Max": "maximum *",
         "Min": "minimum *",
-        "Not": logical_not,
+        "Not": "logical_not",
         "Or": "maximum",
         "Pad": ("pad", {"sides": lambda op, x: op.attributes.get("pads", op.attributes.get("paddings"))}),
         "Pow": "power",

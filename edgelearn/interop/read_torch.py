@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
-from edgelearn.ops import ELU, SELU, Attention, Sum
+from edgelearn.ops import ELU, SELU, Attention, Constant, Rescaling, Sum
 
 from . import operators, recurrent, shapes
 from .builder import Builder, Operand, Value
@@ -28,6 +28,8 @@ from .canonical import (
 from .forms import Only, forms, integers, pair
 
 Array = np.ndarray  # a constant
+LOWEST = np.asarray(np.finfo(np.float32).min)
+LOW = -1e4  # what is added to the scores of keys that aren't seen, or less
 PADS = {"pad": "constant", "reflection": "reflect", "replication": "edge", "replicate": "edge"}
 
 
@@ -50,22 +52,92 @@ def attention(
     b: Builder, query: Operand, key: Operand, value: Operand, mask: Operand | None = None, *,
     scale: float | None = None, causal: bool = False,
 ) -> Operand:  # fmt: skip
-    """softmax(query keyᵀ / sqrt(channels)) value of each head; a mask leaves nothing out"""
-    if mask is not None and not (isinstance(mask, np.ndarray) and mask.dtype == bool and mask.all()):
-        raise UnsupportedError(
-            "Attention with a mask.", "Attention of all to all: export the module without a mask, for one length."
-        )
+    """softmax(query keyᵀ / sqrt(channels)) value of each head. A mask that says the same for all queries and heads, or
+    besides that none sees the keys behind its own, is part of the layer; others are added to stored scores."""
     read = [query, key, value]
-    if all(isinstance(x, Value) and x.rank in (3, 4) and x.batch_axis == 0 for x in read) and key.shape == value.shape:
-        return _attention(b, read, scale, causal)
-    if causal:
-        raise UnsupportedError("Causal attention of constants.", "Values (batch, heads, steps, channels).")
-    scores = operators.scale(b, operators.matmul(b, query, key, turn_y=True), scale or query.shape[-1] ** -0.5)
+    fits = all(isinstance(x, Value) and x.rank in (3, 4) and x.batch_axis == 0 for x in read)
+    fits = fits and key.shape == value.shape
+    of_keys: Operand | None = None
+    if isinstance(mask, np.ndarray):
+        mask = _seen(_for_all_examples(mask) if mask.ndim == len(query.shape) else mask)
+        found = _of_keys(mask, query.shape[-2], key.shape[-2])
+        if found is not None and (fits or (found[0].all() and not found[1])):
+            of_keys, causal, mask = (None if found[0].all() else found[0]), causal or found[1], None
+    elif mask is not None:
+        mask = _truth_of(b, mask)
+        rows = (n for axis, n in enumerate(mask.shape[:-1]) if axis != mask.batch_axis)
+        if fits and operators.is_truth(b, mask.layer) and all(n == 1 for n in rows):
+            of_keys, mask = mask, None
+    if fits and mask is None:
+        return _attention(b, read, scale, causal, of_keys)
+    if causal or key.shape[:-2] != query.shape[:-2]:
+        raise UnsupportedError(
+            "Causal attention, or of grouped keys, of constants or with a mask for each query.",
+            "Values (batch, heads, steps, channels), and a mask of keys.",
+        )
+    return _by_scores(b, query, key, value, mask, scale or query.shape[-1] ** -0.5)
+
+
+def _by_scores(b: Builder, query: Operand, key: Operand, value: Operand, mask: Any, scale: float) -> Operand:
+    """Attention whose scores are stored. `mask`: added to them, or of bool, False for what isn't seen."""
+    scores = operators.scale(b, operators.matmul(b, query, key, turn_y=True), scale)
+    if isinstance(mask, Value) and operators.is_truth(b, mask.layer):
+        weights = operators.softmax(b, operators.where(b, mask, scores, LOWEST))
+        return operators.matmul(b, operators.mul(b, weights, mask), value)  # 0 for queries that see nothing
+    if isinstance(mask, np.ndarray) and mask.dtype == bool:
+        mask = np.where(mask, 0, LOWEST)
+        mask = b.constant(mask, scores) if isinstance(scores, Value) else mask
+    if mask is not None:
+        scores = operators.add(b, scores, mask)
     return operators.matmul(b, operators.softmax(b, scores), value)
 
 
-def _attention(b: Builder, read: Sequence[Any], scale: float | None, causal: bool) -> Operand:
-    """The layer, by tiles: it reads heads side by side in the channels."""
+def _for_all_examples(mask: Array) -> Array:
+    """The mask for one example. Raises UnsupportedError if examples have others."""
+    if (mask != mask[:1]).any():
+        raise UnsupportedError("A constant mask for each example of the batch.", "A mask as an input of the module.")
+    return mask[:1]
+
+
+def _seen(mask: Array) -> Array:
+    """Of bool what a mask lets through; the mask, if it adds other numbers than 0 and very low ones. Raises
+    UnsupportedError if a query sees nothing."""
+    seen = mask if mask.dtype == bool else mask == 0
+    if mask.dtype != bool and not (seen | (mask <= LOW)).all():
+        return mask
+    if not seen.any(-1).all():
+        raise UnsupportedError("Attention with a query that sees no key.", "A mask that leaves each query a key.")
+    return seen
+
+
+def _of_keys(seen: Array, queries: int, keys: int) -> tuple[Array, bool] | None:
+    """(keys that a mask of all heads lets through, True if queries besides see no keys behind their own); None for
+    another mask."""
+    if seen.dtype != bool:
+        return None
+    rows = np.broadcast_to(seen, (*seen.shape[:-2], queries, keys)).reshape(-1, queries, keys)
+    row, behind = np.asarray(rows.any((0, 1))), np.tri(queries, keys, dtype=bool)
+    for causal, expected in ((False, row), (True, row & behind)):
+        if (rows == expected).all():
+            return row, causal
+    return None
+
+
+def _truth_of(b: Builder, mask: Value) -> Value:
+    """The 0 and 1 that a computed mask is made of, if it is 0 for 1 and a very low number for 0; else the mask.
+    Without axes that it was repeated along."""
+    if mask.layer in b.repeated:
+        repeated, source = b.repeated[mask.layer]
+        mask = source if (mask.sizes, mask.axes) == (repeated.sizes, repeated.axes) else mask
+    layer = b.maker(mask)
+    if layer and isinstance(layer.op, Rescaling) and layer.op.offset <= LOW and layer.op.scale == -layer.op.offset:
+        under = replace(mask, layer=layer.inputs[0])
+        return under if operators.is_truth(b, under.layer) else mask
+    return mask
+
+
+def _attention(b: Builder, read: Sequence[Any], scale: float | None, causal: bool, mask: Any) -> Operand:
+    """The layer, by tiles: it reads heads side by side in the channels. `mask`: of the keys, None for all."""
     heads, key_heads = ((x.shape[1] if x.rank == 4 else 1) for x in read[:2])
     layers = []
     for x in read:
@@ -74,11 +146,36 @@ def _attention(b: Builder, read: Sequence[Any], scale: float | None, causal: boo
             by_steps = shapes.transpose(b, x, (0, 2, 1, 3))
             by_steps = shapes.reshape(b, by_steps, (*by_steps.shape[:2], -1))
         layers.append(b.laid_out(by_steps, (1, 2)))
+    if isinstance(mask, Value):
+        layers.append(b.laid_out(mask, (mask.rank - 1,)))
+    elif mask is not None:
+        name = f"{b.operator.name}_mask"
+        weights = {"value": mask.astype(np.float32)}
+        layers.append(b.add(Constant(mask.shape), layers[1], weights=weights, frozen=("value",), name=name))
     layer = b.add(Attention(heads, key_heads, causal, scale), *layers)
     y: Operand = recurrent.result(b, read[0], layer)
     if read[0].rank == 4:
         y = shapes.transpose(b, shapes.reshape(b, y, (*y.shape[:2], heads, -1)), (0, 2, 1, 3))
     return y
+
+
+def bitwise_and(b: Builder, x: Operand, y: Operand) -> Operand:
+    return operators.logical_and(b, *_truths(b, x, y))
+
+
+def bitwise_not(b: Builder, x: Operand) -> Operand:
+    return operators.logical_not(b, *_truths(b, x))
+
+
+def _truths(b: Builder, *operands: Operand) -> tuple[Operand, ...]:
+    """The operands. Raises UnsupportedError for numbers, whose bits are others than those of bool."""
+    if any(x.dtype != bool if isinstance(x, np.ndarray) else not operators.is_truth(b, x.layer) for x in operands):
+        raise UnsupportedError("Bits of numbers.", "Comparisons and inputs of bool.")
+    return operands
+
+
+def _dtype(op: Operator, x: Any) -> str:
+    return str(op.attributes["dtype"]).rpartition(".")[2]
 
 
 def vector_norm(b: Builder, x: Operand, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Operand:
@@ -180,6 +277,7 @@ _CLIP = ("clip", {"low": "min", "high": "max"})
 _CONV = "conv x kernel:OIHW bias"
 HANDLERS = forms(
     {
+        "__and": bitwise_and,
         "adaptive_avg_pool1d": "adaptive_average_pool",
         "adaptive_avg_pool2d": "adaptive_average_pool",
         "add": scaled,
@@ -189,6 +287,8 @@ HANDLERS = forms(
         "avg_pool1d": "average_pool",
         "avg_pool2d": "average_pool",
         "batch_norm": normalization,
+        "bitwise_and": bitwise_and,
+        "bitwise_not": bitwise_not,
         "bmm": "matmul",
         "cat": "concatenate",
         "chunk": ("pieces x", {"size": lambda op, x: -(-x.shape[op.attributes["dim"]] // op.attributes["chunks"])}),
@@ -221,6 +321,7 @@ HANDLERS = forms(
         "layer_norm": ("layer_normalization", {"axes": lambda op, x: range(-len(op.attributes["normalized_shape"]), 0)}
         ),
         "le": "less_equal",
+        "masked_fill": ("where y condition x", {"x": "value"}),
         "index_select": "gather",
         "linalg_vector_norm": (vector_norm, {"ord": Only(2, "The root of the sum of squares.")}),
         "linear": "dense x kernel:OI bias",
@@ -252,19 +353,21 @@ HANDLERS = forms(
         "sub": scaled,
         "sum": "total",
         "t": "transpose x",
+        "to": "as_type x",
         "transpose": ("transpose x", {"order": _swapped}),
         "unflatten": ("reshape x", {"shape": _unflattened}),
         "upsample_bilinear2d": (upsample, {"size": "output_size"}),
         "upsample_nearest2d": (upsample, {"size": "output_size"}),
         "view": "reshape",
     },
-    same="_log_softmax _softmax abs exp hardsigmoid hardswish leaky_relu log log_softmax matmul mean mish mul neg "
-         "reciprocal relu relu6 reshape rsqrt sigmoid silu softmax softplus sqrt square tanh unsqueeze where",
+    same="_log_softmax _softmax abs exp hardsigmoid hardswish leaky_relu log log_softmax logical_and logical_not "
+         "matmul mean mish mul neg reciprocal relu relu6 reshape rsqrt sigmoid silu softmax softplus sqrt square tanh "
+         "unsqueeze where",
     channels=1, strides=lambda op, x: op.attributes["stride"] or None, padding=_padding,
     size=_window, ceil="ceil_mode", counts_padding="count_include_pad", axis="dim",
     axes=lambda op, x: None if op.attributes.get("dim") == () else op.attributes.get("dim"), keepdims="keepdim",
     epsilon="eps", momentum=lambda op, x: 1 - op.attributes["momentum"], rate="p", y="other",
-    factors=_factors, block="upscale_factor",
+    factors=_factors, dtype=_dtype, block="upscale_factor",
     shape=lambda op, x: op.attributes.get("size") or op.attributes.get("shape"),
 )  # fmt: skip
 
@@ -295,7 +398,7 @@ def graph_of_module(module: Any, example: Any, name: str = "") -> ForeignGraph:
     Arguments:
     - `module`: an nn.Module; it is left as it is.
     - `example`: an input, or a tuple of them, with the batch as first axis; a tensor of 4 axes is (n, channels, height,
-      width), one of 3 axes that convolutions read (n, channels, length).
+      width), one of 3 axes that convolutions read (n, channels, length), a state of LSTM or GRU (layers, n, units).
     - `name`: of the network (default the class of the module).
 
     Raises FormatError if PyTorch can't export it.
@@ -342,11 +445,11 @@ def _graph(program: Any, name: str, dropouts: dict[str, float], leaves: set[str]
         key: tensors[path] for key, path in stored.items()
         if key not in signature.inputs_to_parameters and path not in signature.buffers_to_mutate.values()
     }  # fmt: skip
-    inputs: list[Any] = []
+    given: list[Any] = []
     outputs: list[str] = []
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name not in stored:
-            inputs.append(_info(node))
+            given.append(_info(node))
         elif node.op == "call_function" and _is_constant(node, computed):
             found = computed[node.name] = _computed(node, computed)
             if hasattr(found, "detach"):
@@ -362,12 +465,12 @@ def _graph(program: Any, name: str, dropouts: dict[str, float], leaves: set[str]
             outputs = [reader.names.get(end) or end for end in ends]
     changed = set(signature.buffers_to_mutate)
     outputs = [output for output in outputs if output not in changed]
-    if not inputs or any(info is None for info in inputs):
+    if not given or any(info is None for info in given):
         raise FormatError(f"{name} needs tensors as inputs.")
     known = {info.name: info for info in map(_info, program.graph.nodes) if info is not None}
     operators = tuple(reader.operators)
-    inputs = [_as_sequence(info, takes_channels_first(info.name, operators, SEQUENCES, PASSING)) for info in inputs]
-    inputs = with_batch_axes(inputs, [info.shape or () for info in inputs], _with_batch_second(operators))
+    given = [_as_sequence(info, takes_channels_first(info.name, operators, SEQUENCES, PASSING)) for info in given]
+    inputs = with_batch_axes(given, [info.shape or () for info in given], _with_batch_second(operators))
     begins = {info.name for info in inputs if info.layout}
     for end in set(outputs) & known.keys():
         known[end] = _as_sequence(known[end], gives_channels_first(end, operators, SEQUENCES, PASSING, begins))

@@ -130,7 +130,9 @@ def torch_layer(b: Builder, x: Value, rest: Sequence[Any]) -> tuple[Value | None
                 layer = b.add(Dropout(float(a["dropout"])), layer)
             value = result(b, x, layer).transposed((1, 0, 2))
     turned = [[row.transposed((1, 0, 2)) for row in rows] for rows in zip(*ends, strict=True)]
-    last = [shapes.concatenate(b, rows, axis=0) if read else None for rows, read in zip(turned, reads_rows, strict=False)]
+    last = [
+        shapes.concatenate(b, rows, axis=0) if read else None for rows, read in zip(turned, reads_rows, strict=False)
+    ]
     y = (value.transposed((1, 0, 2)) if batch_first else value) if reads_all else None
     return y, *last  # type: ignore[return-value]
 
@@ -228,9 +230,9 @@ def with_batch_axis(x: Value, axis: int) -> Value:
     if x.rank != 3 or x.batch_axis != axis:
         raise UnsupportedError(
             f"{x.shape} with the batch as axis {x.batch_axis}.",
-            "(steps, batch, channels) for sequences and (layers, batch, units) for states, or with batch_first and layout "
-            "the batch first. Where a file's first axis is the time, input_shape=… with as many numbers as its input has "
-            "axes reads it so.",
+            "(steps, batch, channels) for sequences and (layers, batch, units) for states, or with batch_first and "
+            "layout the batch first. Where a file's first axis is the time, input_shape=… with as many numbers as its "
+            "input has axes reads it so.",
         )
     return x
 

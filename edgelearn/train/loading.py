@@ -136,7 +136,7 @@ def from_torch(
     Arguments:
     - `module`: a torch.nn.Module; it is left as it is.
     - `example`: an input, or a tuple of them: tensors with the batch as first axis; images are (n, channels, height,
-      width).
+      width). States of LSTM and GRU are (layers, n, units) here, and (n, layers, units) in the model.
     - `name`: of the network (default the module's class).
     - `device`, `seed`: as in Model.
 

@@ -296,8 +296,90 @@ def test_what_depends_on_no_input_is_computed_by_pytorch():
     model = el.from_torch(module, x)
     assert np.allclose(model.predict(x.numpy()), module(x).detach().numpy(), atol=1e-5)
     assert "words/embeddings" in model.network.trainable
-    with pytest.raises(UnsupportedError, match="Attention with a mask"):
-        el.from_torch(Bert(causal=True), x)
+    model = el.from_torch(Bert(causal=True).eval(), x)
+    (op,) = (node.op for node in model.network.nodes.values() if isinstance(node.op, el.ops.Attention))
+    assert op.causal
+
+
+class Masked(nn.Module):
+    """Attention with a mask that a function makes of an input."""
+
+    def __init__(self, mask):
+        super().__init__()
+        self.mask, self.qkv = mask, nn.Linear(8, 24)
+
+    def forward(self, x, given):
+        q, k, v = (part.unflatten(2, (2, 4)).transpose(1, 2) for part in self.qkv(x).chunk(3, 2))
+        return F.scaled_dot_product_attention(q, k, v, self.mask(given)).transpose(1, 2).flatten(2)
+
+
+BEFORE = torch.ones(5, 5, dtype=torch.bool).tril()
+KEYS, EACH = torch.tensor([[1, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 0, 0, 1, 0]]).bool(), torch.rand(3, 5, 5) > 0.5
+MASKS = {  # the mask, what is given, and inputs of an Attention, of which a fourth one is the mask; 0 for stored scores
+    "of keys": (lambda given: given[:, None, None], KEYS, 4),
+    "of keys by number": (lambda given: given[:, None, None].to(torch.bool), KEYS.long(), 4),
+    "of keys, repeated": (lambda given: given[:, None, None].expand(-1, 1, 5, 5), KEYS, 4),
+    "of keys, added": (lambda given: (1 - given[:, None, None].float()) * -1e9, KEYS[::2], 4),
+    "of keys that are left out": (lambda given: ~given[:, None, None], ~KEYS, 4),
+    "of keys before": (lambda given: given[:, None, None] & BEFORE, KEYS, 0),
+    "of each query": (lambda given: given[:, None], EACH, 0),
+    "numbers": (lambda given: given[:, None, None], torch.randn(3, 5), 0),
+    "filled": (lambda given: (0 * given).masked_fill(given > 0, -1e9)[:, None, None], torch.randn(3, 5), 0),
+}
+
+
+@pytest.mark.parametrize("case", MASKS)
+def test_attention_with_a_mask(case):
+    torch.manual_seed(0)
+    mask, given, inputs = MASKS[case]
+    module, x = Masked(mask), torch.randn(len(given), 5, 8)
+    model = el.from_torch(module, (x, given))
+    found = [len(node.inputs) for node in model.network.nodes.values() if isinstance(node.op, el.ops.Attention)]
+    assert found == ([inputs] if inputs else [])
+    arrays = {"x": x.numpy(), "given": given.numpy().astype(np.float32)}
+    target, expected = torch.randn(len(given), 5, 8), module(x, given)
+    assert np.allclose(model.predict(arrays, batch_size=3), expected.detach().numpy(), atol=1e-6)
+    F.mse_loss(expected, target).backward()
+    model.compile(el.SGD(0.1), el.losses.MeanSquaredError())
+    kernel = model.gradients(arrays, target.numpy())["qkv/kernel"]
+    assert np.allclose(kernel.reshape(8, 24), module.qkv.weight.grad.numpy().T, atol=1e-6)
+    assert set(model.network.trainable) == {"qkv/kernel", "qkv/bias"}
+
+
+CONSTANTS = {
+    "causal": (BEFORE, True, 3),
+    "causal, added": (torch.zeros(5, 5).masked_fill(~BEFORE, -torch.inf), True, 3),
+    "causal, without two keys": (BEFORE & torch.tensor([1, 1, 0, 1, 0]).bool(), True, 4),
+    "of keys": (torch.tensor([[1, 1, 0, 1, 0]]).bool(), False, 4),
+    "nothing": (torch.zeros(1, 1, 5, 5), False, 3),
+    "neighbours": (BEFORE & ~BEFORE.tril(-2), None, 0),
+    "of heads": (torch.stack([BEFORE, BEFORE.T]), None, 0),
+}
+
+
+@pytest.mark.parametrize("case", CONSTANTS)
+def test_attention_with_a_constant_mask(case):
+    torch.manual_seed(0)
+    mask, causal, inputs = CONSTANTS[case]
+
+    class Constant(Masked):
+        def forward(self, x):
+            return super().forward(x, mask)
+
+    module, x = Constant(lambda given: given), torch.randn(3, 5, 8)
+    model = el.from_torch(module, x)
+    found = [(node.op.causal, len(node.inputs)) for node in model.network.nodes.values()
+             if isinstance(node.op, el.ops.Attention)]  # fmt: skip
+    assert found == ([(causal, inputs)] if inputs else [])
+    assert np.allclose(model.predict(x.numpy(), batch_size=3), module(x).detach().numpy(), atol=1e-6)
+    assert set(model.network.trainable) == {"qkv/kernel", "qkv/bias"}
+
+
+def test_masks_that_are_refused():
+    x = torch.randn(2, 5, 8)
+    for mask, words in [(EACH[:2, None], "each example"), (BEFORE.T & BEFORE.tril(-1), "sees no key")]:
+        with pytest.raises(UnsupportedError, match=words):
+            el.from_torch(Masked(lambda given, mask=mask: mask), (x, x))
 
 
 class Decoder(nn.Module):
