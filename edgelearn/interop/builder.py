@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -299,6 +299,9 @@ class Builder:
         self.operator = Operator("", "layer", (), ())  # being translated; its name becomes the layer's
         self._suffix = ""
         self.repeated: dict[str, tuple[Value, Value]] = {}  # by BroadcastTo: its value, and what it repeats
+        self.masked: dict[
+            str, tuple[Value, Value, np.ndarray]
+        ] = {}  # by product of truths: it, a value, and a constant
         self._arranged: dict[tuple[str, tuple[int, ...], tuple[int, ...], Shape], str] = {}
 
     def input(self, tensor: TensorInfo, name: str = INPUT) -> Value:
@@ -693,7 +696,7 @@ class _Walk:
     def __init__(self, graph: ForeignGraph, handlers: Mapping[str, Handler], nearest: Mapping[str, str]) -> None:
         self.graph, self.handlers, self.nearest = graph, handlers, nearest
         self.builder = Builder(graph.name, next((tensor.layout for tensor in graph.inputs if tensor.layout), "NHWC"))
-        self.found: dict[str, Operand | None] = {name: np.asarray(array) for name, array in graph.constants.items()}
+        self.found = ChainMap[str, Operand | None]({name: np.asarray(array) for name, array in graph.constants.items()})
         self.problems: list[Problem] = []
         self.builder.readers = _readers(graph)
         self.unknown: set[str] = set()  # results whose shape isn't known, after a problem
@@ -723,10 +726,11 @@ class _Walk:
                 "constants={…} for the input that it follows from, or an export without it.",
             )
         branch = op.branches[0 if condition.any() else 1]
-        found, readers = self.found, self.builder.readers
-        self.found, self.builder.readers = {**found, **branch.constants}, readers + _readers(branch)
+        self.builder.readers.update(_readers(branch))
+        around, inner = self.found, self.found.new_child(dict(branch.constants))
+        self.found = inner
         self.run(branch.operators)
-        inner, self.found, self.builder.readers = self.found, found, readers
+        self.found = around
         lost = [name for name in branch.outputs if name not in inner]
         if lost and self.unknown.isdisjoint(lost):
             raise FormatError(f"{op.kind} '{op.name}': its branch has no tensor '{lost[0]}'. The file is damaged.")

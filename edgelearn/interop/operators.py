@@ -261,7 +261,11 @@ def logical_and(b: Builder, x: Operand, y: Operand) -> Operand:
     """1 where both are 1; both are 0 or 1."""
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
         return np.logical_and(x, y)
-    return _combined(b, Multiply(), *_all_computed(b, (x, y)))
+    found = _combined(b, Multiply(), *_all_computed(b, (x, y)))
+    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
+        value, constant = _value_and_constant(x, y)
+        b.masked[found.layer] = (found, value, constant.astype(bool))
+    return found
 
 
 def logical_not(b: Builder, x: Operand) -> Operand:

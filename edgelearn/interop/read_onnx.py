@@ -480,12 +480,13 @@ def _operators(
 def _branch(
     graph: Any, around: dict[str, np.ndarray], version: int, versions: dict[str, int], path: Path
 ) -> ForeignGraph:  # fmt: skip
-    """A graph inside an operator, with the constants of those around it."""
-    constants = around | {tensor.name: _array(tensor, path) for tensor in graph.initializer}
-    operators = _operators(graph, constants, version, versions, path)
+    """A graph inside an operator; `around`: constants of those around it."""
+    own = {tensor.name: _array(tensor, path) for tensor in graph.initializer}
+    every = around | own if own else around
+    operators = _operators(graph, every, version, versions, path)
     tensors = {value.name: _info(value) for value in graph.value_info}
     names = tuple(value.name for value in graph.output)
-    return fuse_gelu(ForeignGraph("ONNX", graph.name, (), names, operators, constants, tensors))
+    return replace(fuse_gelu(ForeignGraph("ONNX", graph.name, (), names, operators, every, tensors)), constants=own)
 
 
 def _captured(branch: ForeignGraph) -> list[str]:

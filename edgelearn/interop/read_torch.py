@@ -65,9 +65,11 @@ def attention(
             of_keys, causal, mask = (None if found[0].all() else found[0]), causal or found[1], None
     elif mask is not None:
         mask = _truth_of(b, mask)
-        rows = (n for axis, n in enumerate(mask.shape[:-1]) if axis != mask.batch_axis)
-        if fits and operators.is_truth(b, mask.layer) and all(n == 1 for n in rows):
-            of_keys, mask = mask, None
+        truth, before = _without_later(b, mask, query.shape[-2], key.shape[-2])
+        rows = (n for axis, n in enumerate(truth.shape[:-1]) if axis != truth.batch_axis)
+        alike = truth.batch_axis is None or truth.rank == len(query.shape)
+        if fits and alike and operators.is_truth(b, truth.layer) and all(n == 1 for n in rows):
+            of_keys, causal, mask = truth, causal or before, None
     if fits and mask is None:
         return _attention(b, read, scale, causal, of_keys)
     if causal or key.shape[:-2] != query.shape[:-2]:
@@ -121,6 +123,15 @@ def _of_keys(seen: Array, queries: int, keys: int) -> tuple[Array, bool] | None:
         if (rows == expected).all():
             return row, causal
     return None
+
+
+def _without_later(b: Builder, mask: Value, queries: int, keys: int) -> tuple[Value, bool]:
+    """(what a computed mask says besides that no query sees keys behind its own, True if it says that)"""
+    whole, value, constant = b.masked.get(mask.layer, (None, mask, np.ones((), bool)))
+    if whole is None or (whole.sizes, whole.axes) != (mask.sizes, mask.axes) or constant.ndim != 2:
+        return mask, False
+    found = _of_keys(constant, queries, keys)
+    return (value, True) if found is not None and found[0].all() and found[1] else (mask, False)
 
 
 def _truth_of(b: Builder, mask: Value) -> Value:
