@@ -524,7 +524,7 @@ class Builder:
         return x.layer
 
     def finish(self, outputs: tuple[str, ...]) -> tuple[Network, dict[str, np.ndarray]]:
-        """Return the network of what `outputs` need, and its weights."""
+        """Return the network of what `outputs` need, inputs and layers, and its weights."""
         needed, waiting = set[str](), list(outputs)
         while waiting:
             name = waiting.pop()
@@ -533,7 +533,10 @@ class Builder:
                 waiting += self.layers[name].inputs
         if not all(name in self.layers for name in outputs):
             raise FormatError("An output is an input or a constant: there is nothing to compute.")
-        network, weights, frozen = Network(self.name, self.inputs), {}, set()
+        read = {name for layer in needed for name in self.layers[layer].inputs}
+        inputs = {name: shape for name, shape in self.inputs.items() if name in read} or self.inputs
+        self.notes += [f"Nothing reads '{name}': it is left out." for name in self.inputs if name not in inputs]
+        network, weights, frozen = Network(self.name, inputs), {}, set()
         owners: dict[Any, str] = {}
         for name, layer in self.layers.items():
             if name in needed:

@@ -199,15 +199,16 @@ def test_a_branch_that_a_value_chooses_is_refused(tmp_path):
 
 def test_an_unsupported_operator_in_the_branch_is_named(tmp_path):
     text = """
-    chosen (float[batch, 4] x, bool large) => (float[batch, 4] y) {
-      y = If(large) <then_branch = a () => (float[batch, 4] s) { r = Relu(x)  s = CumSum(r, one) },
+    chosen (float[batch, 4] x, float[1, batch, 3] h, bool large) => (float[batch, 4] y) {
+      y = If(large) <then_branch = a () => (float[batch, 4] s) { r = Relu(h)  s = CumSum(r, one) },
                      else_branch = b () => (float[batch, 4] s) { s = Neg(x) }>
       z = Relu(y)
     }"""
     path = written(tmp_path / "chosen.onnx", text, {"one": np.int64(1)})
     assert [p.kind for p in import_graph(path, outputs=("z",), constants={"large": True}).problems] == ["CumSum"]
-    network = import_graph(path, outputs=("z",), constants={"large": False}).network
-    assert [type(node.op).__name__ for node in network.nodes.values()] == ["Rescaling", "ReLU"]
+    found = import_graph(path, outputs=("z",), constants={"large": False})
+    assert [type(node.op).__name__ for node in found.network.nodes.values()] == ["Rescaling", "ReLU"]
+    assert found.network.inputs == {"x": (4,)} and any("'h': it is left out" in note for note in found.notes)
 
 
 def test_a_layer_that_a_branch_reads_twice(tmp_path):
@@ -274,6 +275,29 @@ def test_cells_that_begin_and_end_with_states(case, tmp_path):
         assert one.shape == other.shape and np.allclose(one, other, atol=1e-5), name
     kinds = [type(node.op).__name__ for node in model.network.nodes.values()]
     assert kinds.count(kind) == directions
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3)])
+def test_states_with_the_batch_first(kind, gates, tmp_path):
+    """layout=1, which ONNX Runtime doesn't have on processors: against a file with layout=0."""
+    names = ["h", "c"] if kind == "LSTM" else ["h"]
+    ends = ", ".join(f"{name}1" for name in names)
+    settings = "hidden_size = 5" + ", linear_before_reset = 1" * (kind == "GRU")
+    arrays = {"w": draw(1, 5 * gates, 6), "r": draw(1, 5 * gates, 5), "b": draw(1, 10 * gates)}
+    paths = []
+    for layout, steps, state, rows in ((0, "7, n, 6", "1, n, 5", "d, n, u"), (1, "n, 7, 6", "n, 1, 5", "n, d, u")):
+        text = f"""
+        cell (float[{steps}] x, {", ".join(f"float[{state}] {name}" for name in names)})
+            => (float[a, b, c, d] y, {", ".join(f"float[{rows}] {name}1" for name in names)}) {{
+          y, {ends} = {kind}<{settings}, layout = {layout}>(x, w, r, b, , {", ".join(names)})
+        }}"""
+        paths.append(written(tmp_path / f"cell{layout}.onnx", text, arrays))
+    given = {"x": draw(3, 7, 6), **{name: draw(3, 1, 5) for name in names}}
+    expected = session(paths[0]).run(None, {name: array.swapaxes(0, 1) for name, array in given.items()})
+    found = list(el.load(paths[1]).predict(given).values())
+    assert np.allclose(found[0], np.moveaxis(expected[0], 2, 0).reshape(found[0].shape), atol=1e-5)
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        assert np.allclose(one.reshape(3, 5), other[0], atol=1e-5)
 
 
 def test_states_of_examples_are_no_constants(tmp_path):
