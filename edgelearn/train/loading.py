@@ -15,7 +15,7 @@ from edgelearn import models, records
 from edgelearn.compile.memory import Encoding
 from edgelearn.compile.planner import Combination
 from edgelearn.device import Device
-from edgelearn.errors import DataError, FormatError
+from edgelearn.errors import DataError, FormatError, UsageError
 from edgelearn.extensions import check_name
 from edgelearn.graph import Network
 from edgelearn.interop import ModelFile, find_network, read_model
@@ -192,8 +192,14 @@ def load(
 
     Raises FormatError if the file is damaged, of an unknown format or of another network or training, saying which
     weights it lacks or has besides, or if it holds no graph and `network` is missing. Raises UnsupportedError, which
-    lists all of them, if the file has operators that edgelearn doesn't have.
+    lists all of them, if the file has operators that edgelearn doesn't have; and UsageError for `settings` without an
+    optimizer.
     """
+    if settings and optimizer is None:
+        raise UsageError(
+            f"load takes no {', '.join(settings)}, which compile does together with an optimizer: give that, too, as "
+            f"in load(path, optimizer=edgelearn.SGD(0.01)), or leave {'them' if len(settings) > 1 else 'it'} out."
+        )
     file: ModelFile = read_model(
         path, network, tuple(skip), inputs=inputs, outputs=outputs, input_shape=input_shape, constants=constants,
         names=names,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import edgelearn as el
-from edgelearn.errors import FormatError, Interrupted, PlanError
+from edgelearn.errors import FormatError, Interrupted, PlanError, UsageError
 from edgelearn.interop import ModelFile, safetensors
 from edgelearn.ops import SGD, Adam
 from edgelearn.train import Callback, CosineDecay, Model, VariedSource
@@ -243,6 +243,11 @@ def test_a_state_of_another_optimizer_is_refused(tmp_path):
         el.load(path, optimizer=Adam())
 
 
+def test_settings_of_a_training_need_an_optimizer(tmp_path):
+    with pytest.raises(UsageError, match="takes no batchnrom, which compile does together with an optimizer"):
+        el.load(tmp_path / "model.safetensors", batchnrom="batch")
+
+
 def test_weights_of_a_network(tmp_path):
     path, network = tmp_path / "weights.safetensors", toy_network()
     weights = network.initialize(4)
@@ -337,7 +342,7 @@ class InterruptAt(Callback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_fit_ends_behind_a_step_and_goes_on_with_the_same_bits():
+def test_fit_ends_after_a_step_and_goes_on_with_the_same_bits():
     (x, y), (model, whole) = examples(6), (Model(toy_network()).compile("adam") for _ in range(2))
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(Interrupted, match="5 updates") as stopped:
