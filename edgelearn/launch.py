@@ -130,6 +130,29 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Tail:
+    """Work that a kernel can do on its result as it writes it: sums over groups of rows, for which another launch would
+    read it (kernels/include/moments.h).
+
+    Arguments:
+    - `result`: the buffer it writes.
+    - `work`: the macro that has it do so: "moments" of a result, or "norm_sums" of a gradient.
+    - `groups`: number of groups of rows.
+    - `rows`: of a group.
+    - `span`: rows after which groups begin anew.
+    - `without`: a buffer that it doesn't read if it does this: the output of an activation, which follows from what the
+      sums are taken with (default None).
+    """
+
+    result: Buffer
+    work: str
+    groups: int
+    rows: int
+    span: int
+    without: Buffer | None = None
+
+
+@dataclass(frozen=True)
 class Launch:
     """One run of a kernel on a grid of work-items.
 
@@ -144,6 +167,7 @@ class Launch:
     - `flops`: arithmetic of linear layers; a multiply-add counts two (default 0).
     - `decision`: the choice that it results from (default None).
     - `replay`: launches that recompute its temporaries, if repeating it would have side effects (default: itself).
+    - `tail`: what else it can do as it writes (default None: nothing).
     """
 
     source: str
@@ -156,6 +180,14 @@ class Launch:
     flops: int = 0
     decision: Decision | None = None
     replay: tuple[Launch, ...] = ()
+    tail: Tail | None = None
+
+    def extended(self, *arguments: Access) -> Launch:
+        """The launch that does the work of its `tail`, too, which takes `arguments`; a recomputation leaves it out."""
+        assert self.tail
+        plain, macros = replace(self, tail=None), tuple(sorted((*self.macros, (self.tail.work.upper(), 1))))
+        own = (a for a in self.arguments if not isinstance(a, Access) or a.buffer is not self.tail.without)
+        return replace(plain, arguments=(*own, *arguments), macros=macros, replay=self.replay or (plain,))
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:

@@ -46,9 +46,9 @@ KERNEL group_statistics(INPUT_STORED(y), OUTPUT(partials), SET_ARGUMENTS, const 
 
 // Statistics of groups of rows combined
 KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const int blocks, const int count,
-                         const int groups, const float epsilon, const float pace) {
+                         const int groups, const int span, const float epsilon, const float pace) {
   LOCAL_SHARES(shares);
-  const Groups of = {m, blocks, count, groups};
+  const Groups of = {m, blocks, count, groups, span};
   combined_statistics(ITEM_START(partials), PARTS, of, get_group_id(0), epsilon, pace, 1, shares);
 }
 
@@ -74,7 +74,7 @@ KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, SINK_ARGUMENTS, SET_ARGUM
 // finish_statistics and normalize_forward in one launch: every work-group combines the groups' sums, the first one of a
 // set writes what they lead to. Without sub-bands.
 KERNEL finish_forward(INPUT(partials), INPUT_STORED(y), PARTS_ARGUMENTS, SINK_ARGUMENTS, const int m, const int sets,
-                      const int count, const int groups, const float epsilon, const float pace) {
+                      const int count, const int groups, const int span, const float epsilon, const float pace) {
   LOCAL_RECORDS(shared);
   LOCAL_SHARES(shares);
   const Stored y = STORED_START(y);
@@ -83,7 +83,7 @@ KERNEL finish_forward(INPUT(partials), INPUT_STORED(y), PARTS_ARGUMENTS, SINK_AR
   RangeStatistics s = NO_STATISTICS;
   const Slice slice = slice_of_group(sets, m);
   if (slice.block < sets) {
-    const Groups of = {m, sets, count, groups};
+    const Groups of = {m, sets, count, groups, span};
     const Affine affine = combined_statistics(ITEM_START(partials), PARTS, of, slice.block, epsilon, pace,
                                               slice.first == 0, shares);
     const Decoding decoding = decoding_of(y, slice.block);
@@ -158,12 +158,12 @@ KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean_in), INPUT(dev
                         const int moving, const int add) {
   LOCAL_SHARES(shares);
   const int block = get_group_id(0), at = block * BLOCK;
-  const Groups of = {m, blocks, 0, groups};
+  const Groups of = {m, blocks, 0, groups, 0};
   const GradientSums sums = combined_sums(ITEM_START(partials), of, block, shares);
   if (!IS_FIRST_MEMBER) return;
-  const Moments moments = MOMENTS(block);
-  const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, moments.scale, moments.mean,
-                                     moments.inverse, m, moving, add, 1);
+  const Normalizer normalizer = NORMALIZER(block);
+  const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, normalizer.scale, normalizer.mean,
+                                     normalizer.inverse, m, moving, add, 1);
   store(ITEM_START(slope) + at, (V)0 - b.slope);
   store(ITEM_START(offset) + at, b.offset);
 }
@@ -253,17 +253,17 @@ KERNEL finish_backward(INPUT(partials), INPUT_VALUES(dz), INPUT_STORED(y), INPUT
   const Slice slice = slice_of_group(sets, m);
   if (slice.block < sets) {
     const int at = slice.block * BLOCK;
-    const Groups of = {m, sets, 0, groups};
-    const Moments moments = MOMENTS(slice.block);
+    const Groups of = {m, sets, 0, groups, 0};
+    const Normalizer normalizer = NORMALIZER(slice.block);
     const GradientSums sums = combined_sums(ITEM_START(partials), of, slice.block, shares);
-    const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, moments.scale,
-                                       moments.mean, moments.inverse, m, moving, add, slice.first == 0);
+    const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, normalizer.scale,
+                                       normalizer.mean, normalizer.inverse, m, moving, add, slice.first == 0);
     const Decoding decoding = decoding_of(y, slice.block);
     int row = slice.first + MEMBER * AT_ONCE;
     SEVERAL_ROWS for (; row + AT_ONCE <= slice.last; row += MEMBERS * AT_ONCE)
-      write_gradients_of(dx, &s, dz, y, decoding, rows, slice.block, row, AT_ONCE, moments.scale, b);
+      write_gradients_of(dx, &s, dz, y, decoding, rows, slice.block, row, AT_ONCE, normalizer.scale, b);
     if (row < slice.last)
-      write_gradients_of(dx, &s, dz, y, decoding, rows, slice.block, row, slice.last - row, moments.scale, b);
+      write_gradients_of(dx, &s, dz, y, decoding, rows, slice.block, row, slice.last - row, normalizer.scale, b);
   }
   WRITE_STATISTICS(s, shared);
 }

@@ -22,11 +22,15 @@ INLINE void write_outputs(const Outputs target, V sum[TILE][PANELS], const Sizes
                           const int ox, const int panel) {
   UNROLL for (int j = 0; j < PANELS; j++) {
     const Affine affine = affine_of(target.epilogue, (panel + j) * BLOCK);
-    UNROLL for (int i = 0; i < TILE; i++) if (ox + i < s.out_width) {
+    UNROLL for (int i = 0; i < TILE; i++) {
       const size_t plane = (size_t)(panel + j) * s.images + image;
       const size_t row = plane * s.out_height * s.out_width + oy * s.out_width + ox + i;
-      store(target.y + row * BLOCK, apply(affine, sum[i][j]));
+      sum[i][j] = apply(affine, sum[i][j]);
+      if (ox + i < s.out_width) store(target.y + row * BLOCK, sum[i][j]);
     }
+    Moments moments = NO_MOMENTS;
+    add_moments(&moments, &sum[0][j], PANELS, TILE, 0, s.out_width - ox < TILE ? s.out_width - ox : TILE);
+    leave_moments(target.epilogue, moments, ITEM, panel + j, get_global_size(1) * PANELS);
   }
 }
 

@@ -37,11 +37,16 @@ KERNEL depthwise_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), con
   V tap[TAPS], sum[TILE];
   load_taps(tap, ITEM_START(w), block);
   const Affine affine = affine_of(EPILOGUE, block * BLOCK);
+  Moments moments = NO_MOMENTS;
   for (int oy = part.first_y; oy < part.last_y; oy++) for (int ox = part.first_x; ox < part.last_x; ox += TILE) {
     forward_tile(sum, plane, tap, SIZES, oy, ox, 0);
-    UNROLL for (int i = 0; i < TILE; i++) if (ox + i < out_width)
-      store(out + (oy * out_width + ox + i) * BLOCK, apply(affine, sum[i]));
+    UNROLL for (int i = 0; i < TILE; i++) {
+      sum[i] = apply(affine, sum[i]);
+      if (ox + i < out_width) store(out + (oy * out_width + ox + i) * BLOCK, sum[i]);
+    }
+    add_moments(&moments, sum, 1, TILE, 0, out_width - ox < TILE ? out_width - ox : TILE);
   }
+  leave_moments(EPILOGUE, moments, ITEM, block, get_global_size(1));
 }
 
 // dx = dy * w backwards
@@ -54,6 +59,7 @@ KERNEL depthwise_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int imag
   input_values plane = ITEM_START(dy) + (size_t)(block * images + part.image) * out_height * out_width * BLOCK;
   const size_t out = (size_t)(block * images + part.image) * height * width * BLOCK;
   const Gradient dx = GRADIENT;
+  NormSums sums = norm_sums(dx, block);
   V tap[TAPS], sum[TILE];
   load_taps(tap, ITEM_START(w), block);
   for (int iy = part.first_y; iy < part.last_y; iy++)
@@ -62,9 +68,10 @@ KERNEL depthwise_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int imag
         backward_tile(sum, plane, tap, SIZES, iy, x0 / STRIDE_X, residue, 0);
         UNROLL for (int i = 0; i < TILE; i++) {
           const int ix = x0 + residue + i * STRIDE_X;
-          if (ix < width) write_gradient(dx, out + (iy * width + ix) * BLOCK, sum[i]);
+          if (ix < width) add_gradient(dx, &sums, out + (iy * width + ix) * BLOCK, sum[i]);
         }
       }
+  leave_norm_sums(dx, sums, ITEM, block, get_global_size(1));
 }
 
 // partials[group]: [c/16][taps][16] = (add ? what was there : 0) + the sum of x * dy over the (image, output row) pairs

@@ -34,8 +34,13 @@ KERNEL pointwise_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), con
   multiply(sum, START(x), ITEM_START(w), m, k, row, panel);
   UNROLL for (int j = 0; j < PANELS; j++) {
     const Affine affine = affine_of(EPILOGUE, (panel + j) * BLOCK);
-    UNROLL for (int i = 0; i < ROWS; i++) if (row + i >= tile * ROWS)
-      store(y + ((size_t)(panel + j) * m + row + i) * BLOCK, apply(affine, sum[i][j]));
+    UNROLL for (int i = 0; i < ROWS; i++) {
+      sum[i][j] = apply(affine, sum[i][j]);
+      if (row + i >= tile * ROWS) store(y + ((size_t)(panel + j) * m + row + i) * BLOCK, sum[i][j]);
+    }
+    Moments moments = NO_MOMENTS;
+    add_moments(&moments, &sum[0][j], PANELS, ROWS, tile * ROWS - row, ROWS);
+    leave_moments(EPILOGUE, moments, tile, panel + j, get_global_size(1) * PANELS);
   }
 }
 

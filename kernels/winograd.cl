@@ -26,13 +26,18 @@ INLINE void load_outputs(V y[4], input products, const int panel, const int t) {
 // Where outputs go: through the epilogue, or, `backward`, as gradients
 typedef struct { Gradient gradient; Epilogue epilogue; int backward; } Target;
 
-INLINE void write_tile(const Target target, const V y[4], const Sizes s, const Place p, const int block) {
+// Of the images that have MOMENTS, no tile reaches beyond the edge.
+INLINE void write_tile(const Target target, Moments *moments, V y[4], const Sizes s, const Place p, const int block) {
   const Affine affine = affine_of(target.epilogue, block * BLOCK);
+  if (!target.backward) {
+    UNROLL for (int i = 0; i < 4; i++) y[i] = apply(affine, y[i]);
+    add_moments(moments, y, 1, 4, 0, 4);
+  }
   const size_t plane = (size_t)(block * s.images + p.image) * s.out_height * s.out_width;
   UNROLL for (int i = 0; i < 4; i++) if (p.y + i / 2 < s.out_height && p.x + i % 2 < s.out_width) {
     const size_t at = (plane + (p.y + i / 2) * s.out_width + p.x + i % 2) * BLOCK;
     if (target.backward) write_gradient(target.gradient, at, y[i]);
-    else store(target.gradient.dx + at, apply(affine, y[i]));
+    else store(target.gradient.dx + at, y[i]);
   }
 }
 
@@ -49,10 +54,14 @@ INLINE void convolve(const Target target, input_values x, input_values u, output
       for (int i = 0; i < POINTS; i++) for (int t = 0; t < count; t += ROWS)
         multiply_point(products + i * PANELS * CHUNK * BLOCK, inputs + i * blocks * CHUNK * BLOCK,
                        u + (size_t)(i * out_blocks + panel) * channels * BLOCK, channels, t);
-      for (int j = 0; j < PANELS; j++) for (int t = 0; t < count; t++) {
-        V y[4];
-        load_outputs(y, products, j, t);
-        write_tile(target, y, s, place_of(s, first + t), panel + j);
+      for (int j = 0; j < PANELS; j++) {
+        Moments moments = NO_MOMENTS;
+        for (int t = 0; t < count; t++) {
+          V y[4];
+          load_outputs(y, products, j, t);
+          write_tile(target, &moments, y, s, place_of(s, first + t), panel + j);
+        }
+        leave_moments(target.epilogue, moments, first / CHUNK, panel + j, out_blocks);
       }
     }
   }
@@ -61,13 +70,13 @@ INLINE void convolve(const Target target, input_values x, input_values u, output
 // y = activation((x * w) * scale + shift)
 KERNEL winograd_forward(INPUT(x), INPUT(u), OUTPUT(y), OUTPUT(workspace), SIZES_ARGUMENTS, const int channels,
                         const int out_blocks EPILOGUE_ARGUMENTS) {
-  const Target target = {{START(y), 0}, EPILOGUE, 0};
+  const Target target = {{START(y), 0, NORM}, EPILOGUE, 0};
   convolve(target, START(x), START(u), START(workspace), SIZES, channels, out_blocks);
 }
 
 // dx = dy * w backwards: dy is the input, and u of the transposed kernel, FLIPPED
 KERNEL winograd_backward_data(INPUT(x), INPUT(u), OUTPUT(workspace), SIZES_ARGUMENTS, const int channels,
                               const int out_blocks, GRADIENT_ARGUMENTS) {
-  const Target target = {GRADIENT, {0, 0}, 1};
+  const Target target = {GRADIENT, {0, 0, 0}, 1};
   convolve(target, START(x), START(u), START(workspace), SIZES, channels, out_blocks);
 }

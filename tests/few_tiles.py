@@ -4,7 +4,7 @@ not about tiles; those of all sizes are tried in tests/ops."""
 from edgelearn.ops import products
 
 SIZES = {
-    "product_rows": lambda rows: 4 if rows >= 4 else 1,
+    "product_rows": lambda rows, panels=1: 4 if rows >= 4 else 1,
     "panels": lambda blocks: 1,
     "row_tile": lambda width: 4 if width >= 4 else 1,
     "depthwise_tile": lambda width, stride=1: 4,

@@ -7,10 +7,11 @@ the published claim with plans, steps, times and finished trainings."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from edgelearn.compile import Encoding, Offload
+from edgelearn.compile import Encoding, Offload, fusions
 from edgelearn.compile.plan import explain
 from edgelearn.compile.search import COUNTS, budgets
 from edgelearn.display import MB, plural
@@ -24,6 +25,7 @@ from edgelearn.interop import find_network
 from edgelearn.lab.runs import RunStore, figures
 from edgelearn.launch import Launch
 from edgelearn.runtime import choose_device, launch_times
+from edgelearn.tables import Table
 from edgelearn.train.planning import PRECISIONS, plan_for
 
 from . import answer
@@ -38,6 +40,7 @@ BATCH_SIZE = setting(1, "examples of a step", minimum=1)
 
 @command("plan", one={
     "network, device": "names", "file": "the page", "plans": "their names", "planned": "device memory of each, bytes",
+    "fusions": "of each plan, what each kind saves in a step: kind, description, launches and nbytes",
 })  # fmt: skip
 def page(
     network: str = NETWORK_ARGUMENT,
@@ -60,12 +63,17 @@ def page(
 
         timings = time_launches(plans, chosen, rounds)
         measured = {timed.launch: timed.median for timing in timings for timed in timing.launches}
+    saved = [fusions(each) for each in plans]
     shown = plans[0].show(*plans[1:], names=(plan, beside or ""), predicted=launch_times(chosen).seconds,
-                          measured=measured)  # fmt: skip
+                          measured=measured, fusions=saved)  # fmt: skip
     shown.save(html)
+    rows = [(each.kind, f"{each.launches:,}", f"{each.nbytes / MB:,.2f}") for each in saved[0]]
+    notes = [f"{each.kind}: {each.description}" for each in saved[0]]
+    show(Table(("saved by fusion", "launches", "MB"), rows, notes=notes, right=True))
     print(f"{html}: {' beside '.join(names)}. Open it in a browser.")
     return {"network": net.name, "device": chosen.id, "file": html, "plans": names,
-            "planned": [each.peak_bytes for each in plans]}  # fmt: skip
+            "planned": [each.peak_bytes for each in plans],
+            "fusions": [[asdict(each) for each in kinds] for kinds in saved]}  # fmt: skip
 
 
 PLAN = {

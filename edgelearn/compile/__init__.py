@@ -1,6 +1,8 @@
 """The compiler: from a network to a plan, every launch of a step and the place of every byte, before anything runs."""
 
+from .fusion import fusions
 from .memory import Compress, Encoding, Invert, Mask, MemoryStrategy, Offload, Recompute, Store
+from .page import Fusion
 from .plan import Accounting, Explanation, Kind, Plan, ProgramKey, account, explain
 from .planner import Combination, make_plan
 from .precision import Precision, RangeMode
@@ -15,6 +17,7 @@ __all__ = [
     "Compress",
     "Encoding",
     "Explanation",
+    "Fusion",
     "Invert",
     "Kind",
     "LaunchTimes",
@@ -30,5 +33,6 @@ __all__ = [
     "Store",
     "account",
     "explain",
+    "fusions",
     "make_plan",
 ]  # fmt: skip

@@ -37,7 +37,7 @@ from edgelearn.ops import (
     finish,
     quantize,
 )
-from edgelearn.ops.emit import Answers, Control, GradientSum, Pieces, emit_channel_sums
+from edgelearn.ops.emit import FUSIONS, Answers, Control, GradientSum, Pieces, emit_channel_sums
 from edgelearn.ops.finish import emit_finite_check, emit_unscaled
 from edgelearn.ops.formats import KernelView, QuantizedTensor, Stored, is_integers, tensor_of
 from edgelearn.ops.loss import emit_count, rows_of
@@ -129,13 +129,17 @@ class Lowering:
             check_heads(self.network, losses)
         heads = self._unread([node for name in self.losses.by_output for node in reversed(ends[name])])
         self.rounds = request.precision != Precision()
-        fused = fuse(self.network, sums=not self.rounds)  # else sums are rounded, too
+        fuses = {kind: kind not in request.unfused for kind in FUSIONS}
+        # Else sums are rounded, too.
+        fused = fuse(self.network, sums=fuses["sums"] and not self.rounds, epilogues=fuses["epilogues"])
         parts = (tuple(node for node in stage.nodes if node.name not in heads) for stage in fused)
         self.stages = [Stage(part) for part in parts if part]
         self.trained = trained_stages(self.network, self.stages, request.input_gradients)
         self.measure, self.prepare, self.micro, self.finish = (Emitter(traits, storage) for _ in range(4))
         self.micro.training = storage.control if self.trains and not request.input_gradients else None
         self.prepare.compute = self.micro.compute = request.compute
+        for emitter in (self.measure, self.prepare, self.micro, self.finish):
+            emitter.unfused = request.unfused
         self.inputs = {
             name: Tensor(x.buffer, (self.n, *self.network.inputs[name]), x.block) for name, x in storage.inputs.items()
         }
@@ -410,7 +414,7 @@ class Lowering:
     def _output(self, stage: Stage, emit: Emit, direct: bool) -> Stored:
         """A stage's output, which `emit` writes to a target: rounded as it is written if `direct`, else afterwards."""
         name, shape = stage.output.name, self.shape(stage.output)
-        if direct and name not in self.plain:
+        if direct and name not in self.plain and self.micro.fuses("rounding"):
             return self.held.written("activations", name, shape, emit, self.held.stores("activations", name))
         out = self.micro.tensor("output", shape, dtype=self.dtype(stage))
         emit(Target(out))
@@ -739,7 +743,9 @@ class Lowering:
             for role in ("gamma", "beta")
         )
         stored = not self.uses_batch(stage)
-        batchnorm.emit_backward(self.micro, y, dz, s, dgamma, dbeta, target, stored, not self.first)
+        # Rounded, z isn't what scale and shift give.
+        z = None if stored or self.rounds else self.values[stage.output.name]
+        batchnorm.emit_backward(self.micro, y, dz, s, dgamma, dbeta, target, stored, not self.first, z)
         for gradient in (dgamma, dbeta):
             finish.emit_sum(self.finish, GradientSum(gradient))
 
@@ -772,7 +778,7 @@ class Lowering:
         def emit(target: Target) -> None:
             op.emit_backward_data(self.micro, x.tensor, kernel, dy, target)
 
-        single = len(self.network.consumers(name)) == 1 and name not in self.gradients
+        single = len(self.network.consumers(name)) == 1 and name not in self.gradients and self.micro.fuses("rounding")
         if single and below.name in self.integer and not self.uses_batch(below):  # which multiplies it as integers
             mask = x if below.activation != LINEAR else None
             self.gradients[name] = self.held.written(
@@ -904,6 +910,8 @@ class Lowering:
         # Parameters lie side by side: those updated alike are one launch, whatever their number.
         if len({(group.rate, group.decay) for group in groups}) == 1:  # kernels and others alike
             groups = [replace(groups[0], names=tuple(storage.parameters))]
+        if not finish.fuses("updates"):
+            groups = [replace(group, names=(name,)) for group in groups for name in group.names]
         for group in groups:
             offset, nbytes = storage.span(group)
             rule, control = self._rule(optimizer, group)

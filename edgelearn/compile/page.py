@@ -81,6 +81,23 @@ class TensorFacts:
 
 
 @dataclass(frozen=True)
+class Fusion:
+    """What a kind of fusion saves in a step of a plan.
+
+    Arguments:
+    - `kind`: one of `FUSIONS` in ops/emit.py.
+    - `description`: which work is done along with another launch's.
+    - `launches`: fewer launches of the step.
+    - `nbytes`: fewer bytes that launches declare to move; below 0 where partial sums take more than they save.
+    """
+
+    kind: str
+    description: str
+    launches: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class PlanFacts:
     """Facts of a plan for its page.
 
@@ -89,6 +106,7 @@ class PlanFacts:
     - `headline`: network, batch size and bytes in words.
     - `roles`: planned bytes by role.
     - `arena`: bytes that the temporaries share.
+    - `fusions`: what each kind saves.
     """
 
     name: str
@@ -98,6 +116,7 @@ class PlanFacts:
     layers: Sequence[LayerFacts]
     launches: Sequence[LaunchFacts]
     tensors: Sequence[TensorFacts]
+    fusions: Sequence[Fusion]
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,7 +11,7 @@ cache. They were fitted to the growth of processes over one that has the driver 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import cached_property
@@ -31,7 +31,7 @@ from edgelearn.tables import WIDTH, Table
 
 from . import storage
 from .memory import Offload, offload_of
-from .page import LaunchFacts, LayerFacts, PlanFacts, PlanPage, TensorFacts, block_of
+from .page import Fusion, LaunchFacts, LayerFacts, PlanFacts, PlanPage, TensorFacts, block_of
 from .precision import Precision, RangeMode
 from .rematerialisation import Rematerialisation
 from .request import Request
@@ -303,6 +303,7 @@ class Plan(Displayed):
     def show(
         self, beside: Plan | None = None, names: tuple[str, str] = ("this plan", "the other"),
         predicted: Callable[[Launch], float] | None = None, measured: Mapping[Launch, float] | None = None,
+        fusions: Sequence[Sequence[Fusion]] = (),
     ) -> PlanPage:  # fmt: skip
         """The plan as a page: layers, launches and the memory over a step, linked. A notebook shows it; its `save`
         writes one file for a browser.
@@ -312,10 +313,15 @@ class Plan(Displayed):
         - `names`: of this plan and the other.
         - `predicted`: seconds of a launch, such as `launch_times(device).seconds` (default: not shown).
         - `measured`: seconds by launch of this plan (default: not shown).
+        - `fusions`: what they save in each plan, `[edgelearn.compile.fusions(plan)]` (default: not shown).
         """
         plans = [self] if beside is None else [self, beside]
         title = " beside ".join(dict.fromkeys(f"Plan of {plan.request.network.name}" for plan in plans))
-        facts = (_facts(plan, name, predicted, measured or {}) for plan, name in zip(plans, names, strict=False))
+        saved = [*fusions, (), ()]
+        facts = (
+            _facts(plan, name, saves, predicted, measured or {})
+            for plan, name, saves in zip(plans, names, saved, strict=False)
+        )
         return PlanPage(title, tuple(facts))
 
     def traffic(self, examples: int | None = None, ranges: RangeMode = RangeMode.OBSERVED) -> Traffic:
@@ -648,7 +654,11 @@ def _timeline(program: Program, lives: list[Lifetime], purposes: _Purposes) -> I
 
 
 def _facts(
-    plan: Plan, name: str, predicted: Callable[[Launch], float] | None, measured: Mapping[Launch, float]
+    plan: Plan,
+    name: str,
+    fusions: Sequence[Fusion],
+    predicted: Callable[[Launch], float] | None,
+    measured: Mapping[Launch, float],
 ) -> PlanFacts:
     """Facts of a step of the plan for its page."""
     network, program = plan.request.network, _program(plan)
@@ -689,4 +699,4 @@ def _facts(
         f"batch size {plan.request.batch_size} in micro-batches of {plan.request.micro_batch}, "
         f"{plan.peak_bytes / MB:.2f} MB of device memory in all"
     )
-    return PlanFacts(name, headline, roles, plan.arena_bytes, layers, launches, tensors)
+    return PlanFacts(name, headline, roles, plan.arena_bytes, layers, launches, tensors, fusions)

@@ -164,7 +164,7 @@ class Representation:
     ) -> Stored:  # fmt: skip
         """The tensor that `emit` writes to its target, in its format: quantized as it is written if `direct`, else
         rounded afterwards; it is then `name` before."""
-        if direct:
+        if direct and self.micro.fuses("rounding"):
             return self.written(kind, layer, shape, emit, self.stores(kind, layer) if integers is None else integers)
         y = self.micro.tensor(name, shape, dtype=dtype)
         emit(Target(y))

@@ -13,6 +13,7 @@ from edgelearn.display import Displayed
 from edgelearn.errors import PlanError
 from edgelearn.graph.network import Network
 from edgelearn.ops import Compute, Loss, Losses, Optimizer, SoftmaxCrossEntropy
+from edgelearn.ops.emit import FUSIONS
 
 from .memory import ActivationMemory, Encoding, check_activation_memory
 from .precision import Precision, RangeMode
@@ -50,6 +51,7 @@ class Request(Displayed):
     - `known_ranges`: ranges of quantized tensors are given before the first step, so that no program measures them,
       which takes tensors of floats (default False).
     - `allow`: strategies that the planner may use within a budget, besides exact ones on the device (default none).
+    - `unfused`: kinds of fusions to leave out, such as `{"moments"}`: see `FUSIONS` in ops/emit.py (default none).
     - `last_batches`: sizes of shorter mini-batches, such as the last one of an epoch; `len(x)` stands for the remainder
       of its division by `batch_size` (default none).
     - `remainders`: sizes of shorter micro-batches to evaluate and predict; `len(x)` stands for the remainder of its
@@ -75,6 +77,7 @@ class Request(Displayed):
     input_gradients: bool = False
     statistics_only: bool = False
     known_ranges: bool = False
+    unfused: frozenset[str] = frozenset()
     trainable: frozenset[str] = field(init=False, repr=False)
     outputs: tuple[str, ...] = field(init=False, repr=False)
     layers: int = field(init=False, repr=False)
@@ -108,6 +111,7 @@ class Request(Displayed):
                 f"activation_memory is a strategy per layer, such as {{'conv': Recompute()}}, or a function from a "
                 f"network to strategies by layer, such as policies.checkpoints, not {self.activation_memory!r:.60}."
             )
+        self._set("unfused", frozenset(self.unfused))
         self._set("batch_size", int(self.batch_size))
         self._set("micro_batch", int(self.micro_batch))
         self._set("last_batches", _remainders(self.last_batches, self.batch_size))
@@ -138,6 +142,12 @@ class Request(Displayed):
         changed._set("activation_memory", dict(activation_memory))
         return changed
 
+    def without(self, *kinds: str) -> Request:
+        """The same request, of the layers that were trained when it was made, with these kinds of fusions left out."""
+        changed = copy(self)
+        changed._set("unfused", self.unfused | set(kinds))
+        return changed
+
     @property
     def losses(self) -> Losses:
         """The losses by output; none for a plan that only predicts."""
@@ -148,6 +158,8 @@ class Request(Displayed):
     def check(self) -> None:
         """Raises PlanError for a request that no device can meet, naming what to change."""
         network = self.network
+        if unknown := self.unfused - FUSIONS.keys():
+            raise PlanError(f"'{min(unknown)}' is no kind of fusion: those are {', '.join(FUSIONS)}.")
         if self.micro_batch > self.batch_size:
             raise PlanError(f"A micro-batch of {self.micro_batch} is larger than the mini-batch of {self.batch_size}.")
         if not 0 <= self.seed < 1 << 64:

@@ -356,12 +356,13 @@ class Stage:
         return self.output.op.epilogue if len(self.nodes) > 1 else LINEAR
 
 
-def fuse(network: Network, sums: bool = False) -> list[Stage]:
+def fuse(network: Network, sums: bool = False, epilogues: bool = True) -> list[Stage]:
     """Divide the network into stages, in order. A layer joins the one before it if its op `fuses_after` that one, which
     has no other reader and is no output.
 
     Arguments:
     - `sums`: an activation joins a sum of two tensors, too (default False).
+    - `epilogues`: layers join other layers (default True).
     """
     stages: list[Stage] = []
     fused: set[str] = set()
@@ -373,7 +374,7 @@ def fuse(network: Network, sums: bool = False) -> list[Stage]:
         while len(readers := network.consumers(nodes[-1].name)) == 1 and nodes[-1].name not in outputs:
             op = readers[0].op
             after_sum = sums and op.epilogue != LINEAR and _adds_two(network, nodes[-1])
-            if not after_sum and not op.fuses_after(nodes[-1].op):
+            if not after_sum and not (epilogues and op.fuses_after(nodes[-1].op)):
                 break
             nodes += readers
         fused |= {node.name for node in nodes}

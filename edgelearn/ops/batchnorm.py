@@ -3,6 +3,7 @@ or by sub-band of frequencies."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,17 +11,19 @@ import numpy as np
 
 from edgelearn.device import KernelConfig
 from edgelearn.errors import ShapeError
-from edgelearn.launch import Access, In, Role
+from edgelearn.launch import Access, In, Role, Tail
 
 from .base import Arrays, Gradients, LinearOp, Op, Weight
 from .emit import Emitter
 from .formats import Stored, reads, stored_macros, tensor_of
 from .quantize import group_size
 from .target import Target
-from .tensor import BLOCK, Function, Shape, Tensor
+from .tensor import BLOCK, Function, Shape, Tensor, ceil_div
 
 WHOLE_ROWS = 1024  # that a work-group of a GPU goes through three times while three launches begin
 SLICES_GPU = 8  # work-groups that normalize, a compute unit of a GPU
+CACHED_ROWS, LARGE_GROUP = 512, 32  # rows that a first cache holds, and of a group whose sums take little memory
+FEW_ROWS = 64  # of a group, so that to sum up all groups takes a good part of the time that their rows take
 ITEMS_GPU = 256  # work-items of 16 channels that a compute unit of a GPU has for sums over rows
 
 
@@ -160,31 +163,47 @@ def emit_batch(
         w["moving_mean"].update, w["moving_variance"].update,
     )  # fmt: skip
     pace, sets = (float(op.epsilon), 1.0 - op.momentum), Sets.of(y, w["gamma"])
+    if tail := _tail(e, y, sets, "moments"):
+        partials = _records(e, "partial statistics", tail.groups, sets)
+        e.extend(tensor_of(y), partials.write)
+        _finish_forward(e, sets, y, partials, (tail.rows, tail.groups, tail.span), parts, s, pace, z, activation)
+        return s
     with e.choose("batchnorm_forward", sets.problem, _variants(e, sets, z)) as choice:
         if choice["whole"]:
             sizes = *sets.arguments, sets.count, *pace
             _launch(e, "whole_forward", sets, sets.count, (*reads(y), *parts), z, sizes, **activation.macros())
         else:
             members, groups, count = _divide(e, sets)
-            partials = e.tensor("partial statistics", (groups, 2, sets.count * 16))
+            partials = _records(e, "partial statistics", groups, sets)
             e.launch(
                 "batchnorm.cl", "group_statistics", (groups * members, sets.count), *reads(y), partials.write,
                 *sets.arguments, sets.count, count, group=group_size(e), **sets.macros,
             )  # fmt: skip
-            sizes = sets.rows, sets.count, count, groups, *pace
-            slices = _slices(e, sets, z)
-            if not slices:
-                e.launch(
-                    "batchnorm.cl", "finish_statistics", (sets.count * members,), partials.read, *parts, *sizes,
-                    group=group_size(e),
-                )  # fmt: skip
-                emit_normalize(e, y, s, z, activation)
-                return s
-            inputs = partials.read, *reads(y), *parts
-            _launch(e, "finish_forward", sets, slices, inputs, z, sizes, **activation.macros())
+            _finish_forward(e, sets, y, partials, (count, groups, sets.rows), parts, s, pace, z, activation)
+            return s
         with e.replay():
             emit_normalize(e, y, s, z, activation)
     return s
+
+
+def _finish_forward(
+    e: Emitter, sets: Sets, y: Stored, partials: Tensor, groups: tuple[int, int, int], parts: tuple[Access, ...],
+    s: Statistics, pace: tuple[float, float], z: Target, activation: Function,
+) -> None:  # fmt: skip
+    """Emit `s` from sums of `groups` of rows (rows of one, number, rows after which they begin anew), and z."""
+    count, number, span = groups
+    sizes = sets.rows, sets.count, count, number, span, *pace
+    if slices := _slices(e, sets, z, number):
+        inputs = partials.read, *reads(y), *parts
+        _launch(e, "finish_forward", sets, slices, inputs, z, sizes, **activation.macros())
+        with e.replay():
+            emit_normalize(e, y, s, z, activation)
+        return
+    e.launch(
+        "batchnorm.cl", "finish_statistics", (sets.count * _members(e),), partials.read, *parts, *sizes,
+        group=group_size(e),
+    )  # fmt: skip
+    emit_normalize(e, y, s, z, activation)
 
 
 def emit_normalize(e: Emitter, y: Stored, statistics: Statistics, z: Target, activation: Function) -> None:
@@ -212,62 +231,105 @@ def emit_backward(
     target: Target | None,
     kept: bool,
     add: bool,
+    z: Stored | None = None,
 ) -> None:
     """Emit the gradients of gamma and beta, and of y if there is a target.
 
     `kept`: the statistics are constants (moving averages). `add`: add to the gradients of earlier micro-batches.
+    `z`: what `emit_batch` wrote, if the launch that writes dz may take the sums of rows.
     """
     sums = [dgamma.update, dbeta.update] if add else [dgamma.write, dbeta.write]
-    sets = Sets.of(y, s.scale)
+    sets, flags = Sets.of(y, s.scale), (int(kept), int(add))
+    tail = _tail(e, dz, sets, "norm_sums")
+    own = isinstance(z, Tensor) and tail and tail.without in (None, z.buffer)  # else the mask is another layer's
+    if tail and own and isinstance(y, Tensor) and y.dtype == dz.dtype:
+        partials = _records(e, "partial gradients", tail.groups, sets)
+        e.extend(dz, y.read, s.mean.read, s.inverse.read, s.scale.read, s.shift.read, partials.write)
+        _finish_backward(e, sets, y, dz, s, partials, tail.groups, sums, target, flags)
+        return
     with e.choose("batchnorm_backward", sets.problem, _variants(e, sets, target)) as choice:
-        flags = int(kept), int(add)
         if target and choice["whole"]:
             inputs = dz.read, *reads(y), s.scale.read, s.mean.read, s.inverse.read, *sums
             _launch(e, "whole_backward", sets, sets.count, inputs, target, (*sets.arguments, sets.count, *flags))
             return
         members, groups, count = _divide(e, sets)
-        partials = e.tensor("partial gradients", (groups, 2, sets.count * 16))
+        partials = _records(e, "partial gradients", groups, sets)
         e.launch(
             "batchnorm.cl", "group_gradients", (groups * members, sets.count), dz.read, *reads(y), s.mean.read,
             s.inverse.read, partials.write, *sets.arguments, sets.count, count, group=group_size(e), **sets.macros,
             **dz.value_macros,
         )  # fmt: skip
-        sizes = sets.rows, sets.count, groups, *flags
-        if target and (slices := _slices(e, sets, target)):
-            inputs = partials.read, dz.read, *reads(y), s.scale.read, s.mean.read, s.inverse.read, *sums
-            _launch(e, "finish_backward", sets, slices, inputs, target, sizes)
-            return
-        slope, offset = e.tensor("slope", s.scale.shape), e.tensor("offset", s.scale.shape)
+        _finish_backward(e, sets, y, dz, s, partials, groups, sums, target, flags)
+
+
+def _finish_backward(
+    e: Emitter, sets: Sets, y: Stored, dz: Tensor, s: Statistics, partials: Tensor, groups: int, sums: Sequence[Access],
+    target: Target | None, flags: tuple[int, int],
+) -> None:  # fmt: skip
+    """Emit the gradients of gamma and beta from sums of `groups` of rows, and that of y if there is a target."""
+    sizes = sets.rows, sets.count, groups, *flags
+    if target and (slices := _slices(e, sets, target, groups)):
+        inputs = partials.read, dz.read, *reads(y), s.scale.read, s.mean.read, s.inverse.read, *sums
+        _launch(e, "finish_backward", sets, slices, inputs, target, sizes)
+        return
+    slope, offset = e.tensor("slope", s.scale.shape), e.tensor("offset", s.scale.shape)
+    e.launch(
+        "batchnorm.cl", "finish_gradients", (sets.count * _members(e),), partials.read, s.scale.read, s.mean.read,
+        s.inverse.read, *sums, slope.write, offset.write, *sizes, group=group_size(e),
+    )  # fmt: skip
+    if target and not target.is_plain:
+        inputs = (dz.read, *reads(y), s.scale.read, slope.read, offset.read)
+        _emit_result(e, "normalize_backward_result", sets, inputs, target)
+    elif target:
+        bands, count = e.bands(sets.rows, sets.count, 64)
         e.launch(
-            "batchnorm.cl", "finish_gradients", (sets.count * members,), partials.read, s.scale.read, s.mean.read,
-            s.inverse.read, *sums, slope.write, offset.write, *sizes, group=group_size(e),
+            "batchnorm.cl", "normalize_backward", (bands, sets.count), dz.read, *reads(y), s.scale.read, slope.read,
+            offset.read, *sets.arguments, count, *target.arguments, **target.macros, **sets.macros,
         )  # fmt: skip
-        if target and not target.is_plain:
-            inputs = (dz.read, *reads(y), s.scale.read, slope.read, offset.read)
-            _emit_result(e, "normalize_backward_result", sets, inputs, target)
-        elif target:
-            groups, count = e.bands(sets.rows, sets.count, 64)
-            e.launch(
-                "batchnorm.cl", "normalize_backward", (groups, sets.count), dz.read, *reads(y), s.scale.read,
-                slope.read, offset.read, *sets.arguments, count, *target.arguments, **target.macros, **sets.macros,
-            )  # fmt: skip
+
+
+def _tail(e: Emitter, x: Stored, sets: Sets, work: str) -> Tail | None:
+    """The tail of the launch that wrote `x`, by which that takes the sums of a normalization; None if it can't, or if
+    that would take longer. Rows of a block that stay in a core's first cache are soon read once more."""
+    if not isinstance(x, Tensor) or "sub_bands" in sets.macros or not (tail := e.tail_of(x, work)):
+        return None
+    return tail if sets.rows > CACHED_ROWS or (work == "moments" and tail.rows >= LARGE_GROUP) else None
+
+
+def _records(e: Emitter, name: str, groups: int, sets: Sets) -> Tensor:
+    """Memory for two sums of each group of rows of each set."""
+    return e.tensor(name, (groups, 2, sets.count * BLOCK))
+
+
+def _members(e: Emitter) -> int:
+    """Work-items of a work-group that share sums."""
+    return group_size(e) * e.traits.vector // BLOCK if e.traits.gpu else e.traits.members
 
 
 def _divide(e: Emitter, sets: Sets) -> tuple[int, int, int]:
     """(members of a work-group that share sums, groups that the rows of a set are divided into, rows of a group)"""
+    members = _members(e)
     if not e.traits.gpu:
-        return e.traits.members, *e.split_rows(sets.rows, sets.count * e.traits.members)
-    members = group_size(e) * e.traits.vector // BLOCK
+        return members, *e.split_rows(sets.rows, sets.count * members)
     return members, *e.split_rows(sets.rows, sets.count * members, least=4 * members, items=ITEMS_GPU)
 
 
-def _slices(e: Emitter, sets: Sets, target: Target) -> int:
-    """Work-groups of a GPU that share the rows of all sets to normalize them, each of which sums up the sums of groups
-    itself; 0 where a launch of its own does that."""
-    if not e.traits.gpu or "sub_bands" in sets.macros:
+def _slices(e: Emitter, sets: Sets, target: Target, groups: int) -> int:
+    """Work-groups that share the rows of all sets to normalize them, each of which adds up the sums of `groups` itself.
+    0 where a launch of its own does that: on CPUs, where several share a set whose groups are few rows."""
+    if "sub_bands" in sets.macros:
         return 0
-    groups = target.statistics.parts.rows if target.statistics else SLICES_GPU * e.traits.compute_units
-    return groups if groups >= sets.count else 0
+    slices = SLICES_GPU * e.traits.compute_units if e.traits.gpu else _busy(e, sets) * sets.count
+    if not e.traits.gpu and slices > sets.count and groups * FEW_ROWS > sets.rows:
+        return 0
+    slices = target.statistics.parts.rows if target.statistics else slices
+    return slices if slices >= sets.count else 0
+
+
+def _busy(e: Emitter, sets: Sets) -> int:
+    """Work-items a set that keep a CPU busy: one if there are enough sets or they divide evenly among its cores."""
+    units = e.traits.compute_units
+    return 1 if sets.count % units == 0 or sets.count >= 4 * units else ceil_div(4 * units, sets.count)
 
 
 def _launch(
@@ -305,8 +367,7 @@ def _variants(e: Emitter, sets: Sets, target: Target | None) -> list[KernelConfi
     sub-bands of which the result may be quantized."""
     if target and not target.is_plain and "sub_bands" in sets.macros:
         return [{"whole": 0}]
-    units = e.traits.compute_units
-    enough = sets.rows <= WHOLE_ROWS if e.traits.gpu else sets.count % units == 0 or sets.count >= 4 * units
+    enough = sets.rows <= WHOLE_ROWS if e.traits.gpu else _busy(e, sets) == 1
     return [{"whole": int(enough)}, {"whole": int(not enough)}]
 
 

@@ -14,12 +14,25 @@ from zlib import crc32
 
 from edgelearn.device import KernelConfig, Traits
 from edgelearn.errors import PlanError
-from edgelearn.launch import Access, Buffer, Decision, In, Launch, Many, Role
+from edgelearn.launch import Access, Buffer, Decision, In, Launch, Many, Role, Tail
 
 from .tensor import BLOCK, LINEAR, Function, Shape, Tensor, blocked_bytes, ceil_div
 
 STORED = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 LOSS_SCALE = 65536.0  # of fp16, at the start
+
+
+# Work that a launch does along with its own, by kind; without the fusion it takes launches of its own.
+FUSIONS = {
+    "epilogues": "BatchNorm with stored statistics, and activations, by the kernel that computes their input",
+    "sums": "an activation by the launch of the sum before it",
+    "moments": "mean and variance of a micro-batch by the kernel that computes what is normalized",
+    "norm_sums": "the gradients of gamma and beta by the kernel that computes the gradient of the normalized output",
+    "checks": "the check of a gradient for NaN and infinity by the kernel that computes it",
+    "rounding": "quantization by the kernel that computes what is quantized",
+    "jobs": "what each layer does once a mini-batch by launches for all layers",
+    "updates": "the update of all parameters by one launch",
+}
 
 
 @dataclass(frozen=True)
@@ -231,6 +244,7 @@ class Emitter:
     - `jobs`: collected by `job`, launched by `emit_jobs`.
     - `pieces`: of the parameters whose update is being emitted, if it is to leave their extremes; else None.
     - `keeps`: the layer's forward pass keeps what its backward pass will read (default True).
+    - `unfused`: kinds of `FUSIONS` that are left out (default none).
     - `steps`: states and gates that the forward pass of recurrent layers keeps for the backward pass, by name.
     """
 
@@ -244,6 +258,7 @@ class Emitter:
     compute: Compute = Compute()
     pieces: Pieces | None = None
     keeps: bool = True
+    unfused: frozenset[str] = frozenset()
     steps: dict[str, Tensor] = field(default_factory=dict)
 
     @contextmanager
@@ -300,6 +315,29 @@ class Emitter:
         group = group or self.traits.group
         self.launches.append(Launch(source, kernel, named, grid, group, arguments, self.layer, flops, self.decision))
 
+    def fuses(self, kind: str) -> bool:
+        """True unless this kind of `FUSIONS` is left out."""
+        return kind not in self.unfused
+
+    def leave_tail(self, tail: Tail) -> None:
+        """Say what the last launch can do besides."""
+        self.launches[-1] = replace(self.launches[-1], tail=tail)
+
+    def tail_of(self, x: Tensor, work: str) -> Tail | None:
+        """The tail of the launch that wrote `x` last; None unless it can do this `work`, and doesn't yet."""
+        tail = self.launches[at].tail if (at := self._writer(x)) is not None else None
+        return tail if tail and tail.result is x.buffer and tail.work == work and self.fuses(work) else None
+
+    def extend(self, x: Tensor, *arguments: Access) -> None:
+        """Have the launch that wrote `x` last do the work of its tail, with the `arguments` that this takes."""
+        at = self._writer(x)
+        assert at is not None
+        self.launches[at] = self.launches[at].extended(*arguments)
+
+    def _writer(self, x: Tensor) -> int | None:
+        places = reversed(range(len(self.launches)))
+        return next((at for at in places if x.buffer in self.launches[at].writes), None)
+
     @contextmanager
     def replay(self) -> Iterator[None]:
         """Launches emitted inside run only if the temporaries that the last launch wrote are recomputed, in its place
@@ -325,7 +363,7 @@ class Emitter:
 
     def emit_jobs(self) -> None:
         """Launch the jobs collected so far, in as few launches as their order allows."""
-        for batch in job_batches(self.jobs):
+        for batch in job_batches(self.jobs) if self.fuses("jobs") else [[job] for job in self.jobs]:
             items, first, before = sum(job.items for job in batch), batch[0], self.layer
             macros: dict[str, Any] = dict(first.macros)
             # A launch costs as much as the work of a layer here: one grid for all, whose work-items find their job in a

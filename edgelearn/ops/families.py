@@ -5,24 +5,38 @@ A family names the configurations in which it can compute a product, best guess 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from edgelearn.device import WARPGROUPS, KernelConfig, Traits, with_probe
-from edgelearn.launch import Role
+from edgelearn.launch import Role, Tail
 
 from . import products
 from .emit import LONGEST_SUM, Emitter, GradientSum, emit_channel_sums, start_sum
 from .formats import StoredType, tensor_of
-from .products import DATA, WEIGHTS, MatrixTiles, Product, Sizes
+from .products import DATA, FORWARD, WEIGHTS, MatrixTiles, Product, Sizes
 from .tensor import BLOCK, Tensor, ceil_div
 
 Sums = tuple[GradientSum, GradientSum | None]  # of the kernel's gradient, and of the bias's if the kernels compute it
 
 
 class Family:
-    """Base of families: kernels that compute products."""
+    """Base of families: kernels that compute products.
+
+    - `tails`: what they can do as they write the result of a part, where that takes less time than a launch of its own:
+      see `Tail` and docs/results/speed.md.
+    """
+
+    tails: ClassVar[Mapping[str, str]] = {}
+
+    def leave_tail(self, e: Emitter, p: Product, groups: int, rows: int, span: int = 0) -> None:
+        """Give the last launch the tail of a product that it writes in `groups` of `rows` rows, which begin anew after
+        each `span` rows (default: of all). On GPUs there is none, since a work-item has too few rows; nor on a bare
+        processor, whose kernels have none."""
+        if (work := self.tails.get(p.part)) and not (e.traits.gpu or e.traits.bare):
+            e.leave_tail(Tail(p.out.buffer, work, groups, rows, span or p.out.rows, p.mask))
 
     def candidates(self, e: Emitter, p: Product) -> list[KernelConfig]:
         """Configurations for a product, best guess first; none if the family can't compute it."""
@@ -46,6 +60,8 @@ def has_columns(p: Product) -> bool:
 
 class Convolution(Family):
     """Any convolution, or one in groups of whole blocks (`has_columns`): kernels/convolution.cl."""
+
+    tails: ClassVar = {FORWARD: "moments"}
 
     def candidates(self, e: Emitter, p: Product) -> list[KernelConfig]:
         alone = not e.traits.gpu or p.left.block < BLOCK  # else for what work-groups share there are other kernels
@@ -72,6 +88,7 @@ class Convolution(Family):
                 *p.first, images, height, width, channels, *output, *p.last, flops=p.flops, in_block=left.block,
                 depth=1, **config, **more,
             )  # fmt: skip
+            self.leave_tail(e, p, tiles, config["tile"], columns)
             return None
         depth, panels, members = config["depth"], config["panels"], e.traits.members
         work = (p.window.taps * ceil_div(channels, depth), p.y.blocks // panels)
@@ -106,12 +123,13 @@ def _start_rows(e: Emitter, p: Product, rows: int, members: int = 1) -> tuple[Gr
 
 
 CACHED_BYTES = 512 << 10  # of activations, a chunk of rows that the tiles read repeatedly
-UNCACHED_BYTES = 16 << 20  # of a gradient that leaves a CPU's cache: to check it later would read it from memory again
 FEW_ROWS = 4  # up to here the gradient of the input is summed within vectors, without a transposed kernel
 
 
 class Pointwise(Family):
     """Products over blocked matrices, y = x w, for pointwise convolutions and dense layers: kernels/pointwise.cl."""
+
+    tails: ClassVar = {FORWARD: "moments"}
 
     def candidates(self, e: Emitter, p: Product) -> list[KernelConfig]:
         traits, blocks = e.traits, (p.y if p.part == WEIGHTS else p.out).blocks
@@ -120,7 +138,7 @@ class Pointwise(Family):
             best, sizes = {"depth": products.product_depth(traits)} | best, {"depth": (4, 8, 16)}
         else:
             rows = p.left.rows
-            best = {"rows": products.product_rows(traits, rows)} | best
+            best = {"rows": products.product_rows(traits, rows, best["panels"])} | best
             sizes = {"rows": products.up_to(products.PRODUCT_ROWS, rows)}
         panels = products.dividing(products.PANELS, blocks)
         return [best] if traits.gpu else products.worth_trying(best, **sizes, panels=panels)
@@ -137,6 +155,7 @@ class Pointwise(Family):
                 (ceil_div(tiles, chunks), p.out.blocks // config["panels"], chunks), *p.reads, *p.first, x.rows,
                 x.channels, *p.last, flops=p.flops, depth=1, **config, **macros,
             )  # fmt: skip
+            self.leave_tail(e, p, tiles, config["rows"])
             return None
         assert p.gradient
         # For small kernels, groups of rows are summed in parallel. Large kernels keep the device busy by themselves:
@@ -147,7 +166,7 @@ class Pointwise(Family):
         dy_sum = start_sum(e, p.sums, x.rows, groups)[0] if p.sums else None
         if total.groups == 1:
             count = max(256, CACHED_BYTES // row_bytes)
-        checked = not e.traits.gpu and total.partials is None and total.total.buffer.nbytes > UNCACHED_BYTES
+        checked = not e.traits.gpu and total.partials is None and e.fuses("checks")
         flags_name, parts = f"{p.gradient.buffer.name} flags of {prod(items)} tiles", BLOCK // e.traits.vector
         flags = e.tensor(flags_name, (1, prod(items) * parts), Role.CHECK) if checked else None
         for first in range(0, x.rows, total.groups * count):
@@ -206,6 +225,8 @@ class Grouped(Family):
 class Depthwise(Family):
     """Convolutions of each channel with its own kernel: kernels/depthwise.cl."""
 
+    tails: ClassVar = {FORWARD: "moments", DATA: "norm_sums"}
+
     def candidates(self, e: Emitter, p: Product) -> list[KernelConfig]:
         """Neighbouring outputs, and work-items of a compute unit."""
         stride = 1 if p.part == WEIGHTS else p.window.strides[1]
@@ -226,6 +247,7 @@ class Depthwise(Family):
             grid = (p.images * ceil_div(height, rows) * columns, blocks)
             kernel = f"depthwise_{p.part}"
             e.launch("depthwise.cl", kernel, grid, *p.reads, *p.first, *p.sizes, rows, steps, *p.last, **more)
+            self.leave_tail(e, p, grid[0], rows * width, height * width)
             return None
         image_rows, members = p.images * p.window.output[0], e.traits.members
         total, rows = _start_rows(e, p, e.split_rows(image_rows, blocks, 1 if gpu else 7, items)[1], members)

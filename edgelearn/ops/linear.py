@@ -91,7 +91,8 @@ def emit_backward_data(e: Emitter, geometry: Geometry, prepared: Stored, dy: Sto
     last = target.mask_arguments if integers else target.arguments
     macros = target.mask_macros | target.result_macros(e) if integers else target.macros
     sink = target if integers else None
-    emit(e, Product(DATA, geometry, target.tensor, tensor_of(dy), (dy, prepared), first, last, macros, sink))
+    mask = tensor_of(target.mask).buffer if target.mask else None
+    emit(e, Product(DATA, geometry, target.tensor, tensor_of(dy), (dy, prepared), first, last, macros, sink, mask=mask))
 
 
 def emit_backward_weights(

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from edgelearn.device import KernelConfig, Traits
-from edgelearn.launch import Access, In
+from edgelearn.launch import Access, Buffer, In
 
 from .emit import LONGEST_SUM
 from .formats import QuantizedTensor, Stored, is_integers, reads, tensor_of
@@ -50,6 +50,7 @@ class Product:
     - `macros`: that belong to these.
     - `target`: the sink of a product of integers.
     - `gradient`, `sums`, `add`: for WEIGHTS, see LinearOp.emit_backward_weights.
+    - `mask`: the output of an activation by whose derivative a gradient is multiplied (default None).
     - `adds`: the sum with another tensor is part of the product (default False).
     """
 
@@ -65,6 +66,7 @@ class Product:
     gradient: Tensor | None = None
     sums: Tensor | None = None
     add: bool = False
+    mask: Buffer | None = None
     adds: bool = False
 
     @property
@@ -146,9 +148,11 @@ def panels(traits: Traits, blocks: int) -> int:
     return next(p for p in (2, 3, 1) if blocks % p == 0) if traits.vector_width >= 16 else 1
 
 
-def product_rows(traits: Traits, rows: int) -> int:
-    """Rows of a matrix-product tile: the size that computes fewest rows twice, the largest of equals."""
-    sizes = (4, 2, 1) if traits.gpu else (14, 12, 7, 4, 2, 1) if traits.vector_width >= 16 else (6, 4, 2, 1)
+def product_rows(traits: Traits, rows: int, panels: int = 1) -> int:
+    """Rows of a matrix-product tile of so many `panels`, whose sums fit the vector registers: the size that computes
+    fewest rows twice, the largest of equals."""
+    wide = (14, 12, 7, 4, 2, 1) if panels < 3 else (8, 7, 4, 2, 1)
+    sizes = (4, 2, 1) if traits.gpu else wide if traits.vector_width >= 16 else (6, 4, 2, 1)
     fitting = [s for s in sizes if s <= rows]
     if rows >= 64:
         fitting = fitting[:2]

@@ -5,6 +5,7 @@ A work-item transforms a chunk of tiles, each of 2 x 2 outputs, into a workspace
 from __future__ import annotations
 
 from math import prod
+from typing import ClassVar
 
 from edgelearn.device import KernelConfig, Traits
 
@@ -12,7 +13,7 @@ from . import products
 from .emit import LONGEST_SUM, Emitter, GradientSum, start_sum
 from .families import Family
 from .formats import tensor_of
-from .products import DATA, WEIGHTS, Product
+from .products import DATA, FORWARD, WEIGHTS, Product
 from .tensor import BLOCK, Tensor, ceil_div
 from .window import Pair, Window
 
@@ -35,6 +36,8 @@ def applies(e: Emitter, p: Product) -> bool:
 
 class Winograd(Family):
     """The family of these kernels. It goes first where it is thought faster, and needs no more memory than `ROOM`."""
+
+    tails: ClassVar = {FORWARD: "moments"}
 
     def candidates(self, e: Emitter, p: Product) -> list[KernelConfig]:
         if not applies(e, p):
@@ -69,12 +72,15 @@ class Winograd(Family):
         x, y, kernel, turned = p.left, p.out, tensor_of(p.factors[1]), p.part == DATA
         pads = (2 - top, 2 - left) if turned else (top, left)  # of dy, convolved with the kernel turned by half
         u = _transformed(e, kernel, x.channels, flipped=turned)
-        items = _items(e.traits, ceil_div(_tiles(y), config["chunk"]))
+        chunks = ceil_div(_tiles(y), config["chunk"])
+        items = _items(e.traits, chunks)
         e.launch(
             "winograd.cl", f"winograd_{p.part}", (items,), x.read, u.read, *p.first,
             _workspace(e, items * _convolution_bytes(config, x)).write, x.images, *p.source, *p.sink, *pads, x.channels,
             y.blocks, *p.last, flops=_flops(_tiles(y), x, y), rows=14 if _wide(e.traits) else 6, **config, **p.macros,
         )  # fmt: skip
+        if not (y.height % 2 or y.width % 2):  # tiles end where images do
+            self.leave_tail(e, p, chunks, 4 * config["chunk"])
         return None
 
     def _emit_weights(self, e: Emitter, p: Product, tile: KernelConfig, pads: Pair) -> GradientSum:

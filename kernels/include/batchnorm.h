@@ -78,20 +78,25 @@ INLINE Backward write_gradients(output dgamma, output dbeta, const GradientSums 
   return (Backward){k, moving ? (V)0 : k * mean - scale * sums.sum * (1.0f / m)};
 }
 
-// The rows of the groups whose partial sums a kernel combines: m rows of a set, `count` a group
-typedef struct { int m, sets, count, groups; } Groups;
+// The rows of the groups whose partial sums a kernel combines: m rows of a set, `count` a group, which begin anew after each
+// `span` rows
+typedef struct { int m, sets, count, groups, span; } Groups;
+INLINE float rows_of_group(const Groups of, const int g) {
+  const int first = g % ((of.span + of.count - 1) / of.count) * of.count;
+  return first + of.count < of.span ? of.count : of.span - first;
+}
 
 // Groups combined (Chan, Golub and LeVeque 1983) to the batch's mean and biased variance; scale and shift from them
 INLINE Affine combined_statistics(input partials, const Parts parts, const Groups of, const int block,
                                   const float epsilon, const float pace, const int writes, __local V *shares) {
   V mean = (V)0, squares = (V)0;
   SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
-    const float n = (g + 1) * of.count < of.m ? of.count : of.m - g * of.count;
+    const float n = rows_of_group(of, g);
     mean += load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK) * (n / of.m);
   }
   mean = group_sum(mean, shares);
   SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
-    const float n = (g + 1) * of.count < of.m ? of.count : of.m - g * of.count;
+    const float n = rows_of_group(of, g);
     const V d = load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK) - mean;
     squares += load(partials + (size_t)((g * 2 + 1) * of.sets + block) * BLOCK) + d * d * n;
   }
@@ -195,9 +200,9 @@ INLINE int set_of(const Rows rows, const int block, const int row) {
 }
 
 // Numbers of a set for the gradient of y: the scale, and what the statistics lead to
-typedef struct { V scale, mean, inverse; } Moments;
-#define MOMENTS(block)                                                                              \
-  ((Moments){load(ITEM_START(scale) + (block) * BLOCK), load(ITEM_START(mean_in) + (block) * BLOCK), \
+typedef struct { V scale, mean, inverse; } Normalizer;
+#define NORMALIZER(block)                                                                              \
+  ((Normalizer){load(ITEM_START(scale) + (block) * BLOCK), load(ITEM_START(mean_in) + (block) * BLOCK), \
              load(ITEM_START(deviation_inverse) + (block) * BLOCK)})
 
 INLINE GradientSums combined_sums(input partials, const Groups of, const int block, __local V *shares) {

@@ -70,6 +70,9 @@ typedef __global float *restrict output;
 #define START_AT(x, offset) (x##_memory + (size_t)(offset) * (4 * BLOCK / sizeof(*x##_memory)))
 #define START(x) START_AT(x, x##_start)
 #define ITEM_START(x) (START(x) + FIRST_CHANNEL)
+#define POINTER_IF(flag, x) JOIN(POINTER_IF_, flag)(x)  // ITEM_START of an argument that only some variants have, else 0
+#define POINTER_IF_0(x) 0
+#define POINTER_IF_1(x) ITEM_START(x)
 
 #include "values.h"
 

@@ -1,11 +1,25 @@
 """BatchNormalization and SubSpectralNormalization: kept and batch statistics, forward and backward."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from edgelearn.launch import Role
-from edgelearn.ops import BatchNormalization, Format, SubSpectralNormalization, Target, Tensor, Traits, batchnorm
-from edgelearn.ops.formats import QuantizedTensor, RangeStatistics
+from edgelearn.ops import (
+    BatchNormalization,
+    Conv2D,
+    DepthwiseConv2D,
+    Epilogue,
+    Format,
+    LinearOp,
+    SubSpectralNormalization,
+    Target,
+    Tensor,
+    Traits,
+    batchnorm,
+)
+from edgelearn.ops.formats import QuantizedTensor, RangeStatistics, emit_prepared
 from edgelearn.ops.observers import InHindsightMinMax
 from edgelearn.ops.quantize import emit_next_range, emit_quantize, record_parts
 from edgelearn.ops.tensor import LINEAR, RELU, RELU6
@@ -270,3 +284,41 @@ def test_sub_bands_do_not_meet(rng):
     moved[:, 2:4] += 7.0
     before, after = (op.reference_forward([v], w, batch=True) for v in (x, moved))
     assert np.abs(after - before).max() < 1e-12
+
+
+def centre(op: LinearOp, channels: int) -> np.ndarray:
+    """The kernel with which an op copies its input."""
+    kernel = np.zeros(op.kernel((9, 9, channels)).shape)
+    middle = tuple(size // 2 for size in kernel.shape[:2])
+    kernel[middle] = 1.0 if isinstance(op, DepthwiseConv2D) else np.eye(channels)
+    return kernel.reshape(op.kernel((9, 9, channels)).packed_shape)
+
+
+@pytest.mark.parametrize("shape", [(2, 24, 26, 32), (1, 15, 37, 33)], ids=str)
+@pytest.mark.parametrize(
+    "op", [Conv2D(32, 1), Conv2D(32, 3, padding="same"), DepthwiseConv2D(3, padding="same")], ids=str
+)
+def test_kernels_take_statistics_of_what_they_write(bench, rng, op, shape):
+    """Rows far from zero, in groups of all sizes, the last ones short: no difference of squares, no row twice."""
+    if bench.traits.gpu:
+        pytest.skip("work-items of GPUs have too few rows")
+    *_, channels = shape
+    op = replace(op, filters=channels) if isinstance(op, Conv2D) else op
+    x = (rng.standard_normal(shape) * rng.uniform(0.1, 2.0, channels) + 100.0).astype(np.float32)
+    x[0, 0, 0] += 50.0
+    rows = x.reshape(-1, channels).astype(np.float64)
+    w, moments = draw_weights(rng, channels), []
+
+    def check():
+        tx, y = bench.put(x), bench.empty(shape)
+        kernel = emit_prepared(bench, op.forward_view(bench, tx, bench.put(centre(op, channels))))
+        op.emit_linear(bench, tx, kernel, y, Epilogue(None, bench.put(np.zeros(channels))))
+        s = batchnorm.emit_batch(bench, OP, y, put_all(bench, w), Target(bench.empty(shape)), LINEAR)
+        moments.append(any(("MOMENTS", 1) in launch.macros for launch in bench.launches))
+        bench.run()
+        exact = moments[-1] and "winograd" in str(bench.tried)  # whose sums round what they copy
+        close(bench.get(s.mean), rows.mean(0), 2e-6)
+        close(read_row(bench, s.inverse), 1 / np.sqrt(rows.var(0) + OP.epsilon), 1e-3 if exact else 2e-5)
+
+    every_choice(bench, check)
+    assert any(moments)

@@ -1,0 +1,117 @@
+"""Fusions: steps with them are as exact as without, and what they are said to save is what plans without them take."""
+
+from dataclasses import replace
+
+import pytest
+
+import edgelearn as el
+from edgelearn.compile import Precision, Request, fusions, make_plan
+from edgelearn.compile.policies import checkpoints, nested
+from edgelearn.errors import PlanError
+from edgelearn.graph import Network
+from edgelearn.models import mobilenet_v2_cifar, resnet18_cifar
+from edgelearn.ops import SGD, Add, Conv2D, DepthwiseConv2D, Format, ReLU, Traits, batchnorm
+from edgelearn.ops.emit import FUSIONS
+from edgelearn.ops.observers import InHindsightMinMax
+
+from .steps import same, steps
+from .test_networks import EXAMPLES, NETWORKS, check_step, head, residual, separable, unit
+
+CPU = Traits(compute_units=2, vector_width=16)
+
+
+def summed() -> Network:
+    """A depthwise convolution writes the gradient of a sum with a ReLU behind it, which a BatchNorm takes over."""
+    net = Network("summed", (6, 7, 3))
+    x = unit(net, "stem", Conv2D(20, 3, padding="same", use_bias=False))
+    y = unit(net, "one", Conv2D(20, 1, use_bias=False), relu=None)
+    net.add("sum", Add(), y, x)
+    net.add("relu", ReLU())
+    unit(net, "depthwise", DepthwiseConv2D(3, padding="same", use_bias=False), relu=ReLU(6))
+    unit(net, "two", DepthwiseConv2D(3, 2, padding="same", use_bias=False))
+    return head(net)
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Launches take sums of BatchNorms however few rows there are."""
+    monkeypatch.setattr(batchnorm, "CACHED_ROWS", 0)
+
+
+def macros(plan, name):
+    return [launch.layer for launch in plan.step_launches if (name, 1) in launch.macros]
+
+
+@pytest.mark.parametrize("micro", (1, 3))
+@pytest.mark.parametrize("make", [*(NETWORKS[name] for name in ("residual", "entangled", "streams", "preactivation")),
+                                  separable, summed])  # fmt: skip
+def test_sums_of_batch_statistics(kernels, always, make, micro):
+    check_step(kernels, make(), micro, "batch", seed=1, traits=CPU)
+
+
+def test_launches_that_take_sums(kernels, always):
+    """All that write what is normalized; and depthwise convolutions, of gradients whose mask is the BatchNorm's own."""
+    request = Request(summed(), EXAMPLES, EXAMPLES, SGD(0.05), "batch")
+    plan = make_plan(request, kernels.context.device, traits=CPU)
+    assert macros(plan, "MOMENTS") == ["stem", "one", "depthwise", "two"]
+    assert macros(plan, "NORM_SUMS") == ["two"]  # the gradient of "depthwise"
+    assert {launch.kernel for launch in plan.step_launches}.isdisjoint({"whole_forward", "group_statistics"})
+    assert not macros(make_plan(request.without("moments"), kernels.context.device, traits=CPU), "MOMENTS")
+    rounds = Precision(activations=Format(8), observer=InHindsightMinMax(0.5))
+    assert not macros(make_plan(replace(request, precision=rounds), kernels.context.device, traits=CPU), "NORM_SUMS")
+
+
+def test_few_rows_are_read_once_more(kernels):
+    plan = make_plan(Request(residual(), 1, 1, SGD(0.05), "batch"), kernels.context.device, traits=CPU)
+    assert not macros(plan, "MOMENTS")
+
+
+@pytest.mark.parametrize("policy", (checkpoints, nested))
+@pytest.mark.parametrize("make", (residual, separable, summed))
+def test_recomputed_launches_take_no_sums_again(start, always, make, policy):
+    request = Request(make(), EXAMPLES, 2, SGD(0.05), "batch", seed=7)
+    same(steps(start, replace(request, activation_memory=policy)), steps(start, request))
+
+
+INT8 = Precision(Format(symmetric=True), Format(), Format(), InHindsightMinMax(0.5), simulated=False)
+REQUESTS = {
+    "depthwise": Request(mobilenet_v2_cifar(alpha=0.25), 2, 1, SGD(0.1), "batch"),
+    "residual": Request(resnet18_cifar(), 1, 1, el.Adam(0.1, weight_decay=0.1), "batch"),
+    "moving": Request(mobilenet_v2_cifar(alpha=0.25), 2, 2, SGD(0.1)),
+    "prediction": Request(resnet18_cifar()),
+    "integers": Request(mobilenet_v2_cifar(alpha=0.25), 1, 1, SGD(0.1), precision=INT8),
+}
+KINDS = {
+    "depthwise": {"epilogues", "moments", "norm_sums", "checks", "jobs", "updates"},
+    "residual": {"epilogues", "sums", "moments", "checks", "jobs", "updates"},
+    "moving": {"epilogues", "jobs", "updates"},
+    "prediction": {"epilogues", "sums"},
+    "integers": {"epilogues", "rounding", "jobs", "updates"},
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_savings_are_those_of_plans_without_them(kernels, name):
+    request, device = REQUESTS[name], kernels.context.device
+    plan = make_plan(request, device, traits=CPU)
+    found = {fusion.kind: fusion for fusion in fusions(plan)}
+    assert found.keys() >= KINDS[name]
+    for kind in FUSIONS:
+        without = make_plan(request.without(kind), device, traits=CPU).step_launches
+        launches = len(without) - len(plan.step_launches)
+        nbytes = sum(launch.nbytes for launch in without) - sum(launch.nbytes for launch in plan.step_launches)
+        saved = found.get(kind)
+        assert (launches, nbytes) == ((saved.launches, saved.nbytes) if saved else (0, 0)), kind
+    assert fusions(make_plan(request.without(*FUSIONS), device, traits=CPU)) == []
+
+
+@pytest.mark.parametrize("kind", FUSIONS)
+def test_steps_without_a_kind(kernels, kind, monkeypatch):
+    """Leaving it out changes how much a step moves, not what it computes."""
+    monkeypatch.setattr(Request, "unfused", frozenset({kind}))
+    check_step(kernels, residual(), 2, "batch", traits=CPU)
+
+
+def test_unknown_kinds(kernels):
+    with pytest.raises(PlanError, match="'all' is no kind of fusion"):
+        make_plan(Request(residual(), unfused=frozenset({"all"})), kernels.context.device)
