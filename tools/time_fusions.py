@@ -1,5 +1,5 @@
-"""What fusions save in a step of a workload of `edgelearn bench`: launches, bytes, and the time of all launches, of each
-the least over the rounds, with and without each kind. Where a plan's memory lies makes 1 to 2 %: start it again.
+"""What fusions save in a step of a workload of `edgelearn bench`: launches, bytes, and the time of launches, with and
+without each kind; the least time of each over the rounds. Where a plan's memory lies makes 1 to 2 %: start it again.
 
     python tools/time_fusions.py train_bn:1 mobilenet_v2_cifar/train_bn:32 --kinds moments norm_sums --rounds 8
 """
