@@ -9,7 +9,8 @@ import json
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,12 +20,14 @@ from keras import layers, ops
 
 from edgelearn import atomic
 from edgelearn.errors import FormatError
-from edgelearn.graph import Network
+from edgelearn.graph import Network, Node
 from edgelearn.ops import (
     GRU,
     LSTM,
+    SELU,
     AdaptiveAveragePooling2D,
     Add,
+    Attention,
     AveragePooling1D,
     AveragePooling2D,
     BatchNormalization,
@@ -50,9 +53,12 @@ from edgelearn.ops import (
     MaxPooling2D,
     Op,
     PadChannels,
+    PReLU,
     ReLU,
     Resize,
+    ReverseEmbedding,
     RMSNormalization,
+    RotaryEmbedding,
     SliceChannels,
     Softmax,
     SpatialDropout2D,
@@ -69,11 +75,18 @@ from edgelearn.ops.shapes import positions
 from edgelearn.ops.window import Window, pair
 
 from .exporting import MOVING, ExportedLayer, handler
+from .keras_h5 import snake_case
+from .read_keras import HANDLERS as READERS
 from .safetensors import ModelFile
 from .weights import in_keras_order, only_or_all, without_softmax
 
 Tensor = Any
 OTHER_NAMES = {"gamma": "scale"}  # of weights of Keras's RMSNormalization
+# Functions of keras.ops by the op that is read from them. SELU's constants are no settings in Keras.
+FUNCTIONS = {
+    form.meaning: form for kind, form in READERS.items()
+    if kind.startswith("ops.") and isinstance(form.meaning, type) and form.meaning is not SELU
+}  # fmt: skip
 
 
 class MovingBatchNormalization(layers.BatchNormalization):
@@ -88,6 +101,7 @@ def to_keras(
     weights: Mapping[str, np.ndarray] | None = None,
     batchnorm: Literal["moving", "batch"] = "moving",
     logits: bool = False,
+    portable: bool = False,
 ) -> keras.Model:
     """The network as a Keras model for inputs (n, *input_shape); several inputs and outputs are dictionaries by name.
 
@@ -96,6 +110,9 @@ def to_keras(
     - `weights`: arrays by name (default: `initialize(0)`).
     - `batchnorm`: `"moving"` normalises with the stored statistics in training, too; `"batch"` is Keras's way.
     - `logits`: leave a Softmax or LogSoftmax at an output out.
+    - `portable`: use layers of Keras alone, so that `keras.models.load_model` reads what the model's `save` writes
+      without custom objects, given `batchnorm="batch"`. Weights that are added or multiplied, which no layer of Keras
+      has alone, are then rows of an Embedding (default False).
 
     Raises FormatError for an op that has no counterpart here.
     """
@@ -104,13 +121,14 @@ def to_keras(
     inputs = {name: keras.Input(shape, name=name if several else None) for name, shape in network.inputs.items()}
     values: dict[str, Any] = dict(inputs)
     made: dict[str, Any] = {}  # Keras's layers, by name
+    tables: dict[str, Any] = {}
+    reverse = frozenset(node.owner for node in nodes if isinstance(node.op, ReverseEmbedding))
     norm = MovingBatchNormalization if batchnorm == "moving" else layers.BatchNormalization
     for node in nodes:
-        builder = _Builder(ExportedLayer.of(network, node), norm)
-        write = handler(node.op, HANDLERS, _formula, "Keras")
-        y = write(builder, *(values[name] for name in node.inputs))
-        values[node.name] = made[node.owner](*_inputs_of(y)) if node.shares else y
+        builder = _Builder(ExportedLayer.of(network, node), norm, portable, reverse, tables)
+        y = _writer(node)(builder, *(values[name] for name in node.inputs))
         made[node.name] = y._keras_history.operation
+        values[node.name] = made[node.owner](*_inputs_of(y)) if node.shares and node.owner not in tables else y
     outputs = {name: values[end] for name, end in zip(network.outputs, ends, strict=True)}
     model = keras.Model(inputs if several else values[next(iter(inputs))], only_or_all(outputs))
     weights = network.initialize(0) if weights is None else weights
@@ -118,7 +136,26 @@ def to_keras(
         variable.assign(np.reshape(in_keras_order(network, name, weights[name]), variable.shape))
         if network.parameters[name].weight.trainable:
             variable.trainable = name in network.trainable
+    _freeze(model, network)
     return model
+
+
+def _writer(node: Node) -> Callable[..., Tensor]:
+    """The function that writes a layer. Raises FormatError, which names it, if there is none."""
+    try:
+        return handler(node.op, HANDLERS, _formula, "Keras")
+    except FormatError as error:
+        raise FormatError(f"'{node.name}' can't be written: {error}") from None
+
+
+def _freeze(model: keras.Model, network: Network) -> None:
+    """Have files say which layers aren't trained. BatchNormalization is left as it is: where it isn't trained, Keras
+    normalises with its stored statistics."""
+    trained, layers_of = {name.partition("/")[0] for name in network.trainable}, {x.name: x for x in model.layers}
+    for name in dict.fromkeys(parameter.layer for parameter in network.parameters.values()):
+        layer = layers_of.get(name)
+        if layer is not None and name not in trained and not isinstance(layer, layers.BatchNormalization):
+            layer.trainable = False
 
 
 def _inputs_of(y: Any) -> list[Any]:
@@ -129,13 +166,16 @@ def _inputs_of(y: Any) -> list[Any]:
 
 def keras_variables(model: keras.Model, network: Network) -> dict[str, keras.Variable]:
     """Variables of the model by the names of the network's parameters. Shapes are the network's, but for
-    SubSpectralNormalization, where they are flat, and for kernels of Conv2DTranspose, whose last two axes are swapped
-    (`edgelearn.interop.weights.in_keras_order`)."""
+    SubSpectralNormalization, where they are flat, for kernels of Conv2DTranspose, whose last two axes are swapped
+    (`edgelearn.interop.weights.in_keras_order`), and for the rows of an Embedding in a portable model."""
     found, made = {}, {layer.name for layer in model.layers}  # layers that no output depends on are left out
     for name, parameter in network.parameters.items():
         if parameter.layer not in made:
             continue
         layer = model.get_layer(parameter.layer)
+        if isinstance(layer, layers.Embedding):
+            found[name] = layer.embeddings
+            continue
         roles = (parameter.role, f"depthwise_{parameter.role}", OTHER_NAMES.get(parameter.role))
         found[name] = next(v for v in layer.weights if v.name in roles)
     return found
@@ -143,10 +183,22 @@ def keras_variables(model: keras.Model, network: Network) -> dict[str, keras.Var
 
 @dataclass(frozen=True)
 class _Builder:
-    """A layer under construction, with the class of its BatchNormalization."""
+    """A layer under construction.
+
+    Arguments:
+    - `layer`: what is written.
+    - `norm`: the class of its BatchNormalization.
+    - `portable`: as of `to_keras`.
+    - `reversed`: owners of weights that a ReverseEmbedding uses.
+    - `tables`: Keras's layers by owner of their weights, of ops that may share weights with an op of another kind, or
+      of which a layer is only a part.
+    """
 
     layer: ExportedLayer
     norm: type[layers.BatchNormalization]
+    portable: bool = False
+    reversed: frozenset[str] = frozenset()
+    tables: dict[str, Any] = field(default_factory=dict)
 
     @property
     def op(self) -> Any:
@@ -364,6 +416,22 @@ class WeightLayer(layers.Layer):
         return self.function(ops, self.op, inputs, self.weight)
 
 
+def _row_numbers(x: Tensor, rows: int) -> Tensor:
+    """0 to rows - 1 for each example, computed from `x`, so that it is a part of the model."""
+    flat: Tensor = ops.reshape(x, (-1, prod(x.shape[1:])))
+    return ops.zeros_like(flat[:, :1], "int32") + np.arange(rows, dtype=np.int32)[None]
+
+
+def _rows_of_a_table(b: _Builder, x: Tensor) -> Tensor:
+    """A weight by itself, with as many axes as `x`, or as it has: rows of an Embedding, all of them in order."""
+    op, rank = b.op, len(b.layer.shape)
+    *shape, channels = op.weight_shape(b.layer.shapes[0])
+    if b.layer.owner not in b.tables:
+        b.tables[b.layer.owner] = layers.Embedding(prod(shape), channels, name=b.layer.name)
+    rows = b.tables[b.layer.owner](_row_numbers(x, prod(shape)))
+    return layers.Reshape((*(1,) * (rank - 1 - len(shape)), *shape, channels))(rows)
+
+
 def _constant(m: Any, op: Constant, x: Tensor, weight: Tensor) -> Tensor:
     """The weight, for as many examples as there are."""
     flat: Tensor = m.reshape(x, (-1, int(np.prod(x.shape[1:]))))
@@ -380,11 +448,55 @@ def _take(b: _Builder, x: Tensor, numbers: Tensor) -> Tensor:
 def _formula(b: _Builder, *x: Tensor) -> Tensor:
     op: Any = b.op
     if isinstance(op, WithWeight):
+        if b.portable:
+            return op.formula(ops, x[0], _rows_of_a_table(b, x[0]))
         return WeightLayer(op, lambda m, op, x, weight: op.formula(m, x, weight), b.layer.name)(x[0])
+    if (form := FUNCTIONS.get(type(op))) is not None:
+        settings = form.attributes(**{each.name: getattr(op, each.name) for each in fields(op)})
+        return getattr(ops, snake_case(form.kind))(x[0], **settings)
     if isinstance(op, Activation):
         return op.formula(ops, *x)
     rank = len(b.layer.shape)
     return op.formula(ops, *(ops.reshape(a, (-1, *(1,) * (rank + 1 - len(a.shape)), *a.shape[1:])) for a in x))
+
+
+def _attention(b: _Builder, *inputs: Tensor) -> Tensor:
+    """Heads as an axis of their own. Those of keys are repeated, since TensorFlow's version takes no single head of
+    keys for several of queries."""
+    op, (queries, channels) = b.op, b.layer.shape
+    size, keys = channels // op.heads, inputs[1].shape[1]
+    q, k, v = (layers.Reshape((x.shape[1], x.shape[2] // size, size))(x) for x in inputs[:3])
+    if op.shared > 1:
+        k, v = (ops.repeat(x, op.shared, axis=2) for x in (k, v))
+    mask = ops.reshape(ops.cast(inputs[3], "bool"), (-1, 1, 1, keys)) if len(inputs) > 3 else None
+    y = ops.dot_product_attention(q, k, v, mask=mask, scale=op.factor(channels), is_causal=op.causal)
+    return layers.Reshape((queries, channels))(y)
+
+
+def _rotary(b: _Builder, x: Tensor, *positions: Tensor) -> Tensor:
+    """Each value times a cosine, plus its partner times a sine."""
+    if positions:
+        raise FormatError(
+            f"'{b.layer.name}' turns by positions that it reads, which Keras's version of a network doesn't: leave "
+            f"them out for steps from 0 on, or set RotaryEmbedding(begin=…)."
+        )
+    cosine, sine, partner = b.op.tables(*b.layer.shape)
+    return x * cosine.astype(x.dtype) + ops.take(x, partner, axis=2) * sine.astype(x.dtype)  # type: ignore[operator]
+
+
+def _embedding(b: _Builder, x: Tensor) -> Tensor:
+    """Rows by numbers, or products with all rows: where there are both, of one layer."""
+    op, owner, is_reverse = b.op, b.layer.owner, isinstance(b.op, ReverseEmbedding)
+    if owner not in b.tables:
+        kind: Any = getattr(layers, "ReversibleEmbedding", None) if owner in b.reversed else layers.Embedding
+        if kind is None:
+            raise FormatError(
+                f"Keras {keras.__version__} has no ReversibleEmbedding, which '{b.layer.name}' needs: install a newer "
+                f"one (3.15 has it), or end the network in a Dense of its own weights."
+            )
+        channels = b.layer.shapes[0][-1] if is_reverse else op.output_dim
+        b.tables[owner] = kind(op.input_dim, channels, name=b.layer.name)
+    return b.tables[owner](x, reverse=True) if is_reverse else b.tables[owner](x)
 
 
 def _moved(handle: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -399,16 +511,17 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     LSTM: _recurrent,
     AdaptiveAveragePooling2D: _linear_map,
     Add: lambda b, *x: layers.Add()(list(x)),
+    Attention: _attention,
     AveragePooling2D: _average_pooling,
     BatchNormalization: _batchnorm,
     Concatenate: lambda b, *x: layers.Concatenate()(list(x)),
-    Constant: lambda b, x: WeightLayer(b.op, _constant, b.layer.name)(x),
+    Constant: lambda b, x: _rows_of_a_table(b, x) if b.portable else WeightLayer(b.op, _constant, b.layer.name)(x),
     Conv2D: _convolution,
     Conv2DTranspose: _transposed_convolution,
     Coupling: lambda b, x, f: x + _rounded(f, b.op.step),
     Dense: lambda b, x: layers.Dense(b.op.units, use_bias=b.op.use_bias, name=b.layer.name)(x),
     DepthwiseConv2D: _convolution,
-    Embedding: lambda b, x: layers.Embedding(b.op.input_dim, b.op.output_dim, name=b.layer.name)(x),
+    Embedding: _embedding,
     Dropout: lambda b, x: layers.Dropout(b.op.rate)(x),
     Flatten: lambda b, x: layers.Flatten()(x),
     GlobalAveragePooling2D: lambda b, x: layers.GlobalAveragePooling2D()(x),
@@ -418,7 +531,10 @@ HANDLERS: dict[type[Op], Callable[..., Tensor]] = {
     MatMul: lambda b, x, y: ops.matmul(x, y),
     MaxPooling2D: _max_pooling,
     PadChannels: _pad_channels,
+    PReLU: lambda b, x: layers.PReLU(shared_axes=b.op.shared_axes or None, name=b.layer.name)(x),
+    ReverseEmbedding: _embedding,
     RMSNormalization: _example_normalization,
+    RotaryEmbedding: _rotary,
     ReLU: lambda b, x: layers.ReLU(b.op.max_value)(x),
     Resize: _resize,
     SliceChannels: lambda b, x: x[..., b.op.start : b.op.start + b.op.size],
@@ -442,18 +558,17 @@ def write_keras(path: str | Path, file: ModelFile) -> None:
 
     Raises FormatError for an op without a counterpart, RunError if the file can't be written.
     """
-    model = to_keras(file.network, file.weights, "batch")
-    if Path(path).name.endswith(WEIGHTS_SUFFIX):
+    is_whole = not Path(path).name.endswith(WEIGHTS_SUFFIX)
+    try:
+        model = to_keras(file.network, file.weights, "batch", portable=is_whole)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error} Other formats may hold it: safetensors does.") from None
+    if not is_whole:
         with tempfile.TemporaryDirectory() as folder:
             own = Path(folder) / f"model{WEIGHTS_SUFFIX}"
             model.save_weights(own)
             atomic.write_bytes(path, own.read_bytes())
         return
-    if own_layers := [layer.name for layer in model.layers if isinstance(layer, WeightLayer)]:
-        raise FormatError(
-            f"{path}: Keras has no layer for '{own_layers[0]}' of '{file.network.name}'. Export its weights alone "
-            f"({WEIGHTS_SUFFIX}), or another format, such as ONNX."
-        )
     with tempfile.TemporaryDirectory() as folder:
         own = Path(folder) / "model.keras"
         model.save(own)
