@@ -41,6 +41,7 @@ from edgelearn.ops import (
     Bias,
     Clip,
     Constant,
+    Embedding,
     Exp,
     Flatten,
     GroupNormalization,
@@ -56,6 +57,7 @@ from edgelearn.ops import (
     ReLU,
     Rescaling,
     Reshape,
+    ReverseEmbedding,
     Rsqrt,
     Scale,
     Sigmoid,
@@ -273,8 +275,13 @@ class Layer:
 
     @property
     def identity(self) -> Any:
-        """Equal for layers whose weights are the same memory."""
-        return self.op, self.frozen, *((a.ctypes.data, a.shape, a.strides) for a in self.sources)
+        """Equal for layers whose weights are the same memory, of one op, or of a table and its products."""
+        is_table = isinstance(self.op, Embedding | ReverseEmbedding)
+        return (
+            Embedding if is_table else self.op,
+            self.frozen,
+            *((a.ctypes.data, a.shape, a.strides) for a in self.sources),
+        )
 
 
 class Builder:
@@ -302,6 +309,7 @@ class Builder:
         self.masked: dict[
             str, tuple[Value, Value, np.ndarray]
         ] = {}  # by product of truths: it, a value, and a constant
+        self.nonzero: dict[str, Value] = {}  # what is compared with 0, by the layer that says where it isn't 0
         self._arranged: dict[tuple[str, tuple[int, ...], tuple[int, ...], Shape], str] = {}
 
     def input(self, tensor: TensorInfo, name: str = INPUT) -> Value:
@@ -541,7 +549,7 @@ class Builder:
         for name, layer in self.layers.items():
             if name in needed:
                 if layer.says_shared and (owner := owners.get(layer.identity)):
-                    network.share(name, owner, *layer.inputs)
+                    network.add(name, layer.op, *layer.inputs, shares=owner if layer.weights else "")
                     continue
                 owners[layer.identity] = network.add(name, layer.op, *layer.inputs)
                 arrays = {f"{name}/{role}": array for role, array in layer.weights.items()}

@@ -6,11 +6,13 @@ Keras 2 and Keras 3 write calls differently; both become `Call`s. Nothing is imp
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from edgelearn.errors import FormatError
 
@@ -19,6 +21,27 @@ DEPTH = 16  # models in models
 CALLS = 100_000  # of models: those that are called twice in models that are called twice multiply
 SEVERAL, RESULTS = {"ops.Split", "ops.Unstack"}, 64  # functions with several results, and how many at most
 OPERATION = ("keras.src.ops", "keras.ops")  # modules of functions, which have no weights
+
+
+def _array(config: Mapping[str, Any]) -> np.ndarray:
+    """Raises TypeError for a type that isn't one of numbers."""
+    kind = np.dtype(config["dtype"])
+    if kind.kind not in "fiub":
+        raise TypeError(f"an array of {kind}")
+    return np.asarray(config["value"], kind)
+
+
+def _slice(config: Mapping[str, Any]) -> slice:
+    ends = tuple(config.get(name) for name in ("start", "stop", "step"))
+    if any(end is not None and type(end) is not int for end in ends) or ends[2] == 0:
+        raise TypeError(f"a slice of {ends!r:.60}")
+    return slice(*ends)
+
+
+# Arguments of calls that JSON has no form for, by Keras's name of their class
+PLAIN: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "__ellipsis__": lambda config: Ellipsis, "__numpy__": _array, "__slice__": _slice, "__tensor__": _array,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,6 +94,13 @@ class Structure:
     inputs: tuple[tuple[str, tuple[int | None, ...], str], ...]
     outputs: tuple[str, ...]
     calls: tuple[Call, ...]
+
+
+def filled(value: Any, inputs: Sequence[Any]) -> Any:
+    """An argument with the call's inputs in place of its slots."""
+    if isinstance(value, Slot):
+        return inputs[value.index]
+    return [filled(part, inputs) for part in value] if isinstance(value, list) else value
 
 
 def parse(text: str, path: Path) -> Structure:
@@ -296,6 +326,8 @@ def _arguments(node: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             if value[:1] == ["_CONSTANT_VALUE"]:
                 return value[2]
             return [replaced(part) for part in value]
+        if isinstance(value, dict) and value.get("class_name") in PLAIN:
+            return PLAIN[value["class_name"]](value["config"])
         if isinstance(value, dict):
             return {key: replaced(part) for key, part in value.items()}
         return value

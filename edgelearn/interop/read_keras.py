@@ -14,19 +14,20 @@ import numpy as np
 
 from edgelearn.errors import FormatError, UnsupportedError
 from edgelearn.graph import Network
-from edgelearn.ops import Attention, LeakyReLU, Max, Mean, Op, Sum
+from edgelearn.ops import Bias, Constant, LeakyReLU, Max, Mean, Op, ReverseEmbedding, RMSNormalization, Scale, Sum
 from edgelearn.ops.pooling import Reduction
 from edgelearn.ops.window import Pair
 
 from . import keras_h5, operators, recurrent, shapes
 from . import keras_structure as configuration
-from .builder import Builder, Operand, Value
+from .builder import Builder, Operand, Value, check_size, in_order
 from .canonical import ForeignGraph, Operator, TensorInfo
 from .foreign import ArrayFile, open_arrays
 from .formats import FileFormat, GraphReader, graph_format, register, weights_of_a_network
 from .forms import Form, Only, forms, pair
+from .keras_attention import attention_layer, dot_product_attention, projected_attention
 from .keras_h5 import list_layers, snake_case
-from .keras_structure import Call, Slot, Structure
+from .keras_structure import Call, Structure
 from .safetensors import ModelFile
 
 Array = np.ndarray  # a constant
@@ -94,19 +95,12 @@ class _Function(Form):
         for place, name in enumerate(self.inputs):
             key = str(self.names.get(name, name)).partition("=")[0]
             value = arguments[place] if place < len(arguments) else keywords.get(key, keywords.get(name, a.get(key)))
-            value = _filled(value, inputs)
+            value = configuration.filled(value, inputs)
             if self.parameters.get(name) == "Operand" and not isinstance(value, Value | None):
                 value = np.asarray(value, np.float64)
             if value is not None:
                 given[name] = value
         return given
-
-
-def _filled(value: Any, inputs: Sequence[Operand | None]) -> Any:
-    """An argument with its tensors in place of the slots."""
-    if isinstance(value, Slot):
-        return inputs[value.index]
-    return [_filled(part, inputs) for part in value] if isinstance(value, list) else value
 
 
 def _channels(op: Operator, x: Any = None) -> int:
@@ -172,40 +166,34 @@ def flatten(b: Builder, x: Operand, *, channels: int) -> Operand:
     return shapes.reshape(b, x, (x.shape[0], -1))
 
 
-def multi_head_attention(b: Builder, x: Operand, rest: Sequence[Any]) -> Operand:
-    """Attention of query, value and key, each after a dense layer, and a dense layer over its heads."""
+def embedding(b: Builder, x: Operand, table: Array) -> Operand:
+    """Rows by computed numbers; all rows in order, by constant ones, are a weight by itself."""
+    if isinstance(x, Value):
+        return shapes.gather(b, table, x)
+    if not np.array_equal(x.ravel(), np.arange(len(table))):
+        raise UnsupportedError("Rows of a table by constant numbers.", "All rows in order, or computed numbers.")
+    layer = b.add(Constant(table.shape), next(iter(b.inputs)), weights={"value": table})
+    rows = Value.of(layer, table.shape, (0, 1))
+    return rows if x.ndim == 2 else shapes.reshape(b, rows, (*x.shape, table.shape[1]))
+
+
+def reversible_embedding(b: Builder, x: Operand, table: Array) -> Operand:
+    """An Embedding, or, in reverse, the products with all of its rows."""
     a: Any = b.operator.attributes
-    count = int(a["arrays"])
-    values, arrays = [x, *rest[: len(rest) - count]], [np.asarray(array) for array in rest[len(rest) - count :]]
-    given: dict[str, Any] = dict(zip(("query", "value", "key"), _filled(list(a["arguments"]), values), strict=False))
-    given |= {name: _filled(part, values) for name, part in a["keywords"].items()}
-    causal, heads, size = bool(given.pop("use_causal_mask", False)), int(a["num_heads"]), int(a["key_dim"])
-    query, value, key = (given.pop(name, None) for name in ("query", "value", "key"))
-    key = value if key is None else key
-    others = [name for name, setting in given.items() if setting not in (None, False) and name != "training"]
-    settings = {"attention_axes": [1], "output_shape": None, "use_gate": False, "value_dim": size}
-    others += [name for name, usual in settings.items() if a.get(name) not in (None, usual)]
-    if others or any(not isinstance(each, Value) or each.rank != 3 for each in (query, value, key)):
-        raise UnsupportedError(
-            f"MultiHeadAttention with {', '.join(others) or 'constants, or inputs of other ranks'}.",
-            "Query, value and key (batch, steps, channels), without a mask, or with use_causal_mask.",
-        )
-    biased = bool(a.get("use_bias", True))
-    if count != (8 if biased else 4):
-        raise FormatError(f"MultiHeadAttention '{b.operator.name}' has {count} arrays in the file, not 8, or 4.")
-    pairs = zip(arrays[:: 1 + biased], arrays[1::2] if biased else [None] * 4, strict=True)
-    layers = []
-    for name, each, (kernel, bias) in zip(("query", "key", "value"), (query, key, value), pairs, strict=False):
-        with b.part(name):
-            projected = operators.dense(
-                b, each, kernel.reshape(len(kernel), -1), None if bias is None else bias.ravel()
-            )
-        layers.append(b.laid_out(projected, (1, 2)))
-    with b.part("attention"):
-        layer = b.add(Attention(heads, causal=causal), *layers)
-    mixed = recurrent.result(b, query, layer)
-    kernel, bias = arrays[3 + 3 * biased], arrays[7] if biased else None
-    return operators.dense(b, mixed, kernel.reshape(-1, kernel.shape[-1]), bias)
+    if not a.get("tie_weights", True) or a.get("logit_soft_cap"):
+        raise UnsupportedError("ReversibleEmbedding with weights for each way, or a cap.", "tie_weights=True.")
+    if not (a["keywords"].get("reverse") or a["arguments"][1:2] == (True,)):
+        return embedding(b, x, table)
+    if not isinstance(x, Value):
+        raise UnsupportedError("Its input is a constant.", "An input that depends on the network's.")
+    return b.apply(ReverseEmbedding(len(table)), x, shapes.with_last(b, x, -1), weights={"embeddings": table})
+
+
+def rms_normalization(b: Builder, x: Value, gamma: Array, *, axis: Any = -1, epsilon: float = 1e-6) -> Value:
+    order = shapes.with_last(b, x, -1)
+    if axis not in (-1, [-1], x.rank - 1, [x.rank - 1]):
+        raise UnsupportedError(f"RMSNormalization over axis {axis}.", "The last axis.")
+    return b.apply(RMSNormalization(epsilon), x, order, weights={"gamma": gamma})
 
 
 def _sides(name: str, sign: int) -> Callable[[Operator, Any], list[tuple[int, int]]]:
@@ -240,6 +228,7 @@ _POOLS = {
     "Cropping": ("pad x", {"sides": _sides("cropping", -1)}),
     "ZeroPadding": ("pad x", {"sides": _sides("padding", 1)}),
 }
+_UNMASKED = Only(False, "mask_zero=False.")
 _NORM = "x gamma?scale beta?center"
 _BATCHNORM = (f"batchnorm {_NORM} mean variance", {"channels": _axis})
 _LAYERS = forms(
@@ -253,7 +242,7 @@ _LAYERS = forms(
         "Dense": "dense x kernel:IO bias",
         "Dropout": ("dropout", {"channels": None}),
         "ELU": ("ELU", {"alpha": "alpha=1.0"}),
-        "Embedding": ("gather indices x", {"axis": 0, "mask_zero": Only(False, "mask_zero=False.")}),
+        "Embedding": (embedding, "x table", {"mask_zero": _UNMASKED}),
         "Flatten": flatten,
         "GroupNormalization": (
             f"group_normalization {_NORM}", {"groups": "groups=32", "channels": "axis"}
@@ -269,9 +258,11 @@ _LAYERS = forms(
         "Multiply": "mul *",
         "Normalization": (normalization, "x *arrays"),
         "Permute": ("transpose x", {"order": lambda op, x: (0, *op.attributes["dims"])}),
+        "ReversibleEmbedding": (reversible_embedding, "x table", {"mask_zero": _UNMASKED}),
         "ReLU": (relu, {"highest": "max_value", "slope": "negative_slope"}),
         "Rescaling": rescaling,
         "Reshape": ("reshape x", {"shape": lambda op, x: (x.shape[0], *op.attributes["target_shape"])}),
+        "RMSNormalization": (rms_normalization, "x gamma", {"epsilon": "epsilon=1e-6"}),
         "Resizing": (
             "resize x",
             {"size": "height width", "mode": "interpolation='bilinear'",
@@ -305,6 +296,98 @@ def broadcast_to(b: Builder, x: Operand, shape: Any) -> Operand:
     return shapes.expand(b, x, [1 if n is None else n for n in shape])
 
 
+def plus(b: Builder, x: Operand, y: Operand) -> Operand:
+    """x + y, of which one may be a weight by itself"""
+    found = _with_weight(b, x, y, Bias)
+    return operators.add(b, x, y) if found is None else found
+
+
+def times(b: Builder, x: Operand, y: Operand) -> Operand:
+    """x * y, of which one may be a weight by itself"""
+    found = _with_weight(b, x, y, Scale)
+    return operators.mul(b, x, y) if found is None else found
+
+
+def _with_weight(b: Builder, x: Operand, y: Operand, op: type[Bias | Scale]) -> Value | None:
+    """The layer that adds or multiplies a weight by itself, under the weight's name; None if neither is one."""
+    for value, other in ((x, y), (y, x)):
+        if not isinstance(value, Value) or not isinstance(other, Value) or value.layer == other.layer:
+            continue
+        weight, alone = b.maker(value), value.sole and value.batch_axis == 0 == other.batch_axis
+        if weight is None or not isinstance(weight.op, Constant) or not alone:
+            continue
+        if np.broadcast_shapes(value.shape, other.shape) != other.shape or value.sizes != tuple(
+            value.sizes[factor] for axis in value.axes[1:] for factor in axis
+        ):
+            continue
+        order = b.natural_order(other)
+        array = in_order(weight.weights["value"].reshape((1,) * (other.rank - value.rank + 1) + value.shape[1:]), order)
+        while array.ndim > 1 and len(array) == 1:
+            array = array[0]
+        is_plain = array.shape == (other.shape[order[-1]],)
+        del b.layers[value.layer]  # whose place the new one takes: it is no weight of the function, which has none
+        frozen = (op.role,) if weight.frozen else ()
+        settings: Any = {"name": value.layer, "weights": {op.role: array}, "frozen": frozen}
+        return b.apply(op(None if is_plain else array.shape), other, order, **settings)
+    return None
+
+
+def get_item(b: Builder, x: Operand, key: Any) -> Operand:
+    """x[key], of numbers, slices, ... and None."""
+    keys = key if isinstance(key, list) else [key]
+    places = [place for place, part in enumerate(keys) if part is Ellipsis]
+    if places:
+        missing = len(x.shape) - sum(part is not None and part is not Ellipsis for part in keys)
+        keys = [*keys[: places[0]], *[slice(None)] * missing, *keys[places[0] + 1 :]]
+    axis = 0
+    for part in keys:
+        if part is None:
+            x = shapes.unsqueeze(b, x, [axis])
+        elif part == slice(None):
+            pass
+        elif not isinstance(part, int | slice) or (isinstance(x, Value) and axis == x.batch_axis):
+            raise UnsupportedError("Elements by computed numbers, or of the batch.", "Numbers and slices.")
+        elif isinstance(part, int):
+            n = x.shape[axis]
+            if not -n <= part < n:
+                raise FormatError(f"{b.operator.kind} '{b.operator.name}': element {part} of an axis of {n}.")
+            x = shapes.squeeze(b, shapes.slice_axis(b, x, axis, part % n, part % n + 1), [axis])
+            continue
+        else:
+            x = shapes.slice_axis(b, x, axis, part.start, part.stop, part.step or 1)
+        axis += 1
+    return x
+
+
+def filled_like(b: Builder, x: Operand, *, value: float) -> Operand:
+    """A constant of the shape of x."""
+    return np.full(check_size(x.shape), value, np.float32)
+
+
+def cast(b: Builder, x: Operand, *, dtype: str) -> Operand:
+    y = operators.as_type(b, x, dtype=dtype)
+    if isinstance(x, Value) and isinstance(y, Value) and y.layer != x.layer:
+        b.nonzero[y.layer] = x
+    return y
+
+
+def repeat(b: Builder, x: Operand, repeats: Any, axis: int | None = None) -> Operand:
+    """Each element of an axis so many times."""
+    if not isinstance(repeats, int) or axis is None:
+        raise UnsupportedError("Elements that are repeated by numbers of their own.", "One number, and an axis.")
+    axis %= len(x.shape)
+    wide = shapes.unsqueeze(b, x, [axis + 1])
+    wide = shapes.expand(b, wide, (*wide.shape[: axis + 1], repeats, *wide.shape[axis + 2 :]))
+    return shapes.reshape(b, wide, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
+
+
+def take(b: Builder, x: Operand, indices: Operand, axis: int | None = None) -> Operand:
+    if axis is None:
+        raise UnsupportedError("Elements of all axes as one.", "An axis.")
+    indices = np.rint(indices).astype(np.int64) if isinstance(indices, np.ndarray) else indices
+    return shapes.gather(b, x, indices, axis=axis)
+
+
 def concatenate(b: Builder, values: Any, axis: int = 0) -> Operand:
     return shapes.concatenate(b, values, axis=axis)
 
@@ -322,16 +405,22 @@ def split(b: Builder, x: Operand, parts: Any, axis: int = 0) -> tuple[Operand, .
 
 _FUNCTIONS = forms(
     {
-        "Absolute": "Abs", "BroadcastTo": broadcast_to, "Concatenate": concatenate, "Divide": "div",
+        "Absolute": "Abs", "Add": plus,
+        "BroadcastTo": broadcast_to, "Cast": cast, "Concatenate": concatenate, "Divide": "div",
+        "DotProductAttention": (
+            dot_product_attention, "query key value bias mask scale", {"causal": "is_causal=False"}
+        ),
         "ExpandDims": "unsqueeze", "Gelu": ("GELU x approximate", {"approximate": "approximate=True"}),
-        "HardSilu": "HardSwish", "LeakyRelu": ("LeakyReLU x negative_slope", {"negative_slope": "negative_slope=0.2"}),
+        "GetItem": get_item, "HardSilu": "HardSwish",
+        "LeakyRelu": ("LeakyReLU x negative_slope", {"negative_slope": "negative_slope=0.2"}),
         "LogSoftmax": "log_softmax x axis", "Max": (reduction, {"kind": Max}), "Mean": (reduction, {"kind": Mean}),
-        "Multiply": "mul", "Negative": "neg", "Pad": "pad x sides mode value", "Reshape": reshape,
+        "Multiply": times, "Negative": "neg", "OnesLike": (filled_like, "x", {"value": 1.0}),
+        "Pad": "pad x sides mode value", "Repeat": repeat, "Reshape": reshape,
         "Softmax": "softmax x axis", "Split": split, "Subtract": "sub", "Sum": (reduction, {"kind": Sum}),
-        "TrueDivide": "div",
+        "Take": take, "TrueDivide": "div", "ZerosLike": (filled_like, "x", {"value": 0.0}),
     },
-    same="Add Clip Elu Equal Exp Greater GreaterEqual HardSigmoid Less LessEqual Log Matmul Maximum Minimum Power Relu "
-         "Relu6 Rsqrt Selu Sigmoid Silu Softplus Sqrt Square Squeeze Tanh Transpose Where",
+    same="Clip Elu Equal Exp Greater GreaterEqual HardSigmoid Less LessEqual Log Matmul Maximum Minimum NotEqual Power "
+         "Relu Relu6 Rsqrt Selu Sigmoid Silu Softplus Sqrt Square Squeeze Tanh Transpose Where",
     form=_Function, x="x1", y="x2", exponent="x2", axes="axis", order="axes", shape="newshape", low="x_min",
     high="x_max", parts="indices_or_sections", values="xs", sides="pad_width", value="constant_values",
 )  # fmt: skip
@@ -346,7 +435,9 @@ _TENSORFLOW = forms(
 )  # fmt: skip
 _SEQUENCES = forms(
     {
-        "MultiHeadAttention": (multi_head_attention, "x *rest"),
+        "Attention": (attention_layer, "x *rest"),
+        "GroupQueryAttention": (projected_attention, "x *rest"),
+        "MultiHeadAttention": (projected_attention, "x *rest"),
         "Bidirectional": (recurrent.keras_bidirectional, "x *arrays"), "GRU": (recurrent.keras_layer, "x *arrays"),
         "LSTM": (recurrent.keras_layer, "x *arrays"),
     },
@@ -364,12 +455,12 @@ NEAREST = {
     "Lambda": _CODE,
     "custom layer": _CODE,
     "Bidirectional": "LSTM or GRU in both directions",
-    "GroupedQueryAttention": "MultiHeadAttention",
     "SimpleRNN": "LSTM or GRU",
     "TimeDistributed": "the layer itself: Dense reads the last axis",
 }
 
 
+ATTENTION = ("Attention", "GroupQueryAttention", "MultiHeadAttention")
 ARCHIVE, FILE = "a .keras archive", "a Keras model in HDF5"
 # Layers that act in training alone, and have no counterpart here: they are left out, and the metadata name them.
 TRAINING_ONLY = {"ActivityRegularization", "AlphaDropout", "GaussianDropout", "GaussianNoise", "RandomBrightness",
@@ -408,7 +499,7 @@ def _graph(
         constants |= {own[role]: _float(arrays[name]) for role, name in needed[call.path].items()}
         if _acts_in_training_alone(call):
             left_out.append(f"{'/'.join(call.path)} ({call.kind})")
-        if call.kind == "MultiHeadAttention" and call.config.get("dropout"):
+        if call.kind in ATTENTION and call.config.get("dropout"):
             left_out.append(f"{'/'.join(call.path)} (its dropout)")
         operators.append(_operator(call, tuple(own.values()), version))
     notes: dict[str, Any] = {"left out, since they act in training alone": left_out} if left_out else {}
@@ -422,7 +513,9 @@ def _operator(call: Call, arrays: tuple[str, ...], version: str) -> Operator:
     kind = "custom layer" if call.is_custom else "training only" if _acts_in_training_alone(call) else call.kind
     called = {"class_name": call.kind, "arguments": call.arguments, "keywords": call.keywords, "arrays": len(arrays)}
     number = int(version[0]) if version[:1].isdigit() else 3
-    settings, is_frozen = {**call.config, **called}, call.config.get("trainable") is False
+    # Functions have no weights: what they add or multiply are constants.
+    is_frozen = call.config.get("trainable") is False or call.kind.startswith("ops.")
+    settings = {**call.config, **called}
     return Operator(kind, call.path[-1], (*call.inputs, *arrays), call.outputs, settings, number, is_frozen)
 
 
@@ -445,7 +538,7 @@ def _version(metadata: str) -> str:
 # Folders where layers have arrays: recurrent ones in cells, attention in its dense layers.
 CELLS = (
     "", "/cell", "/forward_layer/cell", "/backward_layer/cell", "/query_dense", "/key_dense", "/value_dense",
-    "/output_dense",
+    "/output_dense", "/_query_dense", "/_key_dense", "/_value_dense", "/_output_dense",
 )  # fmt: skip
 
 

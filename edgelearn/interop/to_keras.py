@@ -20,7 +20,7 @@ from keras import layers, ops
 
 from edgelearn import atomic
 from edgelearn.errors import FormatError
-from edgelearn.graph import Network, Node
+from edgelearn.graph import Network
 from edgelearn.ops import (
     GRU,
     LSTM,
@@ -46,6 +46,7 @@ from edgelearn.ops import (
     GlobalAveragePooling2D,
     GroupNormalization,
     LayerNormalization,
+    LeakyReLU,
     LocalResponseNormalization,
     LogSoftmax,
     MatMul,
@@ -74,18 +75,19 @@ from edgelearn.ops.sequences import OVER_STEPS
 from edgelearn.ops.shapes import positions
 from edgelearn.ops.window import Window, pair
 
-from .exporting import MOVING, ExportedLayer, handler
+from .exporting import MOVING, ExportedLayer
 from .keras_h5 import snake_case
 from .read_keras import HANDLERS as READERS
 from .safetensors import ModelFile
-from .weights import in_keras_order, only_or_all, without_softmax
+from .weights import formula_of, in_keras_order, only_or_all, without_softmax
 
 Tensor = Any
 OTHER_NAMES = {"gamma": "scale"}  # of weights of Keras's RMSNormalization
-# Functions of keras.ops by the op that is read from them. SELU's constants are no settings in Keras.
+# Functions of keras.ops by the op that is read from them. SELU's constants are no settings in Keras, and TensorFlow
+# rounds LeakyReLU's slope to float32.
 FUNCTIONS = {
     form.meaning: form for kind, form in READERS.items()
-    if kind.startswith("ops.") and isinstance(form.meaning, type) and form.meaning is not SELU
+    if kind.startswith("ops.") and isinstance(form.meaning, type) and form.meaning not in (SELU, LeakyReLU)
 }  # fmt: skip
 
 
@@ -117,6 +119,10 @@ def to_keras(
     Raises FormatError for an op that has no counterpart here.
     """
     nodes, ends = without_softmax(network) if logits else (list(network.nodes.values()), network.outputs)
+    lacking = [n for n in nodes if type(n.op) not in HANDLERS and formula_of(n.op) is None]
+    if lacking:
+        names = ", ".join(f"'{node.name}' ({type(node.op).__name__})" for node in lacking)
+        raise FormatError(f"Keras's version of a network has no layer for: {names}.")
     several = len(network.inputs) > 1
     inputs = {name: keras.Input(shape, name=name if several else None) for name, shape in network.inputs.items()}
     values: dict[str, Any] = dict(inputs)
@@ -126,7 +132,7 @@ def to_keras(
     norm = MovingBatchNormalization if batchnorm == "moving" else layers.BatchNormalization
     for node in nodes:
         builder = _Builder(ExportedLayer.of(network, node), norm, portable, reverse, tables)
-        y = _writer(node)(builder, *(values[name] for name in node.inputs))
+        y = HANDLERS.get(type(node.op), _formula)(builder, *(values[name] for name in node.inputs))
         made[node.name] = y._keras_history.operation
         values[node.name] = made[node.owner](*_inputs_of(y)) if node.shares and node.owner not in tables else y
     outputs = {name: values[end] for name, end in zip(network.outputs, ends, strict=True)}
@@ -138,14 +144,6 @@ def to_keras(
             variable.trainable = name in network.trainable
     _freeze(model, network)
     return model
-
-
-def _writer(node: Node) -> Callable[..., Tensor]:
-    """The function that writes a layer. Raises FormatError, which names it, if there is none."""
-    try:
-        return handler(node.op, HANDLERS, _formula, "Keras")
-    except FormatError as error:
-        raise FormatError(f"'{node.name}' can't be written: {error}") from None
 
 
 def _freeze(model: keras.Model, network: Network) -> None:
@@ -419,7 +417,7 @@ class WeightLayer(layers.Layer):
 def _row_numbers(x: Tensor, rows: int) -> Tensor:
     """0 to rows - 1 for each example, computed from `x`, so that it is a part of the model."""
     flat: Tensor = ops.reshape(x, (-1, prod(x.shape[1:])))
-    return ops.zeros_like(flat[:, :1], "int32") + np.arange(rows, dtype=np.int32)[None]
+    return ops.add(ops.zeros_like(flat[:, :1], "int32"), np.arange(rows, dtype=np.int32)[None])
 
 
 def _rows_of_a_table(b: _Builder, x: Tensor) -> Tensor:
@@ -562,7 +560,7 @@ def write_keras(path: str | Path, file: ModelFile) -> None:
     try:
         model = to_keras(file.network, file.weights, "batch", portable=is_whole)
     except FormatError as error:
-        raise FormatError(f"{path}: {error} Other formats may hold it: safetensors does.") from None
+        raise FormatError(f"{path}: {error} Save it with Model.save, or export another format.") from None
     if not is_whole:
         with tempfile.TemporaryDirectory() as folder:
             own = Path(folder) / f"model{WEIGHTS_SUFFIX}"

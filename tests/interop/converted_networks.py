@@ -8,6 +8,7 @@ from pointwise_networks import POINTWISE
 from edgelearn import models, ops
 from edgelearn.graph import Network, add_bidirectional
 from edgelearn.interop.weights import fold_batchnorm
+from edgelearn.models import language
 from tests.networks import chain
 
 STEP = 1e-8
@@ -188,7 +189,13 @@ def grouped() -> Network:
     )  # fmt: skip
 
 
+LANGUAGE = {  # which read numbers of words
+    "gpt": lambda: language.gpt(9, 5, 1, 2, 8),
+    "bert": lambda: language.bert(language.BertSizes(9, 2, 2, 8, 12, 6), 5, 3, 0.0, 1),
+    "llama": lambda: language.llama(language.LlamaSizes(9, 1, 12, 10, 3, 1), 5),
+}
 NETWORKS = {
+    **LANGUAGE,
     "grouped": grouped,
     "over steps": over_steps,
     "recurrent": recurrent,
@@ -209,7 +216,7 @@ NETWORKS = {
 def reference(network: Network, weights, x, batchnorm: str) -> np.ndarray:
     values = {"input": x}
     for node in network.nodes.values():
-        own = {name.split("/")[1]: array for name, array in weights.items() if name.startswith(f"{node.name}/")}
+        own = {name.split("/")[1]: array for name, array in weights.items() if name.startswith(f"{node.owner}/")}
         options = {"batch": batchnorm == "batch"} if isinstance(node.op, ops.BatchNormalization) else {}
         values[node.name] = node.op.reference_forward([values[name] for name in node.inputs], own, **options)
     return values[network.output.name]
@@ -220,6 +227,15 @@ class Converted:
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
+
+    def inputs(self, name: str, count: int) -> np.ndarray:
+        """Examples of a network; of words some end in zeros."""
+        shape = (count, *NETWORKS[name]().input_shape)
+        if name not in LANGUAGE:
+            return self.rng.standard_normal(shape)
+        words = self.rng.integers(1, 9, shape)
+        words[0, -2:] = 0
+        return words
 
     def outputs(self, text: str, seed: int, x: dict[str, list], logits: bool) -> dict[str, list]:
         """Outputs of a network with several of them, by name; `seed` draws its weights."""
@@ -236,11 +252,11 @@ class Converted:
     def errors(self, name: str, batchnorm: str) -> dict[str, float]:
         """Largest differences: outputs, also after folding BatchNormalization, weights read back, and directional
         derivatives of a scalar by all weights at once."""
-        network = NETWORKS[name]()
+        network, self.rng = NETWORKS[name](), np.random.default_rng(0)  # the same, whatever was called before
         weights = {k: a.astype(np.float64) for k, a in network.initialize(0).items()}
         moved = {k for k, a in weights.items() if a.ndim < 3 or not k.endswith("/kernel")}
         weights = {k: a + 0.1 * self.rng.random(a.shape) if k in moved else a for k, a in weights.items()}
-        x = self.rng.standard_normal((3, *network.input_shape))
+        x = self.inputs(name, 3)
         y = reference(network, weights, x, batchnorm)
         dy = self.rng.standard_normal(y.shape)
         outputs, gradients, read = self.run(network, weights, x, dy, batchnorm)
@@ -291,6 +307,28 @@ class MirroredTorch(Torch):
 
 
 class Keras(Converted):
+    file = ""  # that the model is written to and read from before it is run
+
+    def file_errors(self, name: str, path: str) -> dict[str, float]:
+        """As `errors`, after a way through the file, beside which PATH.npz has inputs, outputs and weights."""
+        self.file = path
+        try:
+            return self.errors(name, "batch")
+        finally:
+            self.file = ""
+
+    def _through_the_file(self, network, weights, x):
+        import keras
+
+        from edgelearn.interop.to_keras import to_keras
+
+        to_keras(network, weights, "batch", portable=True).save(self.file)
+        model = keras.models.load_model(self.file)
+        np.savez(
+            f"{self.file}.npz", x=x, y=np.asarray(model(x)), **{k.replace("/", "|"): a for k, a in weights.items()}
+        )
+        return model
+
     def exported(self, name: str, path: str) -> float:
         """Largest difference of a network's outputs after a way through a .keras file."""
         import keras
@@ -323,7 +361,7 @@ class Keras(Converted):
         from edgelearn.interop.to_keras import keras_variables, to_keras
         from edgelearn.interop.weights import in_keras_order
 
-        model = to_keras(network, weights, batchnorm)
+        model = self._through_the_file(network, weights, x) if self.file else to_keras(network, weights, batchnorm)
         variables = keras_variables(model, network)
         trained = {name: variables[name] for name in variables if name in network.trainable}
         with tf.GradientTape() as tape:
@@ -332,7 +370,7 @@ class Keras(Converted):
         gradients = tape.gradient(total, [variable.value for variable in trained.values()])
 
         def ours(name, array):
-            array = in_keras_order(network, name, np.asarray(array))
+            array = in_keras_order(network, name, tf.convert_to_tensor(array).numpy())
             return np.reshape(array, network.parameters[name].weight.shape)
 
         found = {name: ours(name, gradient) for name, gradient in zip(trained, gradients, strict=True)}

@@ -137,6 +137,33 @@ def heads():
     return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
 
 
+def groups():
+    """Attention of fewer heads of keys than of queries, with a mask of keys that the input says; of a single head, with
+    a trained scale and without one; and the function that they call."""
+    x = keras.Input((7, 6))
+    there = keras.ops.greater(x[..., 0], -0.5)
+    y = L.GroupQueryAttention(3, 4, 2, name="grouped")(x, x, use_causal_mask=True)
+    mask = keras.ops.expand_dims(there, 1)
+    y = L.GroupQueryAttention(2, 3, 1, use_bias=False, name="one")(y, x, attention_mask=mask)
+    y = L.Attention(use_scale=True, dropout=0.1, name="own")([y, x], use_causal_mask=True)
+    y = L.Attention(name="plain")([y[:, 1:-1], x, y], mask=[None, there])
+    q, k = L.Reshape((5, 3, 2))(y), L.Reshape((7, 1, 6))(x)[:, ::2, :, 1:3]
+    y = keras.ops.dot_product_attention(q, keras.ops.repeat(k, 3, axis=2), keras.ops.repeat(k * 2.0, 3, 2), scale=0.3)
+    y = L.RMSNormalization(name="root")(L.Flatten(name="flat")(y))
+    return keras.Model(x, L.Dense(5, activation="softmax", name="scores")(y))
+
+
+def tied():
+    """A table of words that also gives the logits, and weights by themselves: a row for each step."""
+    x = keras.Input((4,))
+    table = L.ReversibleEmbedding(9, 6, name="table")
+    places = keras.ops.zeros_like(x, dtype="int32") + np.arange(4)
+    y = table(x) + L.Embedding(4, 6, name="places")(places)
+    y = keras.ops.multiply(np.float32([1, 2, 0, -1, 1, 1]), y)
+    y = keras.ops.max(table(y, reverse=True), axis=1)
+    return keras.Model(x, L.Softmax(name="out")(y))
+
+
 def dilated(x):
     """Dilated convolutions as TensorFlow 1 writes them, of an image and of a sequence; sizes that the blocks don't
     divide are padded, and cropped again."""
@@ -182,7 +209,11 @@ def unsupported():
     y = L.Lambda(lambda t: t * 2, name="code", output_shape=(8, 4))(x)
     y = L.SimpleRNN(3, name="memory")(Mine(name="mine")(y))
     wide = L.MultiHeadAttention(2, 3, value_dim=5, name="wide")(x, x)
-    keras.Model(x, [y, wide]).save(FOLDER / "unsupported.keras")
+    window = L.GroupQueryAttention(2, 2, 1, sliding_window=2, name="window")(x, x)
+    pairs = keras.ops.matmul(x, keras.ops.transpose(x, (0, 2, 1))) > 0
+    each = L.MultiHeadAttention(2, 3, name="each")(x, x, attention_mask=pairs)
+    added = L.Attention(score_mode="concat", name="added")([x, x])
+    keras.Model(x, [y, wide, window, each, added]).save(FOLDER / "unsupported.keras")
 
 
 def draw(model):
@@ -210,11 +241,24 @@ def names(model):
 
 def main():
     unsupported()
-    for make in (classifier, nested, functions, others, sequence, shuffle, attending, words, memory, heads):
+    for make in (
+        classifier,
+        nested,
+        functions,
+        others,
+        sequence,
+        shuffle,
+        attending,
+        words,
+        memory,
+        heads,
+        groups,
+        tied,
+    ):
         model, name = make(), make.__name__
         draw(model)
         x = RNG.normal(size=(4, *model.input_shape[1:])).astype(np.float32)
-        x = RNG.integers(0, 9, x.shape) if name == "words" else x
+        x = RNG.integers(0, 9, x.shape) if name in ("words", "tied") else x
         labels = np.arange(4)
         with tf.GradientTape() as tape:
             y = model(x, training=False)

@@ -8,14 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from converted_networks import NETWORKS
+from imported import infer
 
 from edgelearn.child import Worker, WorkerError
 from edgelearn.graph import Network
+from edgelearn.interop import read_model
 from edgelearn.ops import Concatenate, Conv2D, Dense, GlobalAveragePooling2D, Softmax
 from edgelearn.train import Model
 
 HERE = Path(__file__).parent
 PATH = {"PYTHONPATH": os.pathsep.join(map(str, (HERE, HERE.parents[1], HERE.parent / "compile")))}
+ROUNDED = {"outputs": 1e-7}  # where TensorFlow rounds a factor to float32
 TOLERANCES = {"outputs": 1e-9, "weights": 0, "names": 0, "gradients": 1e-3, "folded": 1e-9}
 MODULES = {"Torch": "torch", "MirroredTorch": "torch", "Keras": "tensorflow"}
 
@@ -58,6 +62,22 @@ def test_a_keras_file_computes_the_same(worker, request, name, tmp_path):
     assert worker.call("exported", name, str(tmp_path / "m.keras")) < 1e-5
     with zipfile.ZipFile(tmp_path / "m.keras") as archive:
         assert json.loads(archive.read("edgelearn.json")) == {"class_names": ["a", "b"]}
+
+
+@pytest.mark.parametrize("name", ["weighed", "attended", "heads", "gpt", "bert", "llama"])
+def test_keras_reads_and_trains_what_is_written_and_it_comes_back(worker, request, name, tmp_path):
+    """Weights by themselves, attention and tied tables, in layers that Keras has."""
+    if request.node.callspec.params["worker"] != "Keras":
+        pytest.skip("a .keras file is Keras's")
+    errors = worker.call("file_errors", name, str(tmp_path / "m.keras"))
+    assert {kind: error for kind, error in errors.items() if error > (TOLERANCES | ROUNDED)[kind]} == {}
+    if name == "attended":  # takes rows by products that aren't read
+        return
+    again, kept, network = read_model(tmp_path / "m.keras"), np.load(tmp_path / "m.keras.npz"), NETWORKS[name]()
+    assert np.abs(infer(again, kept["x"]) - kept["y"]).max() < 1e-5
+    assert again.network.trainable == network.trainable
+    for own in network.trainable:
+        assert np.array_equal(again.weights[own].ravel(), kept[own.replace("/", "|")].astype(np.float32).ravel())
 
 
 def test_an_op_without_a_counterpart_is_named(worker):

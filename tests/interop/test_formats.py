@@ -9,7 +9,8 @@ import edgelearn as el
 from edgelearn.errors import ExtensionError, FormatError
 from edgelearn.interop import ModelFile, find_format, formats, read_model, safetensors, write_model
 from edgelearn.models import mobilenet_v1
-from edgelearn.ops import Conv2D, Dense, Flatten, Scale
+from edgelearn.models.language import gpt, gpt_by_steps
+from edgelearn.ops import Conv2D, Dense, Flatten, RotaryEmbedding
 from tests.networks import chain
 
 PLUGIN = '''
@@ -96,12 +97,18 @@ def test_weights_alone_need_a_network(tmp_path, network):
     assert read_model(path, network, ("dense",)).weights.keys() == weights.keys() - {"dense/kernel", "dense/bias"}
 
 
-def test_a_layer_that_keras_lacks_is_named(tmp_path):
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras with NumPy 2
+def test_layers_that_keras_lacks_are_named(tmp_path):
     pytest.importorskip("keras")
-    network = el.Network("small", (4,))
-    network.add("scale", Scale())
-    with pytest.raises(FormatError, match=r"m\.keras: Keras has no layer for 'scale'"):
-        write_model(tmp_path / "m.keras", ModelFile(network, network.initialize(0)))
+    network = gpt(9, 5, 2, 2, 8)
+    cached, weights = gpt_by_steps(network, network.initialize(0))
+    lacking = r"m\.keras: .*'block1_attention' \(CachedAttention\), 'block2_attention' .*Model.save"
+    with pytest.raises(FormatError, match=lacking):
+        write_model(tmp_path / "m.keras", ModelFile(cached, weights))
+    turned = el.Network("turned", {"x": (4, 8), "places": (4,)})
+    turned.add("turn", RotaryEmbedding(2), "x", "places")
+    with pytest.raises(FormatError, match=r"'turn' turns by positions that it reads.*begin=.*Model.save"):
+        write_model(tmp_path / "m.keras", ModelFile(turned, {}))
     assert not list(tmp_path.iterdir())
 
 

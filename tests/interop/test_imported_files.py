@@ -23,10 +23,13 @@ FLOAT = ("classifier.keras", "classifier.h5", "classifier.tflite", "classifier.p
          "nested.h5", "functions.keras", "functions.tflite", "others.keras", "others.tflite", "sequence.keras",
          "sequence.tflite",
          "shuffle.keras", "shuffle.tflite", "dilated.pb", "dilated.tflite", "attending.keras", "attending.pb",
-         "words.keras", "memory.keras", "heads.keras",
+         "words.keras", "memory.keras", "heads.keras", "groups.keras", "tied.keras",
          "words.pb", "picked.pb", "picked.tflite")  # fmt: skip
 OURS = {
     "factors/variable": "factors/scale",
+    "own/scale": "own_scale/scale",
+    "places/embeddings": "places/bias",
+    "root/scale": "root/gamma",
     "sep/depthwise_kernel": "sep_depthwise/kernel",
     "sep/pointwise_kernel": "sep/kernel",
 }
@@ -128,7 +131,8 @@ def test_what_cannot_be_imported_is_listed(files):
         el.load(files / "unsupported.keras")
     assert {(problem.kind, problem.name) for problem in caught.value.problems} == {
         ("Lambda", "code"), ("custom layer", "mine"), ("SimpleRNN", "memory"),
-        ("MultiHeadAttention", "wide"),
+        ("MultiHeadAttention", "wide"), ("GroupQueryAttention", "window"), ("MultiHeadAttention", "each"),
+        ("Attention", "added"),
     }  # fmt: skip
 
 
