@@ -110,7 +110,7 @@ def parse(text: str, path: Path) -> Structure:
         return _Parser(path).model(record)
     except FormatError:
         raise
-    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise FormatError(
             f"{path}: the model's configuration can't be read ({type(error).__name__}: {error!s:.200}). The file is "
             f"damaged: restore it."

@@ -373,9 +373,11 @@ def cast(b: Builder, x: Operand, *, dtype: str) -> Operand:
 
 def repeat(b: Builder, x: Operand, repeats: Any, axis: int | None = None) -> Operand:
     """Each element of an axis so many times."""
-    if not isinstance(repeats, int) or axis is None:
+    if not isinstance(repeats, int) or repeats < 1 or axis is None:
         raise UnsupportedError("Elements that are repeated by numbers of their own.", "One number, and an axis.")
     axis %= len(x.shape)
+    if isinstance(x, np.ndarray):
+        check_size((*x.shape, repeats), x)
     wide = shapes.unsqueeze(b, x, [axis + 1])
     wide = shapes.expand(b, wide, (*wide.shape[: axis + 1], repeats, *wide.shape[axis + 2 :]))
     return shapes.reshape(b, wide, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
