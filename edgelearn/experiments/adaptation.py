@@ -90,6 +90,7 @@ class AdaptationConfig(Config):
         0, "examples that methods are tried with, too, of the world before: the guard's bound, EATA's Fisher anchor",
         minimum=0,
     )  # fmt: skip
+    prior: int = setting(0, "examples that the stored statistics count as", minimum=0)
     guard: bool = setting(True, "go back to the unadapted network where adapting seems to harm")
     mixed: bool = setting(False, "tell methods that shuffled streams mix the classes, as publications presuppose")
     torch: bool = setting(False, "the same network in PyTorch by TENT, too")
@@ -386,8 +387,8 @@ def _seed(
         name = f"{method}, anchor" if anchored else method
         log(f"network {seed}: {name}")
         adaptation = world.model.adapt(
-            method=method, batch_size=config.batch_size, micro_batch=config.micro_batch, guard=config.guard,
-            anchor=known if anchored else None,
+            method=method, batch_size=config.batch_size, micro_batch=config.micro_batch, prior=config.prior,
+            guard=config.guard, anchor=known if anchored else None,
         )  # fmt: skip
         for order_of in [each for each in ORDERS if each in config.orders and (each == "shuffled" or method == "tent")]:
             chosen = order[np.argsort(world.labels[order], kind="stable")] if order_of == "ordered" else order

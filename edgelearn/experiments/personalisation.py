@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 RATE, MOMENTUM, DECAY = 1e-3, 0.9, 10.0  # of the last layer, chosen on a part of the training side of flowers
 EPOCHS = 60  # passes over the labelled examples
+UPDATES, BATCH_SIZE, REPLAY_RATE, REPLAY_DECAY = 16, 64, 2.5e-4, 5.0  # for an example learnt alone; chosen there, too
 PICTURES, TESTED = 5000, 2000  # of CIFAR-10 to choose from and to test with
 CIFAR_SIZE = 96  # pixels that these are enlarged to
 AT_ONCE = 16
@@ -63,8 +64,8 @@ class PersonalConfig(Config):
     strategies: tuple[str, ...] = setting(tuple(STRATEGIES), "how to ask", choices=tuple(STRATEGIES))
     per_class: int = setting(10, "examples of each class that are learnt one at a time", minimum=1)
     memory: str = setting("1 MB", "of examples that are learnt again", metavar="SIZE")
-    updates: int = setting(8, "updates for each new example", minimum=1)
-    batch_size: int = setting(64, "examples of such an update", minimum=2)
+    updates: int = setting(UPDATES, "updates for each new example", minimum=1)
+    batch_size: int = setting(BATCH_SIZE, "examples of such an update", minimum=2)
     seeds: tuple[int, ...] = setting(tuple(range(10)), "of draws", minimum=0)
     features: str | None = setting(None, "a file to keep the frozen layers' activations in", metavar="NPZ")
     data: str | None = setting(None, DATA, metavar="DIR")
@@ -164,6 +165,14 @@ def last_layer(world: World, device: str | None = None, seed: int = 0) -> Model:
     network.add("dense", Dense(len(world.names), kernel_initializer="zeros"))
     network.add("softmax", Softmax())
     return Model(network, device=device, seed=seed).compile(SGD(RATE, momentum=MOMENTUM, weight_decay=DECAY))
+
+
+def one_at_a_time(model: Model) -> Model:
+    """A last layer as it is, set up for many small updates: to be given to `replay`."""
+    weights = model.weights
+    model.compile(SGD(REPLAY_RATE, momentum=MOMENTUM, weight_decay=REPLAY_DECAY))
+    model.weights = weights
+    return model
 
 
 def learn_all(model: Model, world: World, chosen: Sequence[int] | np.ndarray) -> None:
@@ -371,7 +380,8 @@ def compare_learning(config: PersonalConfig | None = None, *, log: Log = silent,
     def taught(chosen: np.ndarray, memory: BudgetLike | None, known: np.ndarray) -> tuple[np.ndarray, list[float]]:
         """(answers to the test examples, seconds of calls) after learning `chosen` one at a time."""
         nonlocal bytes_of
-        learner, seconds = model.replay(memory, batch_size=config.batch_size, updates=config.updates), []
+        learner = one_at_a_time(model).replay(memory, batch_size=config.batch_size, updates=config.updates)
+        seconds = []
         if len(known):
             learner.remember(world.x[known], world.y[known])
         for i in chosen:

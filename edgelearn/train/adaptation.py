@@ -39,6 +39,7 @@ ENOUGH_CHECKS = 3  # batches that are compared with each other
 ORDERED = 4.0  # times the variance between batches that a draw of their examples would give
 COLLAPSED = 0.5  # of the entropy of the mean answer
 LESS = 0.2  # nats that adapted answers tell less than the unadapted network's: then they are worse
+MORE = 0.05  # nats that they tell more: then there is something to adapt to, even where the first statistics are known
 UNCHANGED = 0.05, 1.0  # nats of the first statistics from the stored ones; these times the examples, of chance
 KNOWN = 2.0  # times the most nats of a batch of the world before, in place of the former
 
@@ -305,10 +306,11 @@ class Adaptation(Displayed):
         session = self.trainer.session
         own, adapted = self.trainer.predict(x), session.weights()
         session.put({name: self._source[name] for name in adapted})
-        self._checks.append((own, self.trainer.predict(x)))
+        base = self.trainer.predict(x)
+        self._checks.append((own, base))
         session.put(adapted)
         unchanged = bool(self._norms) and self.shift < self._unchanged + UNCHANGED[1] / self._seen
-        if unchanged:
+        if unchanged and information(own) < information(base) + MORE:
             self._end(f"the examples look like those before (their first statistics differ by {self.shift:.3f} nats)")
         elif why := reason(self._checks):
             self._end(why)

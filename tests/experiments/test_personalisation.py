@@ -40,7 +40,7 @@ def test_strategies_beside_each_other(clusters, capsys, tmp_path):
 
 
 def test_one_at_a_time_and_a_new_class(clusters, capsys):
-    found = said(capsys, "learn", "--per-class", "5", "--seeds", "0", "1", "--memory", "2 kB")
+    found = said(capsys, "learn", "--per-class", "15", "--seeds", "0", "1", "--memory", "2 kB")
     assert found["memory"] <= 2000 < found["planned"]
     for row in found["rows"]:
         assert row["single"] > row["batch"] - 0.1

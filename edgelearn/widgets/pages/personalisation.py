@@ -14,11 +14,14 @@ from edgelearn.display import plural
 from edgelearn.errors import PlanError
 from edgelearn.experiments.adaptation import AdaptationConfig, compare_adaptation
 from edgelearn.experiments.personalisation import (
+    BATCH_SIZE,
+    UPDATES,
     PersonalConfig,
     accuracy_of,
     compare_learning,
     last_layer,
     load_world,
+    one_at_a_time,
 )
 from edgelearn.lab.runs import figures
 from edgelearn.train.asking import ask
@@ -63,7 +66,7 @@ class Asking:
         with Waiting("Extracting features") as say:
             self.world = load_world(PersonalConfig(task, **settings), say)
         self.strategy, self.at_once = strategy, at_once
-        self.learner = last_layer(self.world).replay("1 MB", batch_size=64, updates=8)
+        self.learner = one_at_a_time(last_layer(self.world)).replay("1 MB", batch_size=BATCH_SIZE, updates=UPDATES)
         self.curve, self._asked, self._open = [self._accuracy()], list[int](), list[int]()
         self._next()
 
