@@ -774,7 +774,8 @@ class _Walk:
                 f"or of a kind that isn't known: check it with its own framework."
             ) from error
         for layer in list(b.layers.values())[before:] if op.frozen else ():
-            layer.frozen = (*layer.frozen, *op.frozen_roles(tuple(layer.weights)))
+            if layer.operator == op.name:
+                layer.frozen = (*layer.frozen, *op.frozen_roles(tuple(layer.weights)))
         return found
 
     def once(self, result: Operand | None, name: str) -> Operand | None:

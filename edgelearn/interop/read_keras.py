@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -325,10 +326,13 @@ def _with_weight(b: Builder, x: Operand, y: Operand, op: type[Bias | Scale]) -> 
         while array.ndim > 1 and len(array) == 1:
             array = array[0]
         is_plain = array.shape == (other.shape[order[-1]],)
-        del b.layers[value.layer]  # whose place the new one takes: it is no weight of the function, which has none
+        del b.layers[value.layer]  # whose name the new one takes
+        function, b.operator = b.operator, replace(b.operator, name=weight.operator)  # which the weight is from
         frozen = (op.role,) if weight.frozen else ()
         settings: Any = {"name": value.layer, "weights": {op.role: array}, "frozen": frozen}
-        return b.apply(op(None if is_plain else array.shape), other, order, **settings)
+        y = b.apply(op(None if is_plain else array.shape), other, order, **settings)
+        b.operator = function
+        return y
     return None
 
 

@@ -167,7 +167,7 @@ def heads() -> Network:
     net.add("query", ops.Dense(16))
     net.add("key", ops.Dense(8), "input")
     net.add("value", ops.Dense(8), "input")
-    net.add("turned", ops.RotaryEmbedding(4), "query")
+    net.add("turned", ops.RotaryEmbedding(4), net.add("placed", ops.Bias((6, 16)), "query"))
     net.add("turned_key", ops.RotaryEmbedding(2), "key")
     net.add("causal", ops.Attention(4, 2, causal=True), "turned", "turned_key", "value")
     row = net.add(
