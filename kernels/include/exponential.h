@@ -9,9 +9,8 @@ INLINE V clamped(const V v, const float low, const float high) {
   return u < (V)low ? (V)low : u;
 }
 
-// exp(u) for |u| <= 87, and at the ends of that range beyond
-INLINE V exponential(const V v) {
-  const V u = clamped(v, -87, 87);
+// exp(u) for |u| <= 87
+INLINE V exponential_within(const V u) {
   const V shifted = u * 1.44269504f + EXPONENT_SHIFT, n = shifted - EXPONENT_SHIFT;
   const V r = (u - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2 in two parts, the first exact in few bits
   V e = r * (1.0f / 720) + (1.0f / 120);
@@ -22,6 +21,9 @@ INLINE V exponential(const V v) {
   e = e * r + 1.0f;
   return e * VECTOR(as_float)((VECTOR(as_int)(shifted) + 127) << 23);
 }
+
+// The same, and at the ends of that range beyond
+INLINE V exponential(const V v) { return exponential_within(clamped(v, -87, 87)); }
 
 // exp(v) - 1 for v <= 87: near 0 by its series, where the difference would lose digits
 INLINE V exponential_less_one(const V v) {

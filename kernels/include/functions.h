@@ -63,26 +63,40 @@ INLINE V hard_swish_backward(const V x, const V g, const float a, const float b)
   return g * (s + clip_backward(s, x * a, 0, 1));
 }
 
-// The integral of the normal distribution up to v: erfc(|v| / sqrt(2)) / 2 by a Chebyshev approximation whose relative
-// error is 1.2e-7
-INLINE V normal_integral(const V v) {
-  const V z = (v < (V)0 ? -v : v) * 0.70710678f, t = (V)1 / ((V)1 + z * 0.5f);
-  V p = t * 0.17087277f - 0.82215223f;
-  p = p * t + 1.48851587f;
-  p = p * t - 1.13520398f;
-  p = p * t + 0.27886807f;
-  p = p * t - 0.18628806f;
-  p = p * t + 0.09678418f;
-  p = p * t + 0.37409196f;
-  p = p * t + 1.00002368f;
-  p = p * t - 1.26551223f;
-  const V tail = t * exponential(p - z * z) * 0.5f;
-  return v < (V)0 ? tail : (V)1 - tail;
+// v times the integral of the normal distribution up to v. Below 0 that is exp(-v^2 / 2) times Mills' ratio over
+// sqrt(2 pi), here a quotient of polynomials of |v| whose relative error is 1.3e-7 up to 13, where the exponential ends.
+INLINE V gelu_forward(const V v, const float a, const float b) {
+  const V size = VECTOR(as_float)(VECTOR(as_int)(v) & 0x7FFFFFFF), z = size > (V)13 ? (V)13 : size;
+  V p = z * 2.370546962e-7f + 1.437614393e-2f;
+  p = p * z + 1.076667092e-1f;
+  p = p * z + 3.399768303e-1f;
+  p = p * z + 0.5f;
+  V q = z * 3.606360805e-2f + 2.693230103e-1f;
+  q = q * z + 8.945328348e-1f;
+  q = q * z + 1.477831241f;
+  q = q * z + 1.0f;
+  const V beyond = exponential_within(z * z * -0.5f) * (p / q);
+  return (v < (V)0 ? (V)0 : v) - z * beyond;
 }
 
-INLINE V gelu_forward(const V v, const float a, const float b) { return v * normal_integral(v); }
+// The derivative is 1/2 + v r(v^2): r by a quotient of polynomials whose error times v is 5e-9 up to 6, beyond which the
+// derivative is within 4e-8 of 0 or 1
 INLINE V gelu_backward(const V x, const V g, const float a, const float b) {
-  return g * (normal_integral(x) + clamped(x, -12, 12) * exponential(x * x * -0.5f) * 0.39894228f);
+  const V near = clamped(x, -6, 6), u = near * near;
+  V p = u * -2.887927566e-11f + 1.300195763e-8f;
+  p = p * u + 1.121780909e-6f;
+  p = p * u + 3.202721219e-5f;
+  p = p * u + 2.851670565e-4f;
+  p = p * u + 1.356913617e-2f;
+  p = p * u - 1.804114946e-2f;
+  p = p * u + 7.978845225e-1f;
+  V q = u * 3.635937245e-7f + 1.081151504e-5f;
+  q = q * u + 2.585919719e-4f;
+  q = q * u + 4.150059539e-3f;
+  q = q * u + 4.558166668e-2f;
+  q = q * u + 3.107216228e-1f;
+  q = q * u + 1.0f;
+  return g * (x < (V)-6 ? (V)0 : near * (p / q) + 0.5f);
 }
 
 // v sigmoid(2 u), which is v (1 + tanh u) / 2, for u = sqrt(2 / pi) (v + 0.044715 v^3)
