@@ -2,6 +2,7 @@
 // of one of `groups`, are a set that shares a mean and a variance; sets follow each other by rows, then by group. Gamma
 // and beta have `weight_rows` rows, which repeat.
 #include "elementwise.h"
+#include "finite.h"
 #include "group_sum.h"
 #include "group_total.h"
 
@@ -214,4 +215,126 @@ KERNEL weight_gradients(INPUT_VALUES(x), INPUT_VALUES(dy), INPUT(statistics), OU
   sum = group_sum(sum, shares);
   output share = ITEM_START(sums) + (((size_t)part * get_global_size(1) + block) * weight_rows + weight_row) * BLOCK;
   if (IS_FIRST_MEMBER) store(share, add ? sum + load(share) : sum);
+}
+
+// Sets of one row each, layer normalization of the channels, on CPUs: a work-item takes `count` rows, TOGETHER at a time,
+// which stay in its cache from their means to what is written. Rows are the inner loop: blocks of one row lie so far apart
+// that they compete for the same places of a cache.
+#define TOGETHER 16
+#define ROW_ARGUMENTS const int m, const int channels, const int count, const float epsilon
+
+typedef struct { float mean[TOGETHER], inverse[TOGETHER]; } Rows;
+
+// `x` at the first of `n` rows
+INLINE void take_rows(Rows *rows, input_values x, const int m, const int channels, const int n, const float epsilon) {
+  const int blocks = (channels + BLOCK - 1) / BLOCK;
+  V sums[TOGETHER];
+  for (int i = 0; i < n; i++) {
+    sums[i] = (V)0;
+    rows->mean[i] = 0.0f;
+  }
+#if CENTERED
+  for (int block = 0; block < blocks; block++)
+    for (int i = 0; i < n; i++) sums[i] += load(x + row_at(block, m, i));
+  for (int i = 0; i < n; i++) {
+    rows->mean[i] = sum_of_elements(sums[i]) / channels;
+    sums[i] = (V)0;
+  }
+#endif
+  for (int block = 0; block < blocks; block++)
+    for (int i = 0; i < n; i++) {
+      const V centered = UNPADDED(load(x + row_at(block, m, i)) - rows->mean[i], block);
+      sums[i] += centered * centered;
+    }
+  for (int i = 0; i < n; i++) rows->inverse[i] = 1.0f / sqrt(sum_of_elements(sums[i]) / channels + epsilon);
+}
+
+KERNEL normalize_rows(INPUT_VALUES(x), OUTPUT_VALUES(y), ROW_ARGUMENTS GAMMA_ARGUMENTS BETA_ARGUMENTS) {
+  input_values x = START(x);
+  output_values y = START(y);
+  const int begin = get_global_id(0) * count, stop = begin + count < m ? begin + count : m;
+  for (int first = begin; first < stop; first += TOGETHER) {
+    const int n = stop - first < TOGETHER ? stop - first : TOGETHER;
+    Rows rows;
+    take_rows(&rows, x + first * BLOCK, m, channels, n, epsilon);
+    for (int block = 0; block < (channels + BLOCK - 1) / BLOCK; block++) {
+      V factor = (V)1, shift = (V)0;
+#if GAMMA
+      factor = load(START(gamma) + block * BLOCK);
+#endif
+#if BETA
+      shift = load(START(beta) + block * BLOCK);
+#endif
+      for (int i = 0; i < n; i++) {
+        const size_t at = row_at(block, m, first + i);
+        store(y + at, UNPADDED((load(x + at) - rows.mean[i]) * rows.inverse[i] * factor + shift, block));
+      }
+    }
+  }
+}
+
+#ifndef GAMMA_SUMS
+#define GAMMA_SUMS 0
+#endif
+#ifndef BETA_SUMS
+#define BETA_SUMS 0
+#endif
+
+// A work-item adds its rows to sums of its own: (add ? what was there : 0) + the gradients of gamma and of beta.
+KERNEL normalize_rows_backward(INPUT_VALUES(x), INPUT_VALUES(dy), ROW_ARGUMENTS, const int add,
+                               GRADIENT_ARGUMENTS GAMMA_ARGUMENTS OUTPUT_IF(GAMMA_SUMS, gammas)
+                                   OUTPUT_IF(BETA_SUMS, betas)) {
+  input_values x = START(x), dy = START(dy);
+  const Gradient dx = GRADIENT;
+  const int blocks = (channels + BLOCK - 1) / BLOCK;
+  const int begin = get_global_id(0) * count, stop = begin + count < m ? begin + count : m;
+  int first = begin;
+  do {  // once even without a row, for the sums
+    const int n = stop - first < TOGETHER ? stop - first : TOGETHER, more = add || first > begin;
+    Rows rows;
+    V of_g[TOGETHER], of_gx[TOGETHER];
+    float mean_of_g[TOGETHER], mean_of_gx[TOGETHER];
+    take_rows(&rows, x + first * BLOCK, m, channels, n, epsilon);
+    for (int i = 0; i < n; i++) of_g[i] = of_gx[i] = (V)0;
+    for (int block = 0; block < blocks; block++) {
+      V factor = (V)1;
+#if GAMMA
+      factor = load(START(gamma) + block * BLOCK);
+#endif
+      for (int i = 0; i < n; i++) {
+        const size_t at = row_at(block, m, first + i);
+        const V g = load(dy + at) * factor;
+        of_g[i] += g;
+        of_gx[i] += g * (load(x + at) - rows.mean[i]);
+      }
+    }
+    for (int i = 0; i < n; i++) {
+      mean_of_g[i] = CENTERED ? sum_of_elements(of_g[i]) / channels : 0.0f;
+      mean_of_gx[i] = sum_of_elements(of_gx[i]) * rows.inverse[i] / channels;
+    }
+    for (int block = 0; block < blocks; block++) {
+      V factor = (V)1, of_gamma = (V)0, of_beta = (V)0;
+#if GAMMA
+      factor = load(START(gamma) + block * BLOCK);
+#endif
+      for (int i = 0; i < n; i++) {
+        const size_t at = row_at(block, m, first + i);
+        const V gradient = load(dy + at), normal = (load(x + at) - rows.mean[i]) * rows.inverse[i];
+        of_gamma += gradient * normal;
+        of_beta += gradient;
+        const V g = gradient * factor;  // rounded as in the means, so that a single channel has a gradient of 0
+        const V centered = g - mean_of_g[i] - normal * mean_of_gx[i];
+        write_gradient(dx, at, UNPADDED(centered * rows.inverse[i], block));
+      }
+#if GAMMA_SUMS
+      output gammas = START(gammas) + ((size_t)get_global_id(0) * blocks + block) * BLOCK;
+      store(gammas, more ? of_gamma + load(gammas) : of_gamma);
+#endif
+#if BETA_SUMS
+      output betas = START(betas) + ((size_t)get_global_id(0) * blocks + block) * BLOCK;
+      store(betas, more ? of_beta + load(betas) : of_beta);
+#endif
+    }
+    first += TOGETHER;
+  } while (first < stop);
 }

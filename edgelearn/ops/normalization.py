@@ -16,9 +16,10 @@ from .base import Arrays, Gradients, Op, Targets, Weight, is_count, only
 from .emit import Emitter, GradientSum, start_sum
 from .shapes import positions
 from .target import Target
-from .tensor import Shape, Tensor, ceil_div
+from .tensor import BLOCK, Shape, Tensor, ceil_div
 
 STATISTICS = 4  # fields of a set in kernels/normalization.cl
+ITEMS = 2  # work-items of a core, each with sums of its own for gradients of weights
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,13 @@ class ExampleNormalization(Op):
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         x, weights = inputs[0], self._roles(inputs)
+        if self._by_rows(e, x):
+            groups, count = e.split_rows(x.rows, 1, least=16)
+            e.launch(
+                "normalization.cl", "normalize_rows", (groups,), x.read, y.write, x.rows, x.channels, count,
+                float(self.epsilon), *(w.read for w in weights.values()), **self._row_macros(x, weights),
+            )  # fmt: skip
+            return
         statistics = self._emit_statistics(e, x)
         groups, count = e.bands(x.rows, x.blocks)
         e.launch(
@@ -105,6 +113,8 @@ class ExampleNormalization(Op):
     ) -> list[GradientSum]:
         x, weights = inputs[0], self._roles(inputs)
         dx, dweights = targets[0], dict(zip(weights, targets[1:], strict=True))
+        if dx and self._by_rows(e, x):
+            return self._emit_backward_rows(e, x, dy, weights, dx, {role: t for role, t in dweights.items() if t})
         statistics = self._emit_statistics(e, x)
         if dx:
             self._emit_backward_data(e, x, dy, statistics, weights.get("gamma"), dx)
@@ -112,6 +122,32 @@ class ExampleNormalization(Op):
 
     def _roles(self, inputs: list[Tensor]) -> dict[str, Tensor]:
         return dict(zip(self.weights(inputs[0].shape[1:]), inputs[1:], strict=True))
+
+    def _by_rows(self, e: Emitter, x: Tensor) -> bool:
+        """True if sets are rows, and a work-item takes all of one: a core needs no others to keep it busy."""
+        return self.sets(x.shape[1:]) == (1, 1) and not e.traits.gpu and not e.traits.bare
+
+    def _row_macros(self, x: Tensor, weights: dict[str, Tensor]) -> dict[str, int]:
+        padded = x.channels % BLOCK != 0
+        return {"whole": True, "padded": padded, **x.value_macros, **self._centered, **_macros(weights)}
+
+    def _emit_backward_rows(
+        self, e: Emitter, x: Tensor, dy: Tensor, weights: dict[str, Tensor], target: Target, totals: dict[str, Target]
+    ) -> list[GradientSum]:
+        """All gradients in one launch."""
+        gamma, add = {role: w for role, w in weights.items() if role == "gamma"}, False
+        groups, count = e.split_rows(x.rows, 1, least=16, items=ITEMS if totals else 0)
+        sums = {}
+        for role, t in totals.items():  # of which all are new, or none
+            sums[role], count = start_sum(e, t.tensor, x.rows, groups)
+            groups, add = sums[role].groups, t.accumulate
+        e.launch(
+            "normalization.cl", "normalize_rows_backward", (groups,), x.read, dy.read, x.rows, x.channels, count,
+            float(self.epsilon), int(add), *target.arguments, *(w.read for w in gamma.values()),
+            *(part.access(add) for part in sums.values()), gamma_sums="gamma" in sums, beta_sums="beta" in sums,
+            **(self._row_macros(x, gamma) | target.macros),
+        )  # fmt: skip
+        return list(sums.values())
 
     def _arguments(self, x: Tensor) -> tuple[int, ...]:
         """SETS_ARGUMENTS in kernels/normalization.cl."""
