@@ -7,8 +7,14 @@
 #define QUERIES 32  // of a tile
 #endif
 #define KEYS BLOCK
-#define TOGETHER 4  // queries that share what is loaded
+#ifndef TOGETHER
+#define TOGETHER 4  // queries that share what is loaded: their sums fill the registers
+#endif
 #define HEAD_BLOCKS ((HEAD + BLOCK - 1) / BLOCK)
+#define TILES (HEAD <= 32 ? 4 : HEAD <= 64 ? 2 : 1)  // of keys, whose scores are weighed at once
+#ifndef KEEPS
+#define KEEPS 0
+#endif
 
 INLINE float largest(const V v) {
   const float8 a = v.lo > v.hi ? v.lo : v.hi;
@@ -31,6 +37,16 @@ INLINE void load_head(float *values, __global const Value *x, const int head, co
     *(V_in_memory *)(values + b * BLOCK) = load(x + row_at(head * HEAD_BLOCKS + b, m, row));
 #else
   for (int c = 0; c < HEAD; c++) values[c] = float_of(x[value_at(head * HEAD + c, m, row)]);
+#endif
+}
+
+// Write the vectors of a head in one row, as load_head reads it
+INLINE void store_vectors(__global Value *y, const V *vectors, const int head, const int heads, const size_t m,
+                          const size_t row) {
+#if HEAD % BLOCK == 0
+  for (int b = 0; b < HEAD_BLOCKS; b++) store(y + row_at(head * HEAD_BLOCKS + b, m, row), vectors[b]);
+#else
+  store_head(y, (const float *)vectors, head, heads, m, row);
 #endif
 }
 
@@ -83,20 +99,23 @@ INLINE Ints keys_there(__global const Value *mask, const int n, const int image,
 
 // Products of TOGETHER queries' channels with those of 16 keys
 INLINE void scores_of(V *scores, const float *queries, const V *columns) {
-  UNROLL for (int r = 0; r < TOGETHER; r++) scores[r] = (V)0;
+  V sums[TOGETHER];
+  UNROLL for (int r = 0; r < TOGETHER; r++) sums[r] = (V)0;
   for (int c = 0; c < HEAD; c++)
-    UNROLL for (int r = 0; r < TOGETHER; r++) scores[r] += queries[r * HEAD + c] * columns[c];
+    UNROLL for (int r = 0; r < TOGETHER; r++) sums[r] += queries[r * HEAD + c] * columns[c];
+  UNROLL for (int r = 0; r < TOGETHER; r++) scores[r] = sums[r];
 }
 
-// sums[row][block] = sums * factor + the rows' 16 weights times 16 vectors
-INLINE void add_weighed(V *sums, const float *factors, const V *weights, const V *rows) {
+// sums[row][block] = sums * factor + the rows' weights of `tiles` x 16 keys times these keys' vectors
+INLINE void add_weighed(V *sums, const float *factors, const V *weights, const V *rows, const int tiles) {
   for (int b = 0; b < HEAD_BLOCKS; b++) {
     V total[TOGETHER];
     UNROLL for (int r = 0; r < TOGETHER; r++) total[r] = sums[r * HEAD_BLOCKS + b] * factors[r];
-    for (int j = 0; j < KEYS; j++) {
-      const V v = rows[j * HEAD_BLOCKS + b];
-      UNROLL for (int r = 0; r < TOGETHER; r++) total[r] += ((const float *)&weights[r])[j] * v;
-    }
+    for (int tile = 0; tile < tiles; tile++)
+      for (int j = 0; j < KEYS; j++) {
+        const V v = rows[(tile * KEYS + j) * HEAD_BLOCKS + b];
+        UNROLL for (int r = 0; r < TOGETHER; r++) total[r] += ((const float *)&weights[tile * TOGETHER + r])[j] * v;
+      }
     UNROLL for (int r = 0; r < TOGETHER; r++) sums[r * HEAD_BLOCKS + b] = total[r];
   }
 }
@@ -115,22 +134,48 @@ INLINE void add_columns(V *sums, const V *weights, const float *rows) {
 // Place in a tile of the first queries that see a key which is `ahead` of the tile's first query
 INLINE int first_that_sees(const int ahead) { return CAUSAL && ahead > 0 ? ahead / TOGETHER * TOGETHER : 0; }
 
-// Turn TOGETHER queries' products with 16 keys into exponentials of their scores less the largest so far, `most`, of which
-// `total` has the sums by place of a key; `factors`: of sums with earlier keys, whose largest score was another. -> weights
-INLINE void weigh(V *weights, float *most, V *total, float *factors, const float scale, const Ints there, const int key,
-                  const int query) {
-  V shrunk = (V)0;
+// True if TOGETHER queries from `query` on see all of 16 keys
+INLINE int sees_all(const int key, const int query, const int s) {
+#if MASKED
+  return 0;
+#elif CAUSAL
+  return key + KEYS <= s && key + KEYS - 1 <= query;
+#else
+  return key + KEYS <= s;
+#endif
+}
+
+// Turn TOGETHER queries' products with `tiles` x 16 keys into exponentials of their scores less the largest so far, `most`, of
+// which `total` has the sums by place of a key; `factors`: of sums with earlier keys, whose largest score was another
+INLINE void weigh(V *weights, const int tiles, float *most, V *total, float *factors, const float scale,
+                  const Ints *there, const int key, const int query, const int s) {
+  V shrunk = (V)0, tops[TOGETHER];
+  UNROLL for (int i = 0; i < TOGETHER; i++) tops[i] = (V)NOTHING;
+  for (int tile = 0; tile < tiles; tile++) {
+    V *own = weights + tile * TOGETHER;
+    UNROLL for (int i = 0; i < TOGETHER; i++) own[i] = own[i] * scale;
+    if (!sees_all(key + tile * KEYS, query, s))
+      UNROLL for (int i = 0; i < TOGETHER; i++)
+        own[i] = seen(there[tile], key + tile * KEYS, query + i) ? own[i] : (V)NOTHING;
+    UNROLL for (int i = 0; i < TOGETHER; i++) tops[i] = own[i] > tops[i] ? own[i] : tops[i];
+  }
   UNROLL for (int i = 0; i < TOGETHER; i++) {
-    weights[i] = seen(there, key, query + i) ? weights[i] * scale : (V)NOTHING;
-    const float top = largest(weights[i]), old = most[i];
+    const float top = largest(tops[i]), old = most[i];
     most[i] = top > old ? top : old;
     ELEMENT(shrunk, i) = old - most[i];
   }
-  shrunk = exponential(shrunk);
+  if (key > 0) shrunk = exponential(shrunk);
   UNROLL for (int i = 0; i < TOGETHER; i++) {
-    weights[i] = seen(there, key, query + i) ? exponential(weights[i] - most[i]) : (V)0;
-    factors[i] = ELEMENT(shrunk, i);
-    total[i] = total[i] * factors[i] + weights[i];
+    factors[i] = key > 0 ? ELEMENT(shrunk, i) : 0.0f;
+    total[i] = total[i] * factors[i];
+  }
+  for (int tile = 0; tile < tiles; tile++) {
+    V *own = weights + tile * TOGETHER;
+    UNROLL for (int i = 0; i < TOGETHER; i++) own[i] = exponential(own[i] - most[i]);
+    if (!sees_all(key + tile * KEYS, query, s))  // or a query that sees none would see all
+      UNROLL for (int i = 0; i < TOGETHER; i++)
+        own[i] = seen(there[tile], key + tile * KEYS, query + i) ? own[i] : (V)0;
+    UNROLL for (int i = 0; i < TOGETHER; i++) total[i] += own[i];
   }
 }
 
@@ -142,37 +187,82 @@ INLINE void weigh(V *weights, float *most, V *total, float *factors, const float
   const int stop = CAUSAL ? LEAST(s, first + count) : s;                                            \
   const size_t m = (size_t)n * t, key_m = (size_t)n * s, start = (size_t)image * t + first, key_start = (size_t)image * s;
 
-KERNEL attend(INPUT_VALUES(q), INPUT_VALUES(k), INPUT_VALUES(v) INPUT_MASK, OUTPUT_VALUES(y), ATTENTION_ARGUMENTS) {
+// Logarithms of the sums of exponentials of `count` queries; of one that sees no key a number whose exponential is 0
+INLINE void store_logarithms(output place, const float *most, const V *total, const int count) {
+  for (int r = 0; r < count; r += BLOCK) {
+    V sum, top;
+    for (int i = 0; i < BLOCK; i++) {
+      ELEMENT(sum, i) = sum_of(total[r + i]);
+      ELEMENT(top, i) = most[r + i];
+    }
+    const V found = sum > (V)0 ? top + logarithm(sum) : (V)-NOTHING;
+    for (int i = 0; i < BLOCK && r + i < count; i++) place[r + i] = ELEMENT(found, i);
+  }
+}
+
+// Of `tiles` x 16 keys, those that a query before `query` + TOGETHER sees
+INLINE int tiles_seen(const int tiles, const int key, const int query) {
+  return CAUSAL ? LEAST(tiles, (query + TOGETHER - 1 - key) / KEYS + 1) : tiles;
+}
+
+// With KEEPS, the backward pass gets the logarithm of each sum of exponentials. Rows are those of (image, head, query).
+KERNEL attend(INPUT_VALUES(q), INPUT_VALUES(k), INPUT_VALUES(v) INPUT_MASK, OUTPUT_VALUES(y) OUTPUT_IF(KEEPS, logarithms),
+              ATTENTION_ARGUMENTS) {
   TILE_OF_QUERIES
   float queries[QUERIES * HEAD], most[QUERIES];
-  V total[QUERIES], sums[QUERIES * HEAD_BLOCKS], columns[HEAD], rows[KEYS * HEAD_BLOCKS];
+  V total[QUERIES], sums[QUERIES * HEAD_BLOCKS], columns[TILES * HEAD], rows[TILES * KEYS * HEAD_BLOCKS];
+  Ints there[TILES];
   for (int r = 0; r < QUERIES; r++) {
     load_head(queries + r * HEAD, START(q), head, m, start + LEAST(r, count - 1));
     most[r] = NOTHING;
     total[r] = (V)0;
     for (int b = 0; b < HEAD_BLOCKS; b++) sums[r * HEAD_BLOCKS + b] = (V)0;
   }
-  for (int key = 0; key < stop; key += KEYS) {
-    load_columns(columns, START(k), key_head, key_m, key_start + key, s - key);
-    load_rows(rows, START(v), key_head, key_m, key_start + key, s - key);
-    const Ints there = keys_there(MASK_START, n, image, key, s);
+  for (int key = 0; key < stop; key += TILES * KEYS) {
+    const int all = LEAST(TILES, (stop - key + KEYS - 1) / KEYS);
+    for (int tile = 0; tile < all; tile++) {
+      const int own = key + tile * KEYS;
+      load_columns(columns + tile * HEAD, START(k), key_head, key_m, key_start + own, s - own);
+      load_rows(rows + tile * KEYS * HEAD_BLOCKS, START(v), key_head, key_m, key_start + own, s - own);
+      there[tile] = keys_there(MASK_START, n, image, own, s);
+    }
     for (int r = first_that_sees(key - first); r < count; r += TOGETHER) {
-      V weights[TOGETHER];
+      V weights[TILES * TOGETHER];
       float factors[TOGETHER];
-      scores_of(weights, queries + r * HEAD, columns);
-      weigh(weights, most + r, total + r, factors, scale, there, key, first + r);
-      add_weighed(sums + r * HEAD_BLOCKS, factors, weights, rows);
+      const int seen_tiles = tiles_seen(all, key, first + r);
+      for (int tile = 0; tile < seen_tiles; tile++)
+        scores_of(weights + tile * TOGETHER, queries + r * HEAD, columns + tile * HEAD);
+      weigh(weights, seen_tiles, most + r, total + r, factors, scale, there, key, first + r, s);
+      add_weighed(sums + r * HEAD_BLOCKS, factors, weights, rows, seen_tiles);
     }
   }
   for (int r = 0; r < count; r++) {
     const float sum = sum_of(total[r]), factor = sum > 0.0f ? 1.0f / sum : 0.0f;
     for (int b = 0; b < HEAD_BLOCKS; b++) sums[r * HEAD_BLOCKS + b] = sums[r * HEAD_BLOCKS + b] * factor;
-    store_head(START(y), (const float *)(sums + r * HEAD_BLOCKS), head, heads, m, start + r);
+    store_vectors(START(y), sums + r * HEAD_BLOCKS, head, heads, m, start + r);
   }
+#if KEEPS
+  store_logarithms(START(logarithms) + ((size_t)image * heads + head) * t + first, most, total, count);
+#endif
 }
 
-// statistics[0][row of a head]: the logarithm of the sum of exponentials; [1]: the sum of dy y. Rows are those of
-// (image, head, query).
+// The sum of dy y in one row of a head
+INLINE float product_of(__global const Value *y, __global const Value *dy, const int head, const size_t m,
+                        const size_t row) {
+  float own[HEAD], gradient[HEAD], product = 0.0f;
+  load_head(own, y, head, m, row);
+  load_head(gradient, dy, head, m, row);
+#if HEAD % BLOCK == 0
+  V sum = (V)0;
+  for (int b = 0; b < HEAD; b += BLOCK) sum += *(V_in_memory *)(own + b) * *(V_in_memory *)(gradient + b);
+  product = sum_of(sum);
+#else
+  for (int c = 0; c < HEAD; c++) product += own[c] * gradient[c];
+#endif
+  return product;
+}
+
+// statistics[0][row of a head]: the logarithm of the sum of exponentials; [1]: the sum of dy y
 KERNEL attention_statistics(INPUT_VALUES(q), INPUT_VALUES(k) INPUT_MASK, INPUT_VALUES(y), INPUT_VALUES(dy),
                             OUTPUT(statistics), ATTENTION_ARGUMENTS) {
   TILE_OF_QUERIES
@@ -190,25 +280,12 @@ KERNEL attention_statistics(INPUT_VALUES(q), INPUT_VALUES(k) INPUT_MASK, INPUT_V
       V weights[TOGETHER];
       float factors[TOGETHER];
       scores_of(weights, queries + r * HEAD, columns);
-      weigh(weights, most + r, total + r, factors, scale, there, key, first + r);
+      weigh(weights, 1, most + r, total + r, factors, scale, &there, key, first + r, s);
     }
   }
   output place = START(statistics) + ((size_t)image * heads + head) * t + first;
-  for (int r = 0; r < count; r++) {
-    float own[HEAD], gradient[HEAD], products = 0.0f;
-    load_head(own, START(y), head, m, start + r);
-    load_head(gradient, START(dy), head, m, start + r);
-#if HEAD % BLOCK == 0
-    V sum = (V)0;
-    for (int b = 0; b < HEAD; b += BLOCK) sum += *(V_in_memory *)(own + b) * *(V_in_memory *)(gradient + b);
-    products = sum_of(sum);
-#else
-    for (int c = 0; c < HEAD; c++) products += own[c] * gradient[c];
-#endif
-    const float sum_r = sum_of(total[r]);
-    place[r] = sum_r > 0.0f ? most[r] + log(sum_r) : -NOTHING;
-    place[m * heads + r] = products;
-  }
+  store_logarithms(place, most, total, count);
+  for (int r = 0; r < count; r++) place[m * heads + r] = product_of(START(y), START(dy), head, m, start + r);
 }
 
 KERNEL attend_backward_queries(INPUT_VALUES(q), INPUT_VALUES(k), INPUT_VALUES(v) INPUT_MASK, INPUT_VALUES(dy),
@@ -231,18 +308,19 @@ KERNEL attend_backward_queries(INPUT_VALUES(q), INPUT_VALUES(k), INPUT_VALUES(v)
     for (int r = seeing; r < count; r += TOGETHER) scores_of(scores + r, queries + r * HEAD, columns);
     for (int r = seeing; r < count; r += TOGETHER) {
       V slopes[TOGETHER];
-      const float whole[TOGETHER] = {1.0f, 1.0f, 1.0f, 1.0f};
+      float whole[TOGETHER];
+      UNROLL for (int i = 0; i < TOGETHER; i++) whole[i] = 1.0f;
       scores_of(slopes, gradients + r * HEAD, values);
       UNROLL for (int i = 0; i < TOGETHER; i++) {
         const int row = LEAST(r + i, count - 1);
         const V p = exponential(scores[r + i] * scale - place[row]);
         slopes[i] = seen(there, key, first + row) ? p * (slopes[i] - place[m * heads + row]) * scale : (V)0;
       }
-      add_weighed(sums + r * HEAD_BLOCKS, whole, slopes, rows);
+      add_weighed(sums + r * HEAD_BLOCKS, whole, slopes, rows, 1);
     }
   }
   for (int r = 0; r < count; r++)
-    store_head(START(dq), (const float *)(sums + r * HEAD_BLOCKS), head, heads, m, start + r);
+    store_vectors(START(dq), sums + r * HEAD_BLOCKS, head, heads, m, start + r);
 }
 
 // Of 16 keys and one key head, over all queries of the heads that read it
@@ -284,6 +362,73 @@ KERNEL attend_backward_keys(INPUT_VALUES(q), INPUT_VALUES(k), INPUT_VALUES(v) IN
     store_head(START(dk), row, key_head, key_heads, key_m, key_start + key + j);
     for (int c = 0; c < HEAD; c++) row[c] = ELEMENT(of_values[c], j);
     store_head(START(dv), row, key_head, key_heads, key_m, key_start + key + j);
+  }
+}
+
+// sums[key][block] += the weights of TOGETHER rows for 16 keys, times these rows' vectors
+INLINE void add_rows(V *sums, const V *weights, const float *rows) {
+  for (int b = 0; b < HEAD_BLOCKS; b++) {
+    V own[TOGETHER];
+    UNROLL for (int i = 0; i < TOGETHER; i++) own[i] = *(const V_in_memory *)(rows + i * HEAD + b * BLOCK);
+    for (int j = 0; j < KEYS; j++) {
+      V sum = sums[j * HEAD_BLOCKS + b];
+      UNROLL for (int i = 0; i < TOGETHER; i++) sum += ((const float *)&weights[i])[j] * own[i];
+      sums[j * HEAD_BLOCKS + b] = sum;
+    }
+  }
+}
+
+// All three gradients of one key head, where heads are whole blocks: scores and slopes are computed once. A work-item adds
+// the shares of 16 keys after 16 keys to its own queries' gradients. `products` is memory for the sums of dy y.
+KERNEL attend_backward(INPUT(q), INPUT(k), INPUT(v) INPUT_MASK, INPUT(y), INPUT(dy), INPUT(logarithms), OUTPUT(products),
+                       OUTPUT(dq), OUTPUT(dk), OUTPUT(dv), ATTENTION_ARGUMENTS) {
+  const int key_heads = heads / share, key_head = get_global_id(0) % key_heads, image = get_global_id(0) / key_heads;
+  if (image >= n) return;
+  const size_t m = (size_t)n * t, key_m = (size_t)n * s, start = (size_t)image * t, key_start = (size_t)image * s;
+  V columns[HEAD], values[HEAD], rows[KEYS * HEAD_BLOCKS], of_keys[KEYS * HEAD_BLOCKS], of_values[KEYS * HEAD_BLOCKS];
+  float queries[TOGETHER * HEAD], gradients[TOGETHER * HEAD], whole[TOGETHER];
+  V sums[TOGETHER * HEAD_BLOCKS];
+  UNROLL for (int i = 0; i < TOGETHER; i++) whole[i] = 1.0f;
+  for (int head = key_head * share; head < (key_head + 1) * share; head++)
+    for (int r = 0; r < t; r++)
+      START(products)[((size_t)image * heads + head) * t + r] = product_of(START(y), START(dy), head, m, start + r);
+  for (int key = 0; key < s; key += KEYS) {
+    load_columns(columns, START(k), key_head, key_m, key_start + key, s - key);
+    load_columns(values, START(v), key_head, key_m, key_start + key, s - key);
+    load_rows(rows, START(k), key_head, key_m, key_start + key, s - key);
+    for (int j = 0; j < KEYS * HEAD_BLOCKS; j++) of_keys[j] = of_values[j] = (V)0;
+    const Ints there = keys_there(MASK_START, n, image, key, s);
+    for (int head = key_head * share; head < (key_head + 1) * share; head++) {
+      const size_t place = ((size_t)image * heads + head) * t;
+      for (int first = CAUSAL ? key : 0; first < t; first += TOGETHER) {
+        V weights[TOGETHER], slopes[TOGETHER];
+        for (int i = 0; i < TOGETHER; i++) {
+          const size_t row = start + LEAST(first + i, t - 1);
+          load_head(queries + i * HEAD, START(q), head, m, row);
+          load_head(gradients + i * HEAD, START(dy), head, m, row);
+          for (int b = 0; b < HEAD_BLOCKS; b++)
+            sums[i * HEAD_BLOCKS + b] = key > 0 ? load(START(dq) + row_at(head * HEAD_BLOCKS + b, m, row)) : (V)0;
+        }
+        scores_of(weights, queries, columns);
+        scores_of(slopes, gradients, values);
+        UNROLL for (int i = 0; i < TOGETHER; i++)
+          weights[i] = exponential(weights[i] * scale - START(logarithms)[place + LEAST(first + i, t - 1)]);
+        if (!sees_all(key, first, s) || first + TOGETHER > t)
+          UNROLL for (int i = 0; i < TOGETHER; i++)
+            weights[i] = (first + i < t ? seen(there, key, first + i) : (Ints)0) ? weights[i] : (V)0;
+        UNROLL for (int i = 0; i < TOGETHER; i++)
+          slopes[i] = weights[i] * (slopes[i] - START(products)[place + LEAST(first + i, t - 1)]) * scale;
+        add_rows(of_values, weights, gradients);
+        add_rows(of_keys, slopes, queries);
+        add_weighed(sums, whole, slopes, rows, 1);
+        for (int i = 0; i < TOGETHER && first + i < t; i++)
+          store_vectors(START(dq), sums + i * HEAD_BLOCKS, head, heads, m, start + first + i);
+      }
+    }
+    for (int j = 0; j < KEYS && key + j < s; j++) {
+      store_vectors(START(dk), of_keys + j * HEAD_BLOCKS, key_head, key_heads, key_m, key_start + key + j);
+      store_vectors(START(dv), of_values + j * HEAD_BLOCKS, key_head, key_heads, key_m, key_start + key + j);
+    }
   }
 }
 

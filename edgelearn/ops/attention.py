@@ -124,7 +124,20 @@ class Attention(Op):
         ], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        self._emit(e, "attend", inputs, [x.read for x in inputs], [y.write], 4)
+        written = [y.write]
+        if e.keeps and self._fuses_backward(e, inputs):
+            e.steps[_logarithms(e.layer)] = logarithms = e.tensor("logarithms", (1, y.rows * self.heads))
+            written.append(logarithms.write)
+        self._emit(e, "attend", inputs, [x.read for x in inputs], written, 4)
+
+    def _fuses_backward(self, e: Emitter, inputs: list[Tensor]) -> bool:
+        """True if a launch computes all gradients on a CPU, a work-item those of a key head: heads are whole blocks, and
+        keep the cores busy."""
+        traits, (n, _, channels) = e.traits, inputs[0].shape
+        items = n * (self.key_heads or self.heads)
+        busy = items % traits.compute_units == 0 or items >= 8 * traits.compute_units
+        plain = not traits.gpu and not traits.bare and inputs[0].dtype == "float32"
+        return plain and busy and self._size(channels) % BLOCK == 0
 
     def _emit(self, e: Emitter, kernel: str, inputs: list[Tensor], read: list, written: list, products: int) -> None:
         """Emit a kernel: of a tile of queries, or of keys, a work-item; on GPUs of a single one; of halves a work-group
@@ -150,13 +163,24 @@ class Attention(Op):
         tile = MOST_QUERIES if size <= SMALL_HEAD else QUERIES
         tiles = heads * (ceil_div(keys, KEYS) if of_keys else ceil_div(queries, tile))
         settings |= {} if of_keys else {"queries": tile}
+        if kernel == "attend_backward":
+            tiles = self.key_heads or self.heads
+        elif kernel == "attend":
+            settings["keeps"] = len(written) > 1
+        settings["together"] = 8 if e.traits.vector_width >= BLOCK else 4
         e.launch("attention.cl", kernel, (n * tiles,), *read, *written, *numbers, **settings)
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         q, k, v, *mask = inputs
         n, queries, _ = q.shape
         statistics = e.tensor("statistics", (1, 2 * n * queries * self.heads))
-        masks = [x.read for x in mask]
+        masks, logarithms = [x.read for x in mask], e.steps.get(_logarithms(e.layer))
+        if logarithms and self._fuses_backward(e, inputs) and None not in targets[:3]:
+            products = e.tensor("products", logarithms.shape)
+            read = [q.read, k.read, v.read, *masks, y.read, dy.read, logarithms.read, products.write]
+            self._emit_into(e, "attend_backward", inputs, read, dict(zip((q, k, v), targets[:3], strict=True)), 10)
+            self._emit_mask(e, dy, targets)
+            return
         read = [q.read, k.read, *masks, y.read, dy.read]
         self._emit(e, "attention_statistics", inputs, read, [statistics.write], 2)
         read = [q.read, k.read, v.read, *masks, dy.read, statistics.read]
@@ -165,7 +189,11 @@ class Attention(Op):
             self._emit_into(e, "attend_backward_queries", inputs, read, {q: dq}, 6)
         if dk is not None or dv is not None:
             self._emit_into(e, "attend_backward_keys", inputs, read, {k: dk, v: dv}, 8)
-        if mask and (of_mask := targets[3]) is not None:
+        self._emit_mask(e, dy, targets)
+
+    def _emit_mask(self, e: Emitter, dy: Tensor, targets: Targets) -> None:
+        """The gradient of the mask, if there is one."""
+        for of_mask in filter(None, targets[3:]):
             emit_zeros(e, dy, of_mask)
 
     def _emit_into(
@@ -184,6 +212,11 @@ class Attention(Op):
         for (x, target), tensor in zip(wanted.items(), written, strict=True):
             if target is not None and not direct[x]:
                 emit_copy(e, tensor, target)
+
+
+def _logarithms(layer: str) -> str:
+    """Name of what the backward pass of an Attention reads besides its inputs and output."""
+    return f"{layer}/logarithms"
 
 
 @dataclass(frozen=True)

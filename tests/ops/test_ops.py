@@ -129,7 +129,7 @@ NORMALIZING = [
       for shape in ((33,), (5, 17), (2, 3, 2, 18))),
     *((ops.GroupNormalization(groups=groups), (5, 7, c))
       for groups, c in ((1, 33), (3, 33), (-1, 33), (2, 62), (5, 5), (4, 64), (32, 64))),
-    *((ops.LayerNormalization(1e-5, *parts), (3, 17)) for parts in np.ndindex(2, 2)),
+    *((ops.LayerNormalization(1e-5, *parts), shape) for shape in ((3, 17), (75, 32)) for parts in np.ndindex(2, 2)),
     *((ops.GroupNormalization(1e-5, *parts, 3), (2, 3, 18)) for parts in np.ndindex(2, 2)),
     *((op, shape) for op in (ops.Softmax(), ops.LogSoftmax()) for c in SIZES for shape in ((c,), (3, 4, c))),
 ]  # fmt: skip
@@ -152,6 +152,10 @@ ATTENDING = [
       for heads, key_heads, c in ((3, 3, 15), (2, 1, 64), (4, 2, 128), (6, 3, 30))),
     *((ops.Attention(2, scale=0.02, causal=causal), (9, 32), (19, 32), (19, 32), numbers(0, 2, 5, 19))
       for causal in (False, True)),
+    # Several chunks of keys, for gradients in one launch (two images) and in launches of their own
+    *((ops.Attention(2, 1, causal, 0.02), (150, 64), (130, 32), (130, 32), {"n": n})
+      for causal in (False, True) for n in (1, 2)),
+    (ops.Attention(1, scale=0.02, causal=True), (37, 48), (37, 48), (37, 48), {"n": 4}),
     *((ops.RotaryEmbedding(heads, interleaved=pairs, begin=3), (7, c))
       for pairs in (False, True) for heads, c in ((1, 2), (3, 18), (2, 64))),
 ]  # fmt: skip
