@@ -78,6 +78,55 @@ KERNEL few_rows_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int m, co
   }
 }
 
+// A tile of a weight gradient is computed in PARTS, one after the other, whose sums fit into the registers.
+#ifndef PARTS
+#define PARTS 1
+#endif
+#define PART ((DEPTH + PARTS - 1) / PARTS)
+#define OF_PART(i) if (first + i < DEPTH)  // constant, as the number of iterations is: else sums would stay in memory
+
+typedef struct { int m, k, n_blocks, panel, group, channel, rows, add; } Tile;
+
+// Write PART rows of a tile from its row `first` on: x and dy point to the first row that is summed up, and to the tile's
+// channels and panel. Returns a sum that is 0 if all that is written is finite.
+INLINE V write_part(output dw, output sums, input_values x, input_values dy, const Tile t, const int first) {
+  V sum[PART][PANELS], rest = (V)0;
+  UNROLL for (int i = 0; i < PART; i++) OF_PART(i) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (V)0;
+#if SUMS
+  V row_sum[PANELS];
+  UNROLL for (int j = 0; j < PANELS; j++) row_sum[j] = (V)0;
+#endif
+  for (int row = 0; row < t.rows; row++) {
+    V column[PANELS];
+    UNROLL for (int j = 0; j < PANELS; j++) column[j] = load(dy + (size_t)j * t.m * BLOCK);
+#if SUMS
+    if (t.channel + first == 0) UNROLL for (int j = 0; j < PANELS; j++) row_sum[j] += column[j];
+#endif
+    UNROLL for (int i = 0; i < PART; i++) OF_PART(i) {
+      const V value = (V)(factor(float_of(x[first + i])));
+      UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] += value * factor(column[j]);
+    }
+    x += BLOCK;
+    dy += BLOCK;
+  }
+  output target = dw + ((size_t)(t.group * t.n_blocks + t.panel) * t.k + t.channel + first) * BLOCK;
+  UNROLL for (int i = 0; i < PART; i++) OF_PART(i)
+    if (t.channel + first + i < t.k) UNROLL for (int j = 0; j < PANELS; j++) {
+      V v = sum[i][j];
+      if (t.add) v += load(target + ((size_t)j * t.k + i) * BLOCK);
+      store(target + ((size_t)j * t.k + i) * BLOCK, v);
+      rest += v - v;
+    }
+#if SUMS
+  if (t.channel + first == 0) UNROLL for (int j = 0; j < PANELS; j++) {
+    output total = sums + (size_t)(t.group * t.n_blocks + t.panel + j) * BLOCK;
+    if (t.add) row_sum[j] += load(total);
+    store(total, row_sum[j]);
+  }
+#endif
+  return rest;
+}
+
 // dw = (add ? dw : 0) + x^T dy over rows [first, first + count) of group get_global_id(2); a tile is DEPTH rows of w x
 // PANELS blocks. Groups have partial sums of their own, one after the other in dw. With SUMS, the first tiles also add
 // up the rows of dy they read. CHECKED: a tile sets a flag if what it writes isn't finite.
@@ -90,41 +139,20 @@ KERNEL pointwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(dw) 
   if (channel >= k) return;
   input_values a = START(x) + ((size_t)(channel / BLOCK) * m + start) * BLOCK + channel % BLOCK;
   input_values d = ITEM_START(dy) + ((size_t)panel * m + start) * BLOCK;
-  V sum[DEPTH][PANELS];
-  UNROLL for (int i = 0; i < DEPTH; i++) UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] = (V)0;
+  const Tile t = {m, k, n_blocks, panel, group, channel, stop - start, add};
 #if SUMS
-  V row_sum[PANELS];
-  UNROLL for (int j = 0; j < PANELS; j++) row_sum[j] = (V)0;
+  output of_rows = ITEM_START(sums);
+#else
+  output of_rows = 0;
 #endif
-  for (int row = start; row < stop; row++) {
-    V column[PANELS];
-    UNROLL for (int j = 0; j < PANELS; j++) column[j] = load(d + (size_t)j * m * BLOCK);
-#if SUMS
-    if (channel == 0) UNROLL for (int j = 0; j < PANELS; j++) row_sum[j] += column[j];
+  V rest = write_part(ITEM_START(dw), of_rows, a, d, t, 0);
+#if PARTS > 1
+  rest += write_part(ITEM_START(dw), of_rows, a, d, t, PART);
 #endif
-    UNROLL for (int i = 0; i < DEPTH; i++) {
-      const V value = (V)(factor(float_of(a[i])));
-      UNROLL for (int j = 0; j < PANELS; j++) sum[i][j] += value * factor(column[j]);
-    }
-    a += BLOCK;
-    d += BLOCK;
-  }
-  output target = ITEM_START(dw) + ((size_t)(group * n_blocks + panel) * k + channel) * BLOCK;
-  V rest = (V)0;
-  UNROLL for (int i = 0; i < DEPTH; i++) if (channel + i < k) UNROLL for (int j = 0; j < PANELS; j++) {
-    V v = sum[i][j];
-    if (add) v += load(target + ((size_t)j * k + i) * BLOCK);
-    store(target + ((size_t)j * k + i) * BLOCK, v);
-    rest += v - v;
-  }
+#if PARTS > 2
+  rest += write_part(ITEM_START(dw), of_rows, a, d, t, 2 * PART);
+#endif
 #if CHECKED
   write_flag(START(flags), get_global_id(1) * ((k + DEPTH - 1) / DEPTH) + tile, rest);
-#endif
-#if SUMS
-  if (channel == 0) UNROLL for (int j = 0; j < PANELS; j++) {
-    output total = ITEM_START(sums) + (size_t)(group * n_blocks + panel + j) * BLOCK;
-    if (add) row_sum[j] += load(total);
-    store(total, row_sum[j]);
-  }
 #endif
 }

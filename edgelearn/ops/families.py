@@ -135,7 +135,8 @@ class Pointwise(Family):
         traits, blocks = e.traits, (p.y if p.part == WEIGHTS else p.out).blocks
         best = {"panels": products.panels(traits, blocks)}
         if p.part == WEIGHTS:
-            best, sizes = {"depth": products.product_depth(traits)} | best, {"depth": (4, 8, 16)}
+            depth = products.pointwise_depth(traits, p.left.channels, blocks // best["panels"])
+            best, sizes = {"depth": depth} | best, {"depth": (4, 8, 16)}
         else:
             rows = p.left.rows
             best = {"rows": products.product_rows(traits, rows, best["panels"])} | best
@@ -167,15 +168,17 @@ class Pointwise(Family):
         if total.groups == 1:
             count = max(256, CACHED_BYTES // row_bytes)
         checked = not e.traits.gpu and total.partials is None and e.fuses("checks")
-        flags_name, parts = f"{p.gradient.buffer.name} flags of {prod(items)} tiles", BLOCK // e.traits.vector
-        flags = e.tensor(flags_name, (1, prod(items) * parts), Role.CHECK) if checked else None
+        parts = products.depth_parts(e.traits, config["depth"])
+        flags_name, vectors = f"{p.gradient.buffer.name} flags of {prod(items)} tiles", BLOCK // e.traits.vector
+        flags = e.tensor(flags_name, (1, prod(items) * vectors), Role.CHECK) if checked else None
         for first in range(0, x.rows, total.groups * count):
             more, rows = p.add or first > 0, min(total.groups * count, x.rows - first)
             e.launch(
                 "pointwise.cl", "pointwise_backward_weights", (*items, total.groups), x.read_rows(rows),
                 dy.read_rows(rows), *(s.access(more) for s in (total, dy_sum) if s), x.rows, x.channels, dy.blocks,
                 first, min(count, rows), int(more), *([flags.write] if flags else []),
-                flops=p.flops * rows // x.rows, rows=1, sums=dy_sum is not None, checked=checked, **config, **macros,
+                flops=p.flops * rows // x.rows, rows=1, sums=dy_sum is not None, checked=checked, **config, **parts,
+                **macros,
             )  # fmt: skip
         return replace(total, checked=checked), dy_sum
 

@@ -164,6 +164,21 @@ def product_depth(traits: Traits) -> int:
     return 8 if not traits.gpu and traits.vector_width >= 16 else 4
 
 
+def pointwise_depth(traits: Traits, rows: int, panels: int) -> int:
+    """The same for pointwise kernels. `rows`: of the weights; `panels`: tiles for each of them."""
+    if traits.gpu or traits.vector_width != 8:
+        return product_depth(traits)
+    # With AVX2 a tile of 16 rows is computed in parts of 6, whose sums leave no instruction waiting for the one before,
+    # as those of 4 rows do. Tiles must suffice to keep the cores busy, and rows that aren't there cost more than that.
+    enough = ceil_div(rows, 16) * panels >= 8 * traits.compute_units
+    return 16 if enough and ceil_div(rows, 16) * 16 <= 1.05 * ceil_div(rows, 4) * 4 else 4
+
+
+def depth_parts(traits: Traits, depth: int) -> dict[str, int]:
+    """PARTS in kernels/pointwise.cl, if a tile of the weight gradient is more than what fits into the registers."""
+    return {"parts": 3} if depth == 16 and not traits.gpu and traits.vector_width == 8 else {}
+
+
 def row_tile(traits: Traits, width: int) -> int:
     """Neighbouring outputs of a convolution tile."""
     sizes = (4, 2, 1) if traits.gpu else (14, 8, 7, 4, 2, 1) if traits.vector_width >= 16 else (6, 4, 2, 1)
