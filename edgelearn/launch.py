@@ -69,10 +69,12 @@ class Access:
     Arguments:
     - `buffer`: the buffer.
     - `part`: bytes of it that the kernel touches (default None: all).
+    - `first`: bytes before them (default 0).
     """
 
     buffer: Buffer
     part: int | None = None
+    first: int = 0
     reads = writes = False
 
     @property

@@ -113,7 +113,8 @@ class Tables:
         if isinstance(argument, Many):  # the kernel finds the layers' offsets in a table
             return Place(self.roles.index(argument.accesses[0].buffer.role), 0)
         if isinstance(argument, Access):
-            return self.place(argument.buffer)
+            memory, unit = self.place(argument.buffer)
+            return Place(memory, unit + argument.first // UNIT)
         return float(argument) if isinstance(argument, float | np.floating) else int(argument)
 
     def place(self, buffer: Buffer) -> Place:

@@ -31,6 +31,7 @@ from edgelearn.ops import (
     Losses,
     Optimizer,
     Reshape,
+    SliceChannels,
     Target,
     Traits,
     batchnorm,
@@ -160,6 +161,7 @@ class Lowering:
         self.shares: dict[Tensor, dict[str, Tensor]] = {}  # of a gradient, by the layers that share its weight
         self._shared = {node.shares for node in nodes.values()} - {""}
         self._stages = {stage.output.name: stage for stage in self.stages}
+        self.views = {name: node for name, node in self._sliced().items() if not self.rounds}
         self._places = {node.name: place for place, stage in enumerate(self.stages) for node in stage.nodes}
         logits = [self.logits[name] for name in self.losses.by_output]
         self._reached = ancestors(logits, lambda name: nodes[name].inputs if name in nodes else ())
@@ -173,6 +175,31 @@ class Lowering:
             if {reader.name for reader in self.network.consumers(node.name)} <= found and node.name not in outputs:
                 found.add(node.name)
         return found
+
+    def _sliced(self) -> dict[str, Node]:
+        """Slices of a stage's channels that may be views of it, and not copies, by name: together they are all of it, and
+        one layer reads them all, so that they are needed for as long as each other."""
+        network, found = self.network, dict[str, Node]()
+        for source, stage in self._stages.items():
+            slices = [node for node in network.consumers(source) if isinstance(node.op, SliceChannels)]
+            ends = [(op.start, op.start + op.size) for node in slices if isinstance(op := node.op, SliceChannels)]
+            starts, stops = map(sorted, zip(*ends, strict=True)) if ends else ([], [])
+            whole = ends and starts == [0, *stops[:-1]] and stops[-1] == stage.output.shape[-1]
+            readers = [reader.name for node in slices for reader in network.consumers(node.name)]
+            alone = len(slices) == len(network.consumers(source)) == len(readers) and len(set(readers)) == 1
+            open_ = self.plain.union(network.outputs).isdisjoint({source, *(node.name for node in slices)})
+            if whole and alone and open_ and stage.activation == LINEAR:
+                found |= {node.name: node for node in slices}
+        return found
+
+    def _view(self, name: str, tensors: Mapping[str, Stored]) -> Tensor | None:
+        """The part that layer `name` is of the tensor of its input, if it is a view."""
+        if name not in self.views:
+            return None
+        (source,), op = self.views[name].inputs, self.views[name].op
+        whole = tensors.get(source)
+        assert isinstance(op, SliceChannels)
+        return whole.view(op.start, op.size) if isinstance(whole, Tensor) else None
 
     def _control(self, output: str) -> Control:
         """The numbers of an output that has a loss, with targets for this size of micro-batch."""
@@ -317,6 +344,7 @@ class Lowering:
         """The forward pass's values by layer, and the states and gates of recurrent layers by step. Layers of one stage
         share the value of the last."""
         tensors = self.values | self.micro.steps
+        tensors |= {name: self.values[node.inputs[0]] for name, node in self.views.items() if self._view(name, tensors)}
         for stage in self.stages:
             if stage.output.name in tensors:
                 tensors |= {node.name: tensors[stage.output.name] for node in stage.nodes}
@@ -354,7 +382,9 @@ class Lowering:
         """Emit a stage, and leave its output in `values`, rounded."""
         inputs = [self.values[name] for name in stage.inputs]
         x, out = inputs[0], stage.output.name
-        if isinstance(x, QuantizedTensor) and is_integers(x) and self.multiplies_integers(stage):
+        if view := self._view(out, self.values):
+            self.values[out] = view
+        elif isinstance(x, QuantizedTensor) and is_integers(x) and self.multiplies_integers(stage):
             self.integer.add(stage.name)
             self._multiply_integers(stage, x)
         elif out not in self.plain and (y := self._of_integers(stage, inputs)):
@@ -601,8 +631,8 @@ class Lowering:
             self._backward_integers(stage, inputs[0], dz)
             return
         assert isinstance(dz, Tensor)
-        if self._through_integers(stage, dz):
-            return
+        if self._through_integers(stage, dz) or self._view(stage.output.name, self.values):
+            return  # the gradient of a view is part of its input's
         dtype, passed = self.dtype(stage), self._pass_on(stage, dz)
         with self.held.read_as([*inputs, self.values[stage.output.name], dz], dtype) as (*own, y, dz):
             targets = [
@@ -626,9 +656,17 @@ class Lowering:
             return self._input_target(name)
         accumulate = name in self.gradients
         if not accumulate:
-            self.at(stage.name)
-            dtype = value.dtype if isinstance(value, Tensor) else "float32"
-            self.gradients[name] = self.micro.tensor("output gradient", self.shape(stage.output), dtype=dtype)
+            view = self._view(name, self.values)
+            source = self._stages[self.views[name].inputs[0]] if view else stage
+            if source.output.name not in self.gradients:
+                self.at(source.name)
+                dtype = value.dtype if isinstance(value, Tensor) else "float32"
+                gradient = self.micro.tensor("output gradient", self.shape(source.output), dtype=dtype)
+                self.gradients[source.output.name] = gradient
+            if view:
+                part = self._view(name, self.gradients)
+                assert part
+                self.gradients[name] = part
         masks_sum = name in self.unmasked and self._last_writer(name, reader) is None
         if masks_sum:
             self.unmasked.remove(name)

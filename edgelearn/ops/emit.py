@@ -245,7 +245,8 @@ class Emitter:
     - `pieces`: of the parameters whose update is being emitted, if it is to leave their extremes; else None.
     - `keeps`: the layer's forward pass keeps what its backward pass will read (default True).
     - `unfused`: kinds of `FUSIONS` that are left out (default none).
-    - `steps`: states and gates that the forward pass of recurrent layers keeps for the backward pass, by name.
+    - `steps`: what the forward pass of a layer keeps for its backward pass besides its output, by name: states and
+      gates of recurrent layers, logarithms of attention.
     """
 
     traits: Traits

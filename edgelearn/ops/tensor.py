@@ -12,7 +12,7 @@ Values are float32 or, in rounded tensors, halves (float16, bfloat16) or int8.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Any
 
@@ -56,6 +56,7 @@ def _literal(value: float) -> str:
 
 
 BLOCK = 16
+UNIT = 64  # bytes that places of tensors are multiples of
 HALVES = {"float16": 1, "bfloat16": 3}  # VALUES in kernels/include/values.h
 Shape = tuple[int, ...]
 
@@ -111,11 +112,13 @@ class Tensor:
     - `buffer`: its memory.
     - `shape`: ends with the channels: (n, height, width, channels), (n, channels), (taps, in, out)...
     - `block`: channels of a block: 16 (default), or fewer for a network's input, which is plain NHWC then.
+    - `first`: bytes of the buffer before it (default 0); see `view`.
     """
 
     buffer: Buffer
     shape: Shape
     block: int = BLOCK
+    first: int = 0
 
     @property
     def dtype(self) -> str:
@@ -156,23 +159,32 @@ class Tensor:
 
     @property
     def read(self) -> In:
-        return In(self.buffer, self._part)
+        return In(self.buffer, self._part, self.first)
 
     def read_output_of(self, function: Function) -> In:
         """The kernel reads the output of an activation for its derivative."""
-        return (InMask if function.two_slopes else In)(self.buffer, self._part)
+        return (InMask if function.two_slopes else In)(self.buffer, self._part, self.first)
 
     @property
     def write(self) -> Out:
-        return Out(self.buffer, self._part)
+        return Out(self.buffer, self._part, self.first)
 
     @property
     def update(self) -> InOut:
-        return InOut(self.buffer, self._part)
+        return InOut(self.buffer, self._part, self.first)
 
     def read_rows(self, count: int) -> In:
         """The kernel reads `count` of the rows."""
-        return In(self.buffer, blocked_bytes(count, self.channels, self.block, self.dtype))
+        return In(self.buffer, blocked_bytes(count, self.channels, self.block, self.dtype), self.first)
+
+    def view(self, start: int, size: int) -> Tensor | None:
+        """Channels `start` to `start` + `size` - 1 where they lie, if that is at a whole block of them and a place that
+        kernels can be given; else None."""
+        of_block = blocked_bytes(self.rows, BLOCK, BLOCK, self.dtype)
+        if self.block < BLOCK or start % BLOCK or size % BLOCK or of_block % UNIT:
+            return None
+        first = self.first + start // BLOCK * of_block
+        return replace(self, shape=(*self.shape[:-1], size), first=first)
 
     @property
     def _part(self) -> int | None:

@@ -28,6 +28,7 @@ from edgelearn.display import Displayed, plural
 from edgelearn.errors import KernelError
 from edgelearn.launch import Await, Buffer, Launch, Many, Role, Transfer, scalar
 from edgelearn.ops.constants import HEADERS
+from edgelearn.ops.tensor import UNIT
 
 from .context import Context
 from .driver import POCL, POCL_CACHE, prepare_pocl_cache
@@ -350,7 +351,6 @@ class TransferQueue:
             self._done.popleft()
 
 
-UNIT = 64  # bytes of a block: offsets reach kernels as numbers of blocks
 Memory = Callable[[Buffer], tuple[Any, int]]
 Step = Callable[[], Any]  # enqueues a launch; returns its event, or None if there is nothing to time
 
@@ -405,7 +405,7 @@ class Runner:
                 values += [handle, np.uint32(0)]
             else:
                 handle, offset = self._memory(argument.buffer)
-                values += [handle, np.uint32(offset // UNIT)]
+                values += [handle, np.uint32((offset + argument.first) // UNIT)]
         kernel.set_args(*values)
         first = -(-launch.grid[0] // launch.group) * launch.group
         local = (launch.group,) + (1,) * (len(launch.grid) - 1)

@@ -15,7 +15,7 @@ from edgelearn.compile.plan import Kind, Plan, Program, ProgramKey
 from edgelearn.compile.storage import Weights
 from edgelearn.display import Displayed
 from edgelearn.errors import DeviceError, FormatError, PlanError
-from edgelearn.launch import Buffer, Launch, Role, Traffic, words_of
+from edgelearn.launch import Access, Buffer, Launch, Role, Traffic, words_of
 from edgelearn.ops import Tensor, pack, unpack
 from edgelearn.ops.constants import Counter, Scalar
 from edgelearn.ops.emit import LOSS_SCALE
@@ -403,7 +403,8 @@ class Session(Displayed):
         culprits: list[Buffer] = []
 
         def look(launch: Launch) -> bool:
-            culprits.extend(b for b in launch.writes if "float" in b.dtype and not np.isfinite(self.read(b)).all())
+            written = (a for a in launch.accesses if a.writes and "float" in a.buffer.dtype)
+            culprits.extend(a.buffer for a in written if not np.isfinite(self._read_access(a)).all())
             return bool(culprits)
 
         with self._ranges_left():
@@ -512,6 +513,11 @@ class Session(Displayed):
     def read(self, buffer: Buffer) -> np.ndarray:
         """Copy a buffer from the device, as one flat array of its data type; bfloat16 as float32."""
         return self._read_all([buffer])[0]
+
+    def _read_access(self, access: Access) -> np.ndarray:
+        """Copy the part of a buffer that a launch touches."""
+        start, size = (n // words_of(access.buffer.dtype).itemsize for n in (access.first, access.nbytes))
+        return self.read(access.buffer)[start : start + size]
 
     def _read_all(self, buffers: Sequence[Buffer]) -> list[np.ndarray]:
         """Copy buffers from the device as `read` does. The wait is for all of them: one each takes longer than small

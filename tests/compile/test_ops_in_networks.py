@@ -128,7 +128,28 @@ def decoder() -> Network:
     return net
 
 
-FUNCTIONS = (decoder, rearranged, reduced, enlarged, normalized, last_axis, over_steps, recurrent)
+def projected() -> Network:
+    """Queries, keys and values are parts of one dense layer's output: of whole blocks, which are views of it, and, behind
+    an activation and of other sizes, copies."""
+    net = Network("projected", (9, 3))
+    net.add("stem", Dense(32))
+    for number, sizes in ((1, (32, 16, 16)), (2, (32, 16, 16)), (3, (20, 10, 10))):
+        x = net.output.name
+        projected = net.add(f"projected{number}", Dense(sum(sizes)))
+        if number == 2:
+            projected = net.add("relu", ReLU())
+        parts = [
+            net.add(f"{name}{number}", ops.SliceChannels(start, size), projected)
+            for name, start, size in zip(("query", "key", "value"), (0, sizes[0], sizes[0] + sizes[1]), sizes, strict=True)
+        ]
+        net.add(f"attention{number}", ops.Attention(2, 1, causal=True), *parts)
+        net.add(f"mixed{number}", Dense(32))
+        net.add(f"sum{number}", ops.Add(), f"mixed{number}", x)
+    add(net, ("flat", ops.Flatten()), ("dense", Dense(CLASSES)))
+    return net
+
+
+FUNCTIONS = (decoder, projected, rearranged, reduced, enlarged, normalized, last_axis, over_steps, recurrent)
 NETWORKS = {f.__name__: f for f in FUNCTIONS} | POINTWISE
 EVERY = pytest.mark.parametrize("name", NETWORKS)
 STRATEGIES = {"recomputed": Recompute(), "paged": Offload()}
@@ -141,6 +162,12 @@ def test_steps(kernels, name):
     # "each" subtracts means from "layer", whose gradients are sums that nearly cancel: with half of all seeds float32
     # comes close to the tolerance.
     check_step(kernels, NETWORKS[name](), 2, seed=2 if name == "normalized" else 0)
+
+
+def test_parts_of_whole_blocks_are_not_copied(kernels):
+    plan = make_plan(Request(projected(), EXAMPLES, 2, ops.SGD()), kernels.context.device)
+    copied = {launch.layer for launch in plan.step_launches if launch.kernel == "move_channels"}
+    assert copied == {f"{name}{number}" for name in ("query", "key", "value") for number in (2, 3)}
 
 
 def test_steps_with_batch_statistics(kernels):

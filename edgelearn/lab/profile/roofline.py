@@ -440,7 +440,7 @@ def compute_type(launch: Launch) -> str:
 def bounds(plan: Plan, launches: Iterable[Launch], peaks: Peaks, width: float = 1.0) -> list[float]:
     """Seconds of each launch at the roof. `width`: size of a number relative to the plan's: 0.5 for halves."""
     launches = list(launches)
-    reuse = distances(launches, lambda access: (access.buffer.role, plan.offsets[access.buffer]))
+    reuse = distances(launches, lambda access: (access.buffer.role, plan.offsets[access.buffer] + access.first))
     return [
         max(
             launch.flops / peaks.arithmetic(compute_type(launch)),
