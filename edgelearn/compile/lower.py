@@ -177,8 +177,8 @@ class Lowering:
         return found
 
     def _sliced(self) -> dict[str, Node]:
-        """Slices of a stage's channels that may be views of it, and not copies, by name: together they are all of it, and
-        one layer reads them all, so that they are needed for as long as each other."""
+        """Slices of a stage's channels that may be views of it, and not copies, by name: together they are all of it,
+        and one layer reads them all, so that they are needed for as long as each other."""
         network, found = self.network, dict[str, Node]()
         for source, stage in self._stages.items():
             slices = [node for node in network.consumers(source) if isinstance(node.op, SliceChannels)]

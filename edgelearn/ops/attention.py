@@ -131,8 +131,8 @@ class Attention(Op):
         self._emit(e, "attend", inputs, [x.read for x in inputs], written, 4)
 
     def _fuses_backward(self, e: Emitter, inputs: list[Tensor]) -> bool:
-        """True if a launch computes all gradients on a CPU, a work-item those of a key head: heads are whole blocks, and
-        keep the cores busy."""
+        """True if a launch computes all gradients on a CPU, a work-item those of a key head: heads are whole blocks,
+        and keep the cores busy."""
         traits, (n, _, channels) = e.traits, inputs[0].shape
         items = n * (self.key_heads or self.heads)
         busy = items % traits.compute_units == 0 or items >= 8 * traits.compute_units

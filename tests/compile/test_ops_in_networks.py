@@ -129,18 +129,18 @@ def decoder() -> Network:
 
 
 def projected() -> Network:
-    """Queries, keys and values are parts of one dense layer's output: of whole blocks, which are views of it, and, behind
-    an activation and of other sizes, copies."""
+    """Queries, keys and values are parts of one dense layer's output: of whole blocks, which are views of it, and,
+    behind an activation and of other sizes, copies."""
     net = Network("projected", (9, 3))
     net.add("stem", Dense(32))
-    for number, sizes in ((1, (32, 16, 16)), (2, (32, 16, 16)), (3, (20, 10, 10))):
+    for number, size in ((1, 16), (2, 16), (3, 10)):
         x = net.output.name
-        projected = net.add(f"projected{number}", Dense(sum(sizes)))
+        projected = net.add(f"projected{number}", Dense(4 * size))
         if number == 2:
             projected = net.add("relu", ReLU())
         parts = [
-            net.add(f"{name}{number}", ops.SliceChannels(start, size), projected)
-            for name, start, size in zip(("query", "key", "value"), (0, sizes[0], sizes[0] + sizes[1]), sizes, strict=True)
+            net.add(f"{name}{number}", ops.SliceChannels(first * size, heads * size), projected)
+            for name, first, heads in (("query", 0, 2), ("key", 2, 1), ("value", 3, 1))
         ]
         net.add(f"attention{number}", ops.Attention(2, 1, causal=True), *parts)
         net.add(f"mixed{number}", Dense(32))
