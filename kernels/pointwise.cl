@@ -4,6 +4,7 @@
 // A work-item computes ROWS rows x PANELS blocks of 16 channels in registers. The last tile of rows starts early, so
 // that it is full, and writes only the rows that its neighbour does not. m >= ROWS, and PANELS divides n/16.
 #include "blocked.h"
+#include "functions.h"
 #include "epilogue.h"
 #include "finite.h"
 #include "gradient.h"
@@ -23,9 +24,13 @@ INLINE int tile_of_item(void) { return get_global_id(2) * (get_global_size(0) / 
 // The first row of a tile
 INLINE int first_row(const int tile, const int m) { return tile * ROWS < m - ROWS ? tile * ROWS : m - ROWS; }
 
-// y = activation((x w) * scale + shift)
+#ifndef BEFORE
+#define BEFORE 0
+#endif
+
+// y = activation((x w) * scale + shift); BEFORE: what the activation is of, too
 KERNEL pointwise_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), const int m,
-                         const int k EPILOGUE_ARGUMENTS) {
+                         const int k EPILOGUE_ARGUMENTS OUTPUT_IF(BEFORE, before)) {
   const int tile = tile_of_item(), panel = get_global_id(1) * PANELS;
   if (tile * ROWS >= m) return;
   const int row = first_row(tile, m);
@@ -35,8 +40,12 @@ KERNEL pointwise_forward(INPUT_VALUES(x), INPUT_VALUES(w), OUTPUT_VALUES(y), con
   UNROLL for (int j = 0; j < PANELS; j++) {
     const Affine affine = affine_of(EPILOGUE, (panel + j) * BLOCK);
     UNROLL for (int i = 0; i < ROWS; i++) {
+      const size_t at = ((size_t)(panel + j) * m + row + i) * BLOCK;
+#if BEFORE
+      if (row + i >= tile * ROWS) store(ITEM_START(before) + at, scaled(affine, sum[i][j]));
+#endif
       sum[i][j] = apply(affine, sum[i][j]);
-      if (row + i >= tile * ROWS) store(y + ((size_t)(panel + j) * m + row + i) * BLOCK, sum[i][j]);
+      if (row + i >= tile * ROWS) store(y + at, sum[i][j]);
     }
     Moments moments = NO_MOMENTS;
     add_moments(&moments, &sum[0][j], PANELS, ROWS, tile * ROWS - row, ROWS);

@@ -21,8 +21,10 @@ from edgelearn.graph.network import Network, Node
 from edgelearn.graph.rewrites import Stage, ancestors, fuse, trained_stages
 from edgelearn.launch import Buffer, Role
 from edgelearn.ops import (
+    Activation,
     Add,
     BatchNormalization,
+    Dense,
     Emitter,
     Epilogue,
     Flatten,
@@ -162,6 +164,7 @@ class Lowering:
         self._shared = {node.shares for node in nodes.values()} - {""}
         self._stages = {stage.output.name: stage for stage in self.stages}
         self.views = {name: node for name, node in self._sliced().items() if not self.rounds}
+        self.gates = {} if self.rounds or traits.gpu or traits.bare else self._gated()
         self._places = {node.name: place for place, stage in enumerate(self.stages) for node in stage.nodes}
         logits = [self.logits[name] for name in self.losses.by_output]
         self._reached = ancestors(logits, lambda name: nodes[name].inputs if name in nodes else ())
@@ -191,6 +194,31 @@ class Lowering:
             if whole and alone and open_ and stage.activation == LINEAR:
                 found |= {node.name: node for node in slices}
         return found
+
+    def _gated(self) -> dict[str, Node]:
+        """Activations whose derivative follows from their input, by the name of the dense layer that alone is read by
+        them: its kernel applies them, too."""
+        found = {}
+        for stage in self.stages:
+            readers = self.network.consumers(stage.name)
+            floats = self.dtype(stage) == "float32" and not self.request.compute.uses_units
+            plain = len(stage.nodes) == 1 and stage.name not in self.plain
+            if plain and floats and type(stage.nodes[0].op) is Dense and len(readers) == 1:
+                op = readers[0].op
+                if isinstance(op, Activation) and op.gate != LINEAR and readers[0].name not in self.plain:
+                    found[stage.name] = readers[0]
+        return found
+
+    def _gate_before(self, name: str, reader: Stage | None) -> tuple[str, Function] | None:
+        """(the dense layer before layer `name`, the function that `name` is of it), if `reader` alone reads that and can
+        multiply what it writes by the derivative."""
+        stage = self._stages[name]
+        gate = self.gates.get(stage.inputs[0])
+        alone = reader is not None and len(self.network.consumers(name)) == 1 and name not in self.network.outputs
+        if gate is None or gate.name != name or not alone or type(reader.nodes[0].op) is not Dense:
+            return None
+        assert isinstance(gate.op, Activation)
+        return stage.inputs[0], gate.op.gate
 
     def _view(self, name: str, tensors: Mapping[str, Stored]) -> Tensor | None:
         """The part that layer `name` is of the tensor of its input, if it is a view."""
@@ -399,7 +427,9 @@ class Lowering:
         if self.uses_batch(stage):
             return self._normalize(stage, self._before_norm(stage, x) if stage.is_linear else x)
         out = self.micro.tensor("output", self.shape(stage.output), dtype=self.dtype(stage))
-        if stage.is_linear:
+        if stage.name in self.gates:
+            self._multiply_gated(stage, x, out)
+        elif stage.is_linear:
             self._multiply(stage, x, out)
         elif op is None:
             batchnorm.emit_normalize(self.micro, x, self._kept_statistics(stage), Target(out), stage.activation)
@@ -462,6 +492,23 @@ class Lowering:
             return
         with self._forward_kernel(stage, x) as (kernel,):
             linear(stage).emit_linear(self.micro, x, kernel, out, self._epilogue(stage))
+
+    def _multiply_gated(self, stage: Stage, x: Tensor, out: Tensor) -> None:
+        """A dense layer on floats, and the activation after it in the same launch, which leaves `out`, what that is of,
+        if the backward pass will read it. They are recomputed one by one."""
+        node, bias = self.gates[stage.name], self.bias(stage)
+        assert isinstance(node.op, Activation)
+        before = self.micro.layer
+        self.micro.layer = node.name
+        y = self.micro.tensor("output", self.shape(node))
+        self.micro.layer = before
+        kept = out if self.micro.keeps else None
+        with self._forward_kernel(stage, x) as (kernel,):
+            linear(stage).emit_linear(self.micro, x, kernel, y, Epilogue(None, bias, node.op.gate, kept))
+            with self.micro.replay():
+                linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias))
+                node.op.emit_forward(self.micro, [out], y)
+        self.values[node.name] = y
 
     def _forward_kernel(self, stage: Stage, x: Tensor) -> AbstractContextManager[list[Tensor]]:
         """The kernel as the stage's linear op reads it, given `x`."""
@@ -654,6 +701,10 @@ class Lowering:
         stage = self._below(name)
         if stage is None:
             return self._input_target(name)
+        if gate := self._gate_before(name, reader):
+            source, function = gate
+            below = self._target(source, self.values[source])
+            return replace(below, mask=self.values[source], activation=function) if below else None
         accumulate = name in self.gradients
         if not accumulate:
             view = self._view(name, self.values)

@@ -56,6 +56,13 @@ class Activation(Op):
         fuses = self.keeps_zero and not self.needs_input and self.source == Activation.source
         return self.function if fuses else LINEAR
 
+    @property
+    def gate(self) -> Function:
+        """The function if kernels of dense layers on CPUs can apply it and multiply by its derivative, which follows
+        from its input; else LINEAR."""
+        gates = self.keeps_zero and self.needs_input and self.source == Activation.source
+        return self.function if gates else LINEAR
+
     def activation_of_integers(self, shapes: Sequence[Shape]) -> Function | None:
         return self.epilogue if self.epilogue.two_slopes and not self.invertible else None
 

@@ -417,19 +417,23 @@ class Epilogue:
     Arguments:
     - `scale`, `shift`: of each channel (default None: 1 and 0).
     - `activation`: the function (default LINEAR).
+    - `before`: where the value before the activation goes, for kernels of dense layers on CPUs (default: nowhere).
     """
 
     scale: Tensor | None = None
     shift: Tensor | None = None
     activation: Function = LINEAR
+    before: Tensor | None = None
 
     @property
     def macros(self) -> dict[str, Any]:
-        return {"scale": self.scale is not None, "shift": self.shift is not None, **self.activation.macros()}
+        before = {"before": 1} if self.before else {}
+        return {"scale": self.scale is not None, "shift": self.shift is not None, **self.activation.macros(), **before}
 
     @property
-    def arguments(self) -> list[In]:
-        return [t.read for t in (self.scale, self.shift) if t is not None]
+    def arguments(self) -> list[Access]:
+        read = [t.read for t in (self.scale, self.shift) if t is not None]
+        return [*read, self.before.write] if self.before else read
 
 
 def layer_code(layer: str) -> int:

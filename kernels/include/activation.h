@@ -69,7 +69,6 @@ INLINE V softsign_backward(const V z, const V g, const float a, const float b) {
   return g * left * left;
 }
 
-INLINE V activate(const V v) { return JOIN(ACTIVATION, forward)(v, ACTIVATION_A, ACTIVATION_B); }
-INLINE V through_activation(const V z, const V g) {
-  return JOIN(ACTIVATION, backward)(z, g, ACTIVATION_A, ACTIVATION_B);
-}
+// Macros, since functions.h, whose functions ACTIVATION may name as well, comes after this file.
+#define activate(v) JOIN(ACTIVATION, forward)(v, ACTIVATION_A, ACTIVATION_B)
+#define through_activation(z, g) JOIN(ACTIVATION, backward)(z, g, ACTIVATION_A, ACTIVATION_B)

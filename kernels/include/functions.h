@@ -1,5 +1,5 @@
-// Functions that no other layer's kernel applies: their derivative follows from the input (the argument is called x
-// then, not z), or they don't keep 0. Otherwise as in activation.h.
+// Functions whose derivative follows from the input (the argument is called x then, not z), or that don't keep 0. Otherwise
+// as in activation.h. Kernels that apply them include this file before epilogue.h.
 #include "blocked.h"
 #include "activation.h"
 #include "sigmoid.h"

@@ -149,7 +149,19 @@ def projected() -> Network:
     return net
 
 
-FUNCTIONS = (decoder, projected, rearranged, reduced, enlarged, normalized, last_axis, over_steps, recurrent)
+def gated() -> Network:
+    """Dense layers whose kernels apply the activation behind them, of many rows and of few, and multiply by derivatives
+    of those before; a sum of two branches reads another."""
+    net = Network("gated", (9, 3))
+    add(
+        net, ("wide", Dense(40)), ("gelu", ops.GELU()), ("narrow", Dense(20, use_bias=False)), ("silu", ops.SiLU()),
+        ("gate", Dense(20)), ("mish", ops.Mish()), ("product", ops.Multiply(), "mish", "silu"),
+        ("flat", ops.Flatten()), ("few", Dense(33)), ("tanh", ops.GELU(True)), ("dense", Dense(CLASSES)),
+    )  # fmt: skip
+    return net
+
+
+FUNCTIONS = (decoder, projected, gated, rearranged, reduced, enlarged, normalized, last_axis, over_steps, recurrent)
 NETWORKS = {f.__name__: f for f in FUNCTIONS} | POINTWISE
 EVERY = pytest.mark.parametrize("name", NETWORKS)
 STRATEGIES = {"recomputed": Recompute(), "paged": Offload()}
@@ -168,6 +180,17 @@ def test_parts_of_whole_blocks_are_not_copied(kernels):
     plan = make_plan(Request(projected(), EXAMPLES, 2, ops.SGD()), kernels.context.device)
     copied = {launch.layer for launch in plan.step_launches if launch.kernel == "move_channels"}
     assert copied == {f"{name}{number}" for name in ("query", "key", "value") for number in (2, 3)}
+
+
+def test_kernels_of_dense_layers_apply_the_activation_behind(kernels):
+    launches = make_plan(Request(gated(), EXAMPLES, 2, ops.SGD()), kernels.context.device).step_launches
+    names = {(launch.layer, launch.kernel) for launch in launches if launch.source == "activation.cl"}
+    assert names == {("mish", "activation_backward"), ("silu", "activation_backward")}  # others read these, too
+
+
+@pytest.mark.parametrize("frozen", ["wide", "few", "*/kernel"])
+def test_activations_behind_frozen_dense_layers(kernels, frozen):
+    check_step(kernels, gated().freeze(frozen), 2)
 
 
 def test_steps_with_batch_statistics(kernels):
