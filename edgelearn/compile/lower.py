@@ -48,7 +48,7 @@ from edgelearn.ops.optimizers import AVERAGE, REFERENCE, Clipping, emit_average,
 from edgelearn.ops.quantize import WEIGHT_ROWS, Residual
 from edgelearn.ops.quantized import adds_residuals
 from edgelearn.ops.target import emit_copy, emit_padded
-from edgelearn.ops.tensor import BLOCK, LINEAR, Shape, Tensor, pack
+from edgelearn.ops.tensor import BLOCK, LINEAR, Function, Shape, Tensor, pack
 
 from .memory import ActivationMemory, Invert, Mask, Recompute, Store
 from .plan import Kind, Plan, Program, ProgramKey
@@ -210,12 +210,11 @@ class Lowering:
         return found
 
     def _gate_before(self, name: str, reader: Stage | None) -> tuple[str, Function] | None:
-        """(the dense layer before layer `name`, the function that `name` is of it), if `reader` alone reads that and can
-        multiply what it writes by the derivative."""
+        """(the dense layer before layer `name`, the function that `name` is of it), if `reader` alone reads that and
+        can multiply what it writes by the derivative."""
         stage = self._stages[name]
-        gate = self.gates.get(stage.inputs[0])
-        alone = reader is not None and len(self.network.consumers(name)) == 1 and name not in self.network.outputs
-        if gate is None or gate.name != name or not alone or type(reader.nodes[0].op) is not Dense:
+        gate, multiplies = self.gates.get(stage.inputs[0]), reader is not None and type(reader.nodes[0].op) is Dense
+        if gate is None or gate.name != name or not multiplies or len(self.network.consumers(name)) > 1:
             return None
         assert isinstance(gate.op, Activation)
         return stage.inputs[0], gate.op.gate

@@ -432,7 +432,7 @@ class Epilogue:
 
     @property
     def arguments(self) -> list[Access]:
-        read = [t.read for t in (self.scale, self.shift) if t is not None]
+        read: list[Access] = [t.read for t in (self.scale, self.shift) if t is not None]
         return [*read, self.before.write] if self.before else read
 
 
