@@ -94,7 +94,7 @@ KERNEL few_rows_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int m, co
 #define PART ((DEPTH + PARTS - 1) / PARTS)
 #define OF_PART(i) if (first + i < DEPTH)  // constant, as the number of iterations is: else sums would stay in memory
 
-typedef struct { int m, k, n_blocks, panel, group, channel, rows, add; } Tile;
+typedef struct { int m, k, n_blocks, panel, group, channel, start, stop, add; } Tile;
 
 // Write PART rows of a tile from its row `first` on: x and dy point to the first row that is summed up, and to the tile's
 // channels and panel. Returns a sum that is 0 if all that is written is finite.
@@ -105,7 +105,7 @@ INLINE V write_part(output dw, output sums, input_values x, input_values dy, con
   V row_sum[PANELS];
   UNROLL for (int j = 0; j < PANELS; j++) row_sum[j] = (V)0;
 #endif
-  for (int row = 0; row < t.rows; row++) {
+  for (int row = t.start; row < t.stop; row++) {
     V column[PANELS];
     UNROLL for (int j = 0; j < PANELS; j++) column[j] = load(dy + (size_t)j * t.m * BLOCK);
 #if SUMS
@@ -148,7 +148,7 @@ KERNEL pointwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(dw) 
   if (channel >= k) return;
   input_values a = START(x) + ((size_t)(channel / BLOCK) * m + start) * BLOCK + channel % BLOCK;
   input_values d = ITEM_START(dy) + ((size_t)panel * m + start) * BLOCK;
-  const Tile t = {m, k, n_blocks, panel, group, channel, stop - start, add};
+  const Tile t = {m, k, n_blocks, panel, group, channel, start, stop, add};
 #if SUMS
   output of_rows = ITEM_START(sums);
 #else
