@@ -402,7 +402,7 @@ WITHOUT = {
     "for several cores": (
         "group_statistics finish_statistics finish_forward normalize_forward_result group_gradients finish_gradients "
         "normalize_backward normalize_backward_result finish_backward winograd_kernel winograd_forward "
-        "winograd_backward_data winograd_backward_weights"
+        "winograd_backward_data winograd_backward_weights normalize_rows normalize_rows_backward attend_backward"
     ),
     "16-bit floats": "unscale round_halves weight_halves",
     "frozen weights in blocks of few bits": "frozen_forward frozen_backward_data frozen_few_rows frozen_rows",

@@ -165,8 +165,8 @@ class Attention(Op):
         settings |= {} if of_keys else {"queries": tile}
         if kernel == "attend_backward":
             tiles = self.key_heads or self.heads
-        elif kernel == "attend":
-            settings["keeps"] = len(written) > 1
+        elif kernel == "attend" and len(written) > 1:
+            settings["keeps"] = True
         settings["together"] = 8 if e.traits.vector_width >= BLOCK else 4
         e.launch("attention.cl", kernel, (n * tiles,), *read, *written, *numbers, **settings)
 
