@@ -164,7 +164,8 @@ class Lowering:
         self._shared = {node.shares for node in nodes.values()} - {""}
         self._stages = {stage.output.name: stage for stage in self.stages}
         self.views = {name: node for name, node in self._sliced().items() if not self.rounds}
-        self.gates = {} if self.rounds or traits.gpu or traits.bare else self._gated()
+        applies = fuses["epilogues"] and not (self.rounds or traits.gpu or traits.bare)
+        self.gates = self._gated() if applies else {}
         self._places = {node.name: place for place, stage in enumerate(self.stages) for node in stage.nodes}
         logits = [self.logits[name] for name in self.losses.by_output]
         self._reached = ancestors(logits, lambda name: nodes[name].inputs if name in nodes else ())
