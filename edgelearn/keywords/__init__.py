@@ -3,7 +3,7 @@
 from .files import KeywordBundle, load_bundle, load_embedder, save_bundle, save_embedder
 from .learners import Embedder, Learner
 from .listener import Detection, Listener, Scores, ScoreStream, Trigger
-from .speakers import NearestWindows, SpeakerListener, SpokenWindow, windows
+from .speakers import NearestWindows, SpeakerListener, SpokenWindow, WhitenedWindows, windows
 from .vocabulary import OtherWords, Vocabulary
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "SpokenWindow",
     "Trigger",
     "Vocabulary",
+    "WhitenedWindows",
     "load_bundle",
     "load_embedder",
     "save_bundle",

@@ -192,7 +192,7 @@ def test_settings_and_names():
             learners.FineTune(**invalid)
     assert set(learners.Learner.registry) == {
         "nearest-mean", "dummy-prototypes", "fine-tune", "neighbours", "pseudo-labels", "entropy",
-        "batchnorm-statistics", "nearest-windows",
+        "batchnorm-statistics", "nearest-windows", "whitened-windows",
     }  # fmt: skip
 
 

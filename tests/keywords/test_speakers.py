@@ -14,7 +14,7 @@ from edgelearn.errors import DataError
 from edgelearn.experiments.keywords import check_disjoint
 from edgelearn.experiments.keywords.episodes import ARABIC
 from edgelearn.experiments.keywords.people import ARABIC_TEST_SPEAKERS, arabic_parts, english_parts
-from edgelearn.keywords import SpeakerListener, Vocabulary, windows
+from edgelearn.keywords import NearestWindows, SpeakerListener, Vocabulary, WhitenedWindows, windows
 from edgelearn.keywords.files import SPEAKERS
 from tests.keywords.test_listener import EMBEDDER, RATE
 
@@ -62,6 +62,28 @@ def test_a_correction_counts_from_the_next_window_on_and_is_kept(listener, tmp_p
     again = SpeakerListener(EMBEDDER, Vocabulary.load(tmp_path / "speakers"))
     assert {each.speaker for each in again.listen(blocks)} == {"Cy"}
     assert {each.speaker for each in again.listen([hum("Ada", 3)])} == {"Ada"}
+
+
+def test_directions_in_which_a_speaker_differs_count_less():
+    """Three speakers, told apart by small differences beside a large one within each of them."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(120) % 3
+    points = np.zeros((120, 8))
+    points[:, 0] = 4
+    points[np.arange(120), 1 + labels] += 1.0
+    points[:, 4:6] += rng.normal(0, 2.0, (120, 2))
+    points += rng.normal(0, 0.2, points.shape)
+    shares = []
+    for learner in (NearestWindows(), WhitenedWindows()):
+        known = learner.classify(EMBEDDER, points[:30], labels[:30], 3)
+        shares.append((known.scores(points[30:]).argmax(1) == labels[30:]).mean())
+        cosines = known.known_score(points[:30])
+        assert cosines.max() <= 1 + 1e-6 and cosines.min() > 0.5, "how well it is known stays a cosine"
+    assert shares[1] > shares[0] + 0.03 and shares[1] > 0.9
+    single = WhitenedWindows().classify(EMBEDDER, points[:3], labels[:3], 3)
+    assert single.scores(points[:3]).argmax(1).tolist() == [0, 1, 2]
+    with pytest.raises(DataError, match="shrinkage"):
+        WhitenedWindows(shrinkage=0)
 
 
 def test_too_little_speech():

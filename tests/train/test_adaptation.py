@@ -152,6 +152,8 @@ def test_the_guard_switches_it_off(trained, examples):
     clean.close()
     known = trained.adapt(x, "statistics", batch_size=64, micro_batch=32, anchor=changed(gratings(40, 3)[0]))
     assert "look like those before" in known.off, "for the anchor's statistics differ far more"
+    known.reset()
+    assert accuracy(known.predict(changed(x)), labels) > unadapted + 0.2, "adapted answers tell more, and that counts"
     known.close()
 
 

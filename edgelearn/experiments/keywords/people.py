@@ -18,7 +18,7 @@ from edgelearn.data.features import load_features
 from edgelearn.data.speech_commands import load_named
 from edgelearn.data.synthetic_words import made_up_words, spoken_words
 from edgelearn.keywords.learners import Embedder, Learner, NearestMean
-from edgelearn.keywords.speakers import NearestWindows
+from edgelearn.keywords.speakers import WhitenedWindows
 from edgelearn.statistics import Interval, interval
 from edgelearn.tables import Table
 
@@ -207,7 +207,7 @@ ENROLLED = 10  # seconds
 
 def measure_speakers(
     embedder: Embedder, data: str | None = None, validation: bool = False, draws: int = 50, seed: int = 0,
-    learner: Learner = NearestWindows(),  # noqa: B008
+    learner: Learner = WhitenedWindows(),  # noqa: B008
 ) -> list[SpeakersReport]:  # fmt: skip
     """Test who is speaking on the speakers of the test part, or of the validation part: all their clips of a second, in
     random order. Raises DataError without the data.
