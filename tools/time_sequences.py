@@ -1,6 +1,8 @@
 """Time and memory of updates of LSTMs and of nanoGPT's small run beside PyTorch's own modules, `nn.LSTM` and
-`scaled_dot_product_attention`: `python tools/time_sequences.py [NETWORK …]`, names of NETWORKS (default: all that
-compute in float32). Networks in bf16 run on an NVIDIA GPU, PyTorch's by autocast."""
+`scaled_dot_product_attention`: `python tools/time_sequences.py [--processor-time] [NETWORK …]`, names of NETWORKS
+(default: all that compute in float32). Networks in bf16 run on an NVIDIA GPU, PyTorch's by autocast. With
+--processor-time all run on one core, and a turn is the least processor time of its updates: other programs change that
+little."""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from statistics import median
+from time import process_time
 
 import numpy as np
 from time_overheads import timed
@@ -28,6 +31,7 @@ NETWORKS: dict[str, tuple[Callable[[], el.Network], int, str]] = {  # the batch 
     "nanogpt": (gpt, 12, "fp32"),
     "larger nanogpt": (lambda: gpt(65, 256, 6, 6, 384), 64, "bf16"),
 }
+ONE_CORE, THREADS = "--processor-time", "POCL_MAX_PTHREAD_COUNT"
 CONTENDERS = {"edgelearn": "Edgelearn", "PyTorch": "PyTorch", "PyTorch, compiled": "Compiled"}
 ROUNDS, STEPS = 9, 5  # turns of each contender, and updates of a turn
 
@@ -49,7 +53,16 @@ class Contender:
         self.imported = resident_bytes()  # before the network is there
 
     def turn(self) -> float:
-        return timed(self.update, STEPS)
+        """Milliseconds of an update."""
+        return self._processor_time() if os.environ.get(THREADS) == "1" else timed(self.update, STEPS)
+
+    def _processor_time(self) -> float:
+        times = []
+        for _ in range(STEPS):
+            start = process_time()
+            self.update()
+            times.append(process_time() - start)
+        return 1e3 * min(times)
 
     def forget(self) -> None:
         """Count the peak from now on, without what compiling took."""
@@ -188,8 +201,12 @@ def _gpt(network: el.Network):
     return GPT()
 
 
-def main(names: list[str]) -> None:
-    for name in names:
+def main(words: list[str]) -> None:
+    if ONE_CORE in words:  # of the processes to come, too
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        os.environ[THREADS] = "1"
+    names = [word for word in words if word != ONE_CORE]
+    for name in names or [name for name, (_, _, compute) in NETWORKS.items() if compute == "fp32"]:
         with ExitStack() as stack:
             workers = {}
             for contender, target in CONTENDERS.items():
@@ -218,4 +235,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or [name for name, (_, _, compute) in NETWORKS.items() if compute == "fp32"])
+    main(sys.argv[1:])

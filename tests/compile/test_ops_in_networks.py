@@ -10,7 +10,7 @@ from edgelearn import ops
 from edgelearn.compile import Compress, Offload, Precision, Recompute, Request, make_plan
 from edgelearn.compile.memory import steps_of
 from edgelearn.graph import Network, add_bidirectional, add_split
-from edgelearn.ops import Compute, Conv2D, Dense, ReLU
+from edgelearn.ops import Compute, Conv2D, Dense, ReLU, Traits
 from tests.networks import add
 
 from .pointwise_networks import POINTWISE
@@ -188,6 +188,10 @@ def test_kernels_of_dense_layers_apply_the_activation_behind(kernels):
     assert names == {("mish", "activation_backward"), ("silu", "activation_backward")}  # others read these, too
 
 
+def test_parts_as_on_a_gpu(kernels):
+    check_step(kernels, projected(), 2, traits=Traits(gpu=True, compute_units=8))
+
+
 @pytest.mark.parametrize("frozen", ["wide", "few", "*/kernel"])
 def test_activations_behind_frozen_dense_layers(kernels, frozen):
     check_step(kernels, gated().freeze(frozen), 2)
@@ -219,7 +223,7 @@ def test_stored_formats_agree_with_simulated_ones(start, name, precision):
         assert np.linalg.norm(g - others[parameter]) <= 0.05 * np.linalg.norm(others[parameter]) + 1e-4, parameter
 
 
-@pytest.mark.parametrize("make", (over_steps, recurrent, decoder))
+@pytest.mark.parametrize("make", (over_steps, recurrent, decoder, projected))
 def test_sequences_in_halves_agree_with_floats(start, make):
     network = make()
     data = drawn(network)
