@@ -133,13 +133,13 @@ class Decision:
 
 @dataclass(frozen=True)
 class Tail:
-    """Work that a kernel can do on its result as it writes it: sums over groups of rows, for which another launch would
-    read it (kernels/include/moments.h).
+    """Work that a kernel can do on its result as it writes it, for which another launch would read it.
 
     Arguments:
     - `result`: the buffer it writes.
-    - `work`: the macro that has it do so: "moments" of a result, or "norm_sums" of a gradient.
-    - `groups`: number of groups of rows.
+    - `work`: the kind of fusion, and the macro that has it do so: "moments" of a result or "norm_sums" of a gradient,
+      sums over groups of rows (kernels/include/moments.h); or "residual", the sum with another tensor.
+    - `groups`: number of groups of rows (default 0: it has none).
     - `rows`: of a group.
     - `span`: rows after which groups begin anew.
     - `without`: a buffer that it doesn't read if it does this: the output of an activation, which follows from what the
@@ -148,9 +148,9 @@ class Tail:
 
     result: Buffer
     work: str
-    groups: int
-    rows: int
-    span: int
+    groups: int = 0
+    rows: int = 0
+    span: int = 0
     without: Buffer | None = None
 
 
@@ -184,12 +184,28 @@ class Launch:
     replay: tuple[Launch, ...] = ()
     tail: Tail | None = None
 
-    def extended(self, *arguments: Access) -> Launch:
-        """The launch that does the work of its `tail`, too, which takes `arguments`; a recomputation leaves it out."""
-        assert self.tail
-        plain, macros = replace(self, tail=None), tuple(sorted((*self.macros, (self.tail.work.upper(), 1))))
-        own = (a for a in self.arguments if not isinstance(a, Access) or a.buffer is not self.tail.without)
-        return replace(plain, arguments=(*own, *arguments), macros=macros, replay=self.replay or (plain,))
+    def extended(self, *arguments: Access, result: Access | None = None, **macros: int | str) -> Launch:
+        """The launch that does the work of its `tail`, too, which takes `arguments`. Sums are left out where it is
+        recomputed; a recomputation that has the same tail does the work, too.
+
+        Arguments:
+        - `result`: where the result goes then (default: where it was).
+        - `macros`: others that change.
+        """
+        tail = self.tail
+        assert tail
+        own = [
+            result if result and tail.result in _written(a) else a
+            for a in self.arguments
+            if tail.without not in _read(a)
+        ]
+        values = dict(self.macros) | {tail.work.upper(): 1} | {name.upper(): value for name, value in macros.items()}
+        again = tuple(launch.extended(*arguments, result=result, **macros) for launch in self.replay if launch.tail)
+        plain = replace(self, tail=None)
+        return replace(
+            plain, arguments=(*own, *arguments), macros=tuple(sorted(values.items())),
+            replay=again or self.replay or (() if result else (plain,)),
+        )  # fmt: skip
 
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
@@ -231,6 +247,14 @@ class Launch:
     @property
     def writes(self) -> list[Buffer]:
         return [a.buffer for a in self.accesses if a.writes]
+
+
+def _read(argument: Access | Many | int | float) -> tuple[Buffer, ...]:
+    return (argument.buffer,) if isinstance(argument, Access) and argument.reads else ()
+
+
+def _written(argument: Access | Many | int | float) -> tuple[Buffer, ...]:
+    return (argument.buffer,) if isinstance(argument, Access) and argument.writes else ()
 
 
 def scalar(value: int | float):

@@ -54,7 +54,7 @@ KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const in
 
 // Statistics and z in one launch; a work-group takes none, one or several sets.
 KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, SINK_ARGUMENTS, SET_ARGUMENTS, const int all_blocks,
-                     const float epsilon, const float pace) {
+                     const float epsilon, const float pace RESIDUAL_ARGUMENT) {
   LOCAL_RECORDS(shared);
   LOCAL_SHARES(shares);
   const Stored y = STORED_START(y);
@@ -66,7 +66,7 @@ KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, SINK_ARGUMENTS, SET_ARGUM
     const Decoding decoding = decoding_of(y, block / SUB_BANDS);
     const Affine affine = whole_statistics(y, decoding, PARTS, rows, block, m, epsilon, pace, shares);
     for (int row = MEMBER * AT_ONCE; row < m; row += MEMBERS * AT_ONCE)
-      normalize_rows(z, &s, y, decoding, rows, block, row, m, affine);
+      normalize_rows(z, &s, y, decoding, POINTER_IF(RESIDUAL, residual), rows, block, row, m, affine);
   }
   WRITE_STATISTICS(s, shared);
 }
@@ -74,7 +74,8 @@ KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, SINK_ARGUMENTS, SET_ARGUM
 // finish_statistics and normalize_forward in one launch: every work-group combines the groups' sums, the first one of a
 // set writes what they lead to. Without sub-bands.
 KERNEL finish_forward(INPUT(partials), INPUT_STORED(y), PARTS_ARGUMENTS, SINK_ARGUMENTS, const int m, const int sets,
-                      const int count, const int groups, const int span, const float epsilon, const float pace) {
+                      const int count, const int groups, const int span, const float epsilon,
+                      const float pace RESIDUAL_ARGUMENT) {
   LOCAL_RECORDS(shared);
   LOCAL_SHARES(shares);
   const Stored y = STORED_START(y);
@@ -88,14 +89,14 @@ KERNEL finish_forward(INPUT(partials), INPUT_STORED(y), PARTS_ARGUMENTS, SINK_AR
                                               slice.first == 0, shares);
     const Decoding decoding = decoding_of(y, slice.block);
     SEVERAL_ROWS for (int row = slice.first + MEMBER * AT_ONCE; row < slice.last; row += MEMBERS * AT_ONCE)
-      normalize_rows(z, &s, y, decoding, rows, slice.block, row, slice.last, affine);
+      normalize_rows(z, &s, y, decoding, POINTER_IF(RESIDUAL, residual), rows, slice.block, row, slice.last, affine);
   }
   WRITE_STATISTICS(s, shared);
 }
 
 // z = activation(y * scale + shift)
 KERNEL normalize_forward(INPUT_STORED(y), INPUT(scale), INPUT(shift), OUTPUT_VALUES(z), SET_ARGUMENTS,
-                         const int count) {
+                         const int count RESIDUAL_ARGUMENT) {
   const Stored y = STORED_START(y);
   output_values z = ITEM_START(z);
   const Rows rows = SET_ROWS;
@@ -104,7 +105,7 @@ KERNEL normalize_forward(INPUT_STORED(y), INPUT(scale), INPUT(shift), OUTPUT_VAL
   const V s = load(ITEM_START(scale) + band.block * BLOCK), t = load(ITEM_START(shift) + band.block * BLOCK);
   for (int row = band.start; row < band.stop; row++) {
     const size_t at = set_row_at(rows, band.block, row);
-    store(z + at, activate(LOAD_STORED(y, at, decoding) * s + t));
+    store(z + at, normalized(LOAD_STORED(y, at, decoding), s, t, POINTER_IF(RESIDUAL, residual), at));
   }
 }
 

@@ -113,6 +113,7 @@ class Lowering:
     - `held`: the representation of its tensors.
     - `values`, `before_norm`, `statistics`, `integer`: left by the forward pass: outputs by layer, inputs of BatchNorms
       that use batch statistics and statistics by stage, and names of stages that multiply integers.
+    - `added`: names of layers whose output no launch writes, but its sum with another tensor.
     - `gradients`: of layers' outputs, by name. `unmasked`: names of those not yet multiplied by the derivative of an
       activation, which the last reader's share will be.
     """
@@ -158,6 +159,7 @@ class Lowering:
         self.before_norm: dict[str, Stored] = {}
         self.statistics: dict[str, batchnorm.Statistics] = {}
         self.integer: set[str] = set()
+        self.added: set[str] = set()
         self.gradients: dict[str, Stored] = {}
         self.unmasked: set[str] = set()
         self.shares: dict[Tensor, dict[str, Tensor]] = {}  # of a gradient, by the layers that share its weight
@@ -378,6 +380,8 @@ class Lowering:
                 tensors |= {node.name: tensors[stage.output.name] for node in stage.nodes}
                 if stage.op and stage.name in self.before_norm:
                     tensors[stage.op.name] = self.before_norm[stage.name]
+        for name in self.added:
+            del tensors[name]
         return tensors
 
     # -- forward pass --------------------------------------------------------------------------------------------
@@ -415,7 +419,7 @@ class Lowering:
         elif isinstance(x, QuantizedTensor) and is_integers(x) and self.multiplies_integers(stage):
             self.integer.add(stage.name)
             self._multiply_integers(stage, x)
-        elif out not in self.plain and (y := self._of_integers(stage, inputs)):
+        elif y := self._into_norm(stage) or (out not in self.plain and self._of_integers(stage, inputs)):
             self.values[out] = y
         else:
             with self.held.read_as(inputs, self.dtype(stage)) as own:
@@ -438,6 +442,27 @@ class Lowering:
         else:
             op.op.emit_forward(self.micro, [*inputs, *self.weights(op).values()], out)
         return self._rounded(stage, out)
+
+    def _into_norm(self, stage: Stage) -> Tensor | None:
+        """The sum of two tensors, computed by the launch that normalizes one of them, which nothing else reads; None if
+        there is none."""
+        if self.rounds or stage.op is None or type(stage.op.op) is not Add or len(set(stage.inputs)) != 2:
+            return None
+        values = [tensor_of(self.values[name]) for name in stage.inputs]
+        dtype = "float32" if stage.output.name in self.plain else self.request.compute.stored
+        if any(x.dtype != dtype or x.shape != self.shape(stage.output) for x in values):
+            return None
+        for name, x, other in zip(stage.inputs, values, values[::-1], strict=True):
+            below = self._stages.get(name)
+            read_once = len(self.network.consumers(name)) == 1 and name not in self.network.outputs
+            if below is None or not read_once or below.activation != LINEAR:
+                continue
+            if self.micro.tail_of(x, "residual"):
+                out = self.micro.tensor("output", x.shape, dtype=dtype)
+                self.micro.add_residual(x, other, out, stage.activation)
+                self.added.add(name)
+                return out
+        return None
 
     def _of_integers(self, stage: Stage, inputs: list[Stored]) -> Stored | None:
         """The output, in integers, of a sum or an activation of integers or of a selection among them; None for other

@@ -172,6 +172,7 @@ def emit_batch(
         if choice["whole"]:
             sizes = *sets.arguments, sets.count, *pace
             _launch(e, "whole_forward", sets, sets.count, (*reads(y), *parts), z, sizes, **activation.macros())
+            _leave_residual(e, z)
         else:
             members, groups, count = _divide(e, sets)
             partials = _records(e, "partial statistics", groups, sets)
@@ -196,6 +197,7 @@ def _finish_forward(
     if slices := _slices(e, sets, z, number):
         inputs = partials.read, *reads(y), *parts
         _launch(e, "finish_forward", sets, slices, inputs, z, sizes, **activation.macros())
+        _leave_residual(e, z)
         with e.replay():
             emit_normalize(e, y, s, z, activation)
         return
@@ -219,6 +221,13 @@ def emit_normalize(e: Emitter, y: Stored, statistics: Statistics, z: Target, act
         statistics.shift.read, z.tensor.write, *sets.arguments, count, **activation.macros(), **sets.macros,
         **z.tensor.value_macros,
     )  # fmt: skip
+    _leave_residual(e, z)
+
+
+def _leave_residual(e: Emitter, z: Target) -> None:
+    """Say that the last launch, which writes z, can add another tensor."""
+    if z.is_plain and not (z.accumulate or z.mask or e.traits.bare):
+        e.leave_tail(Tail(z.tensor.buffer, "residual"))
 
 
 def emit_backward(

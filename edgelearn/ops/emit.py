@@ -26,6 +26,7 @@ LOSS_SCALE = 65536.0  # of fp16, at the start
 FUSIONS = {
     "epilogues": "BatchNorm with stored statistics, and activations, by the kernel that computes their input",
     "sums": "an activation by the launch of the sum before it",
+    "residual": "a sum, and the activation behind it, by the launch that normalizes one of the two tensors",
     "moments": "mean and variance of a micro-batch by the kernel that computes what is normalized",
     "norm_sums": "the gradients of gamma and beta by the kernel that computes the gradient of the normalized output",
     "checks": "the check of a gradient for NaN and infinity by the kernel that computes it",
@@ -334,6 +335,14 @@ class Emitter:
         at = self._writer(x)
         assert at is not None
         self.launches[at] = self.launches[at].extended(*arguments)
+
+    def add_residual(self, x: Tensor, other: Tensor, y: Tensor, activation: Function) -> None:
+        """Have the launch that would write `x`, and whose tail is a residual, write y = activation(x + other) instead.
+        It runs now, when `other` is there."""
+        at = self._writer(x)
+        assert at is not None
+        launch = self.launches.pop(at).extended(other.read, result=y.write, **activation.macros())
+        self.launches.append(replace(launch, layer=self.layer))
 
     def _writer(self, x: Tensor) -> int | None:
         places = reversed(range(len(self.launches)))

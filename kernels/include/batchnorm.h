@@ -172,13 +172,28 @@ INLINE void write_row(const Sink sink, RangeStatistics *s, const Rows rows, cons
 #endif
 }
 
+// RESIDUAL: another tensor is added to what is normalized, before the activation.
+#ifndef RESIDUAL
+#define RESIDUAL 0
+#endif
+#define RESIDUAL_ARGUMENT INPUT_OF_IF(RESIDUAL, Value, residual)
+INLINE V normalized(const V y, const V scale, const V shift, input_values residual, const size_t at) {
+  V v = y * scale + shift;
+#if RESIDUAL
+  v += load(residual + at);
+#endif
+  return activate(v);
+}
+
 // Writes the normalized rows of a set from `first` on, AT_ONCE of them, before `stop`.
 INLINE void normalize_rows(const Sink sink, RangeStatistics *s, const Stored y, const Decoding decoding,
-                           const Rows rows, const int block, const int first, const int stop, const Affine affine) {
+                           input_values residual, const Rows rows, const int block, const int first, const int stop,
+                           const Affine affine) {
   const Uniform uniform = uniform_of(sink, block, first);
   UNROLL for (int i = 0; i < AT_ONCE; i++) if (first + i < stop) {
-    const V v = LOAD_STORED(y, set_row_at(rows, block, first + i), decoding) * affine.scale + affine.shift;
-    write_row(sink, s, rows, block, first + i, activate(v), uniform.of[i]);
+    const size_t at = set_row_at(rows, block, first + i);
+    const V v = normalized(LOAD_STORED(y, at, decoding), affine.scale, affine.shift, residual, at);
+    write_row(sink, s, rows, block, first + i, v, uniform.of[i]);
   }
 }
 

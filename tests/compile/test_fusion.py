@@ -10,11 +10,22 @@ from edgelearn.compile.policies import checkpoints, nested
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.models import mobilenet_v2_cifar, resnet18_cifar
-from edgelearn.ops import SGD, Add, Conv2D, DepthwiseConv2D, Format, ReLU, Traits, batchnorm
+from edgelearn.ops import (
+    SGD,
+    Add,
+    Conv2D,
+    DepthwiseConv2D,
+    Format,
+    Losses,
+    ReLU,
+    SoftmaxCrossEntropy,
+    Traits,
+    batchnorm,
+)
 from edgelearn.ops.emit import FUSIONS
 from edgelearn.ops.observers import InHindsightMinMax
 
-from .steps import same, steps
+from .steps import first_step, same, same_bits, steps
 from .test_networks import EXAMPLES, NETWORKS, check_step, head, residual, separable, unit
 
 CPU = Traits(compute_units=2, vector_width=16)
@@ -73,6 +84,30 @@ def test_recomputed_launches_take_no_sums_again(start, always, make, policy):
     same(steps(start, replace(request, activation_memory=policy)), steps(start, request))
 
 
+@pytest.mark.parametrize("traits", (CPU, Traits(gpu=True, compute_units=8)), ids=("", "as GPUs do"))
+@pytest.mark.parametrize("make", (residual, NETWORKS["entangled"], NETWORKS["streams"], summed))
+def test_sums_by_the_launch_that_normalizes(start, kernels, make, traits):
+    """The bits are the same, and a tensor less is written and read."""
+    request = Request(make(), EXAMPLES, 2, SGD(0.05), "batch", seed=7)
+    added = make_plan(request, kernels.context.device, traits=traits)
+    apart = make_plan(request.without("residual"), kernels.context.device, traits=traits)
+    count = len(macros(added, "RESIDUAL"))
+    assert count and len(apart.step_launches) - len(added.step_launches) == count
+    assert added.peak_bytes <= apart.peak_bytes
+    loss, gradients = first_step(start, request, traits=traits)
+    expected, others = first_step(start, request.without("residual"), traits=traits)
+    assert loss == expected
+    same_bits(gradients, others)
+
+
+def test_a_normalized_tensor_that_others_read_is_written(kernels):
+    net = residual()
+    net.outputs = ("dense", "b2_bn")
+    request = Request(net, EXAMPLES, EXAMPLES, SGD(0.05), "batch", Losses({"dense": SoftmaxCrossEntropy()}))
+    plan = make_plan(request, kernels.context.device)
+    assert macros(plan, "RESIDUAL") == ["a_add", "b_add"]  # the second by the projection's BatchNorm
+
+
 INT8 = Precision(Format(symmetric=True), Format(), Format(), InHindsightMinMax(0.5), simulated=False)
 REQUESTS = {
     "depthwise": Request(mobilenet_v2_cifar(alpha=0.25), 2, 1, SGD(0.1), "batch"),
@@ -82,8 +117,8 @@ REQUESTS = {
     "integers": Request(mobilenet_v2_cifar(alpha=0.25), 1, 1, SGD(0.1), precision=INT8),
 }
 KINDS = {
-    "depthwise": {"epilogues", "moments", "norm_sums", "checks", "jobs", "updates"},
-    "residual": {"epilogues", "sums", "moments", "checks", "jobs", "updates"},
+    "depthwise": {"epilogues", "residual", "moments", "norm_sums", "checks", "jobs", "updates"},
+    "residual": {"epilogues", "sums", "residual", "moments", "checks", "jobs", "updates"},
     "moving": {"epilogues", "jobs", "updates"},
     "prediction": {"epilogues", "sums"},
     "integers": {"epilogues", "rounding", "jobs", "updates"},
