@@ -1,5 +1,6 @@
-"""What fusions save in a step of a workload of `edgelearn bench`: launches, bytes, and the time of launches, with and
-without each kind; the least time of each over the rounds. Where a plan's memory lies makes 1 to 2 %: start it again.
+"""What fusions save in a step of a workload of `edgelearn bench`: launches, bytes and milliseconds, of launches (the
+least of each over the rounds), of those that the fusion changed and what they were with it, and of the median step.
+Where a plan's memory lies makes 1 to 2 %: start it again.
 
     python tools/time_fusions.py train_bn:1 mobilenet_v2_cifar/train_bn:32 --kinds moments norm_sums --rounds 8
 """
@@ -9,6 +10,7 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 import numpy as np
 
 from edgelearn.compile import make_plan
+from edgelearn.compile.search import launch_key
 from edgelearn.lab.bench.engine import make_request
 from edgelearn.lab.bench.workloads import Workload
 from edgelearn.lab.profile.roofline import StepTiming, time_launches
@@ -16,12 +18,19 @@ from edgelearn.ops.emit import FUSIONS
 from edgelearn.runtime import choose_device
 from edgelearn.tables import Table
 
-TIMED = ("moments", "norm_sums", "checks")  # those that compute the same in other places
+TIMED = ("residual", "moments", "norm_sums", "checks")  # those within the passes
 
 
-def least(timing: StepTiming) -> float:
-    """Milliseconds of all launches of a step."""
-    return 1e3 * float(np.min([[seconds for _, seconds in step] for step in timing.steps], axis=0).sum())
+def least(timing: StepTiming) -> np.ndarray:
+    """Milliseconds of each launch of a step."""
+    return 1e3 * np.min([[seconds for _, seconds in step] for step in timing.steps], axis=0)
+
+
+def differing(timing: StepTiming, other: StepTiming) -> float:
+    """Milliseconds of the launches of a step that another step has none like."""
+    like = {launch_key(timed.launch) for timed in other.launches}
+    differ = [launch_key(timed.launch) not in like for timed in timing.launches]
+    return float(least(timing)[differ].sum())
 
 
 def main() -> None:
@@ -38,13 +47,15 @@ def main() -> None:
         request = make_request(workload, workload.micro_batch)
         left_out = [(), *((kind,) for kind in arguments.kinds), arguments.kinds]
         plans = [make_plan(request.without(*kinds), device) for kinds in left_out]
-        timings = time_launches(plans, device, arguments.rounds)
+        whole, *_ = timings = time_launches(plans, device, arguments.rounds)
         rows = [
-            (", ".join(kinds) or "nothing", str(len(plan.step_launches)),
-             f"{sum(launch.nbytes for launch in plan.step_launches) / 1e6:.1f}", f"{least(timing):.2f}")
-            for kinds, plan, timing in zip(left_out, plans, timings, strict=True)
+            (", ".join(kinds) or "nothing", str(len(timing.launches)),
+             f"{sum(timed.launch.nbytes for timed in timing.launches) / 1e6:.1f}", f"{least(timing).sum():.2f}",
+             f"{differing(timing, whole):.2f}", f"{differing(whole, timing):.2f}", f"{timing.wall * 1e3:.2f}")
+            for kinds, timing in zip(left_out, timings, strict=True)
         ]  # fmt: skip
-        print(Table(("left out", "launches", "MB", "ms"), rows, title=f"{workload.title} on {device.id}", right=True))
+        header = "left out", "launches", "MB", "ms", "changed", "were", "step"
+        print(Table(header, rows, title=f"{workload.title} on {device.id}", right=True))
 
 
 if __name__ == "__main__":
