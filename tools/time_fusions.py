@@ -6,6 +6,7 @@ Where a plan's memory lies makes 1 to 2 %: start it again.
 """
 
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections import Counter
 
 import numpy as np
 
@@ -27,10 +28,12 @@ def least(timing: StepTiming) -> np.ndarray:
 
 
 def differing(timing: StepTiming, other: StepTiming) -> float:
-    """Milliseconds of the launches of a step that another step has none like."""
-    like = {launch_key(timed.launch) for timed in other.launches}
-    differ = [launch_key(timed.launch) not in like for timed in timing.launches]
-    return float(least(timing)[differ].sum())
+    """Milliseconds of the launches of a step that another step hasn't, or has fewer of."""
+    like = Counter(launch_key(timed.launch) for timed in other.launches)
+    times: dict[str, list[float]] = {}
+    for timed, milliseconds in zip(timing.launches, least(timing), strict=True):
+        times.setdefault(launch_key(timed.launch), []).append(milliseconds)
+    return sum(float(np.mean(each)) * max(0, len(each) - like[key]) for key, each in times.items())
 
 
 def main() -> None:
