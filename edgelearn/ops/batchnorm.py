@@ -22,7 +22,8 @@ from .tensor import BLOCK, Function, Shape, Tensor, ceil_div
 
 WHOLE_ROWS = 1024  # that a work-group of a GPU goes through three times while three launches begin
 SLICES_GPU = 8  # work-groups that normalize, a compute unit of a GPU
-CACHED_ROWS, LARGE_GROUP = 512, 32  # rows that a first cache holds, and of a group whose sums take little memory
+CACHED_ROWS = 512  # of a block that a first cache holds
+SMALL_GROUP, LARGE_GROUP = 8, 32  # rows of groups whose sums take much memory below, and little from there on
 FEW_ROWS = 64  # of a group, so that to sum up all groups takes a good part of the time that their rows take
 ITEMS_GPU = 256  # work-items of 16 channels that a compute unit of a GPU has for sums over rows
 
@@ -301,6 +302,8 @@ def _tail(e: Emitter, x: Stored, sets: Sets, work: str) -> Tail | None:
     """The tail of the launch that wrote `x`, by which that takes the sums of a normalization; None if it can't, or if
     that would take longer. Rows of a block that stay in a core's first cache are soon read once more."""
     if not isinstance(x, Tensor) or "sub_bands" in sets.macros or not (tail := e.tail_of(x, work)):
+        return None
+    if work == "moments" and tail.rows < SMALL_GROUP:
         return None
     return tail if sets.rows > CACHED_ROWS or (work == "moments" and tail.rows >= LARGE_GROUP) else None
 
