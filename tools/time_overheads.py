@@ -1,6 +1,7 @@
 """Time what Model and Trainer add to a session's own steps, and a step of Keras and PyTorch beside it:
-`python tools/time_overheads.py [predict] [trainer] [train_on_batch] [first_step]`. The last one counts the first
-training step of a process without compiled kernels, and of the next one."""
+`python tools/time_overheads.py [predict] [trainer] [train_on_batch] [first_step] [launches]`. `first_step` counts the
+first training step of a process without compiled kernels, and of the next one; `launches`, what a launch takes to be
+enqueued, by its arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ import numpy as np
 import edgelearn as el
 from edgelearn.child import Worker, WorkerError
 from edgelearn.ops import Conv2D, Dense, GlobalAveragePooling2D, ReLU
-from edgelearn.runtime import Session
+from edgelearn.runtime import Session, choose_device
+from edgelearn.runtime.context import open_context
+from edgelearn.runtime.kernels import without_event
 
 WARM_UP = 5
 
@@ -215,6 +218,39 @@ def first_step() -> None:
             print(f"first step with {kernels}: {seconds:.2f} s, {used:.2f} s of processor cores")
 
 
+def launches(count: int = 3000, blocks: int = 5) -> None:
+    """Time launches of a kernel with 1, 4 and 8 arrays, and a place in each, that lie in one buffer, in one each, and
+    in shared virtual memory. Microseconds of a launch until all are done, the least of `blocks` loops of `count`."""
+    import pyopencl as cl
+
+    context = open_context(choose_device().device)
+    device = context.devices[0]
+    print(f"{device.name}, command buffers: {'cl_khr_command_buffer' in device.extensions}")
+    shared = cl.svm_mem_flags.READ_WRITE
+    for number in 1, 4, 8:
+        names = [f"a{i}" for i in range(number)]
+        text = ", ".join(f"__global float *{name}, uint at_{name}" for name in names)
+        body = " ".join(f"{name}[at_{name} * 16 + get_global_id(0)] += 1.0f;" for name in names)
+        program = cl.Program(context, f"__kernel void add({text}) {{ {body} }}").build()
+        for kind in "one buffer", "a buffer each", "shared virtual memory":
+            size = 1 if kind == "one buffer" else number
+            places = [
+                cl.SVMAllocation(context, 1 << 20, 0, shared) if kind.startswith("shared")
+                else cl.Buffer(context, cl.mem_flags.READ_WRITE, 1 << 20) for _ in range(size)
+            ]  # fmt: skip
+            kernel, queue, times = cl.Kernel(program, "add"), cl.CommandQueue(context), []
+            kernel.set_args(*(each for i in range(number) for each in (places[i % size], np.uint32(64 * i))))
+            enqueue = without_event(queue, kernel, (64,), (64,))
+            assert enqueue
+            for _ in range(blocks):
+                begin = perf_counter()
+                for _ in range(count):
+                    enqueue()
+                queue.finish()
+                times.append(perf_counter() - begin)
+            print(f"{number} arrays, {kind}: {1e6 * min(times) / count:.1f} us")
+
+
 if __name__ == "__main__":
     generator, wanted = np.random.default_rng(0), sys.argv[1:] or ["predict", "trainer", "train_on_batch"]
     if "predict" in wanted:
@@ -225,3 +261,5 @@ if __name__ == "__main__":
         train_on_batch()
     if "first_step" in wanted:
         first_step()
+    if "launches" in wanted:
+        launches()
