@@ -1,10 +1,9 @@
 """The compiler: from a network to a plan, every launch of a step and the place of every byte, before anything runs."""
 
-from .fusion import fusions
 from .memory import Compress, Encoding, Invert, Mask, MemoryStrategy, Offload, Recompute, Store
 from .page import Fusion
 from .plan import Accounting, Explanation, Kind, Plan, ProgramKey, account, explain
-from .planner import Combination, make_plan
+from .planner import Combination, fusions, make_plan
 from .precision import Precision, RangeMode
 from .request import Request
 from .search import Budget, BudgetLike, LaunchTimes

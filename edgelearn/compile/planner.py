@@ -1,4 +1,4 @@
-"""Make plans within a budget, say why none fits, and find the combinations of settings that do."""
+"""Make plans within a budget, say why none fits, find combinations of settings that do, and say what fusions save."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from edgelearn.display import Recorded, megabytes
 from edgelearn.errors import DeviceError, PlanError
 from edgelearn.graph import Network, reversible
 from edgelearn.graph.rewrites import invertible_streams
+from edgelearn.launch import Launch
 from edgelearn.ops import BatchNormalization, LinearOp, Traits
+from edgelearn.ops.emit import FUSIONS
 
-from .lower import Layout
+from .lower import Layout, Lowering
 from .memory import Encoding
-from .plan import Plan, account
+from .page import Fusion
+from .plan import Kind, Plan, account
 from .policies import POLICIES, keep_all
 from .precision import KINDS, PRECISIONS, Precision, named_precision
 from .request import Policy, Request
 from .search import Budget, BudgetLike, LaunchTimes, Search, budgets
+from .storage import Storage
 
 FROM = "from "  # before the name of the first layer that is trained
 
@@ -468,3 +472,32 @@ class CombinationPlanner:
         }
         combination = replace(asked, activation_memory=memory, micro_batch=size if other_size else None)
         return PlannedCombination(combination, plan, self.times.step(plan), tuple(k for k, v in differs.items() if v))
+
+
+# -- fusions -----------------------------------------------------------------------------------------------------------
+
+
+def fusions(plan: Plan) -> list[Fusion]:
+    """What each kind of fusion saves in a step, alone: a step without it beside the plan's. Kinds that the plan's
+    request leaves out, and those that change nothing, are not listed."""
+    found: list[Fusion] = []
+    launches, nbytes = _size(plan.step_launches)
+    for kind, description in FUSIONS.items():
+        if kind not in plan.request.unfused:
+            more, moved = _size(_step_without(plan, kind))
+            if (more, moved) != (launches, nbytes):
+                found.append(Fusion(kind, description, more - launches, moved - nbytes))
+    return found
+
+
+def _step_without(plan: Plan, kind: str) -> list[Launch]:
+    request = plan.request.without(kind)
+    storage = Storage(request, plan.alignment, plan.traits.bare)
+    step = Kind.PREDICT if request.optimizer is None else Kind.TRAIN
+    # In the order of the plan: its first program decides how many partial sums there are.
+    programs = {key: Lowering(request, storage, plan.traits, key).program for key in plan.programs if key.kind is step}
+    return replace(plan, request=request, storage=storage, programs=programs).step_launches
+
+
+def _size(launches: list[Launch]) -> tuple[int, int]:
+    return len(launches), sum(launch.nbytes for launch in launches)
