@@ -92,7 +92,7 @@ class AdaptationConfig(Config):
     )  # fmt: skip
     prior: int = setting(0, "examples that the stored statistics count as", minimum=0)
     guard: bool = setting(True, "go back to the unadapted network where adapting seems to harm")
-    mixed: bool = setting(False, "tell methods that shuffled streams mix the classes, as publications presuppose")
+    mixed: bool = setting(True, "tell methods that shuffled streams mix the classes, as publications presuppose")
     torch: bool = setting(False, "the same network in PyTorch by TENT, too")
     epochs: int | None = epochs_setting(None, f"of the training (default: {EPOCHS}, cifar10: {cifar10_recipe.EPOCHS})")
     models: str | None = setting(None, "folder with cifar10_SEED.safetensors, or to save them in", metavar="DIR")

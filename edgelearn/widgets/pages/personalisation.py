@@ -45,7 +45,7 @@ def adapt(
     - `examples`: pictures of a stream (default 400).
     - `settings`: others of AdaptationConfig, such as `seeds`.
     """
-    small = {"batch_size": 50, "micro_batch": 25, "orders": ("shuffled",), "mixed": True}
+    small = {"batch_size": 50, "micro_batch": 25, "orders": ("shuffled",)}
     config = AdaptationConfig(task, kinds=tuple(kinds), examples=examples, **(small | settings))
     with Waiting("Training") as say:
         found = compare_adaptation(config, log=lambda text: say(text.capitalize()))
