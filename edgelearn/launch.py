@@ -185,8 +185,8 @@ class Launch:
     tail: Tail | None = None
 
     def extended(self, *arguments: Access, result: Access | None = None, **macros: int | str) -> Launch:
-        """The launch that does the work of its `tail`, too, which takes `arguments`. Sums are left out where it is
-        recomputed; a recomputation that has the same tail does the work, too.
+        """The launch that does the work of its `tail`, too, which takes `arguments`. A recomputation does it again,
+        into temporaries that nothing reads: a kernel without sums would be another program, of a third of a megabyte.
 
         Arguments:
         - `result`: where the result goes then (default: where it was).
@@ -201,10 +201,9 @@ class Launch:
         ]
         values = dict(self.macros) | {tail.work.upper(): 1} | {name.upper(): value for name, value in macros.items()}
         again = tuple(launch.extended(*arguments, result=result, **macros) for launch in self.replay if launch.tail)
-        plain = replace(self, tail=None)
         return replace(
-            plain, arguments=(*own, *arguments), macros=tuple(sorted(values.items())),
-            replay=again or self.replay or (() if result else (plain,)),
+            self, arguments=(*own, *arguments), macros=tuple(sorted(values.items())), tail=None,
+            replay=again or self.replay,
         )  # fmt: skip
 
     @cached_property

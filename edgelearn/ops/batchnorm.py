@@ -22,7 +22,7 @@ from .tensor import BLOCK, Function, Shape, Tensor, ceil_div
 
 WHOLE_ROWS = 1024  # that a work-group of a GPU goes through three times while three launches begin
 SLICES_GPU = 8  # work-groups that normalize, a compute unit of a GPU
-CACHED_ROWS = 512  # of a block that a first cache holds
+CACHED_ROWS = 128  # of a block, which are read again before they leave the first cache
 SMALL_GROUP, LARGE_GROUP = 8, 32  # rows of groups whose sums take much memory below, and little from there on
 FEW_ROWS = 64  # of a group, so that to sum up all groups takes a good part of the time that their rows take
 ITEMS_GPU = 256  # work-items of 16 channels that a compute unit of a GPU has for sums over rows
@@ -305,7 +305,7 @@ def _tail(e: Emitter, x: Stored, sets: Sets, work: str) -> Tail | None:
         return None
     if work == "moments" and tail.rows < SMALL_GROUP:
         return None
-    return tail if sets.rows > CACHED_ROWS or (work == "moments" and tail.rows >= LARGE_GROUP) else None
+    return tail if sets.rows > CACHED_ROWS or work == "norm_sums" or tail.rows >= LARGE_GROUP else None
 
 
 def _records(e: Emitter, name: str, groups: int, sets: Sets) -> Tensor:
