@@ -528,7 +528,7 @@ class Builder:
             return self.arrange(x, *axes)
         before = self.arrange(replace(x, layer=last.inputs[0]), *axes)  # losses take a Sigmoid at the end as their own
         last.inputs, last.shape = (before,), self.shape(before)
-        self.layers[x.layer] = self.layers.pop(x.layer)  # behind what it reads
+        self.layers[x.layer] = self.layers.pop(x.layer)  # after what it reads
         return x.layer
 
     def finish(self, outputs: tuple[str, ...]) -> tuple[Network, dict[str, np.ndarray]]:
@@ -678,7 +678,7 @@ def translate(
     - `handlers`: `handler(builder, operator, *inputs)` by kind; returns the output, or a tuple of outputs.
     - `nearest`: for kinds without a handler, what works instead (default nothing).
 
-    An operator that can't be translated is a problem; those behind it are still tried, with the shapes that the file
+    An operator that can't be translated is a problem; those after it are still tried, with the shapes that the file
     tells. Raises FormatError for a damaged graph.
     """
     graph.check_ends()

@@ -53,7 +53,7 @@ def attention(
     scale: float | None = None, causal: bool = False,
 ) -> Operand:  # fmt: skip
     """softmax(query keyᵀ / sqrt(channels)) value of each head. A mask that says the same for all queries and heads, or
-    besides that none sees the keys behind its own, is part of the layer; others are added to stored scores."""
+    besides that none sees the keys after its own, is part of the layer; others are added to stored scores."""
     read = [query, key, value]
     fits = all(isinstance(x, Value) and x.rank in (3, 4) and x.batch_axis == 0 for x in read)
     fits = fits and key.shape == value.shape
@@ -113,7 +113,7 @@ def _seen(mask: Array) -> Array:
 
 
 def _of_keys(seen: Array, queries: int, keys: int) -> tuple[Array, bool] | None:
-    """(keys that a mask of all heads lets through, True if queries besides see no keys behind their own); None for
+    """(keys that a mask of all heads lets through, True if queries besides see no keys after their own); None for
     another mask."""
     if seen.dtype != bool:
         return None
@@ -126,7 +126,7 @@ def _of_keys(seen: Array, queries: int, keys: int) -> tuple[Array, bool] | None:
 
 
 def _without_later(b: Builder, mask: Value, queries: int, keys: int) -> tuple[Value, bool]:
-    """(what a computed mask says besides that no query sees keys behind its own, True if it says that)"""
+    """(what a computed mask says besides that no query sees keys after its own, True if it says that)"""
     whole, value, constant = b.masked.get(mask.layer, (None, mask, np.ones((), bool)))
     if whole is None or (whole.sizes, whole.axes) != (mask.sizes, mask.axes) or constant.ndim != 2:
         return mask, False

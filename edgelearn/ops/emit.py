@@ -26,7 +26,7 @@ LOSS_SCALE = 65536.0  # of fp16, at the start
 FUSIONS = {
     "epilogues": "BatchNorm with stored statistics, and activations, by the kernel that computes their input",
     "sums": "an activation by the launch of the sum before it",
-    "residual": "a sum, and the activation behind it, by the launch that normalizes one of the two tensors",
+    "residual": "a sum, and the activation after it, by the launch that normalizes one of the two tensors",
     "moments": "mean and variance of a micro-batch by the kernel that computes what is normalized",
     "norm_sums": "the gradients of gamma and beta by the kernel that computes the gradient of the normalized output",
     "checks": "the check of a gradient for NaN and infinity by the kernel that computes it",
@@ -206,7 +206,7 @@ class Pieces:
 
     Arguments:
     - `count`: number of pieces.
-    - `table`: for each its first block of 16 values, one behind the last, and where its extremes go, in blocks, or -1.
+    - `table`: for each its first block of 16 values, one after the last, and where its extremes go, in blocks, or -1.
     - `extremes`: the tensors that hold these; see `emit_quantized_weights`.
     """
 

@@ -281,7 +281,7 @@ class LocalResponseNormalization(Op):
     """x / (bias + alpha * sum of x² over `size` neighbouring channels) ** beta (Krizhevsky et al. 2012, "AlexNet").
 
     Arguments:
-    - `size`: channels of the window, this one in the middle; of an even size one more lies behind it than before it, as
+    - `size`: channels of the window, this one in the middle; of an even size one more lies after it than before it, as
       in ONNX (default 5). TensorFlow's `depth_radius` r is a size of 2 r + 1.
     - `alpha` (default 1e-4), `beta` (default 0.75), `bias` (default 1.0): as above.
     - `average`: False (default) for the sum, as in TensorFlow; True for the sum divided by `size`, as in ONNX and
@@ -310,7 +310,7 @@ class LocalResponseNormalization(Op):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """Channels of the window before and behind its own."""
+        """Channels of the window before and after its own."""
         return (self.size - 1) // 2, self.size // 2
 
     def output_shape(self, shape: Shape) -> Shape:

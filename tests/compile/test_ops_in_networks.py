@@ -150,7 +150,7 @@ def projected() -> Network:
 
 
 def gated() -> Network:
-    """Dense layers whose kernels apply the activation behind them, of many rows and of few, and multiply by derivatives
+    """Dense layers whose kernels apply the activation after them, of many rows and of few, and multiply by derivatives
     of those before; a sum of two branches reads another."""
     net = Network("gated", (9, 3))
     add(
