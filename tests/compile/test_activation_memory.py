@@ -119,7 +119,7 @@ def test_published_figures_of_mobilenet_v2(kernels):
     assert found.framework / MB == pytest.approx(53.78, abs=0.005)
     assert found.conv_inputs / MB == pytest.approx(27.06, abs=0.005)
     assert found.framework_not_in_place / MB == pytest.approx(78.20, abs=0.005)
-    assert found.stored / MB == pytest.approx(54.64, abs=0.01), "with statistics, the input and padded channels"
+    assert found.stored / MB == pytest.approx(54.67, abs=0.01), "with statistics, the input and padded channels"
     assert "53.78 MB  framework " in str(found)
 
 
