@@ -1,4 +1,4 @@
-"""What fusions save in a step of a workload of `edgelearn bench`: launches, bytes and milliseconds, of launches (the
+"""Savings of fusions in a step of a workload of `edgelearn bench`: launches, bytes and milliseconds, of launches (the
 least of each over the rounds), of those that the fusion changed and what they were with it, and of the median step.
 Where a plan's memory lies makes 1 to 2 %: start it again.
 

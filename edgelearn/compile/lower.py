@@ -40,7 +40,7 @@ from edgelearn.ops import (
     finish,
     quantize,
 )
-from edgelearn.ops.emit import FUSIONS, Answers, Control, GradientSum, Pieces, emit_channel_sums
+from edgelearn.ops.emit import Answers, Control, GradientSum, Pieces, emit_channel_sums
 from edgelearn.ops.finish import emit_finite_check, emit_unscaled
 from edgelearn.ops.formats import KernelView, QuantizedTensor, Stored, is_integers, tensor_of
 from edgelearn.ops.loss import emit_count, rows_of
@@ -133,17 +133,17 @@ class Lowering:
             check_heads(self.network, losses)
         heads = self._unread([node for name in self.losses.by_output for node in reversed(ends[name])])
         self.rounds = request.precision != Precision()
-        fuses = {kind: kind not in request.unfused for kind in FUSIONS}
+        self.measure, self.prepare, self.micro, self.finish = (
+            Emitter(traits, storage, unfused=request.unfused) for _ in range(4)
+        )
         # Else sums are rounded, too.
-        fused = fuse(self.network, sums=fuses["sums"] and not self.rounds, epilogues=fuses["epilogues"])
+        sums = self.micro.fuses("sums") and not self.rounds
+        fused = fuse(self.network, sums=sums, epilogues=self.micro.fuses("epilogues"))
         parts = (tuple(node for node in stage.nodes if node.name not in heads) for stage in fused)
         self.stages = [Stage(part) for part in parts if part]
         self.trained = trained_stages(self.network, self.stages, request.input_gradients)
-        self.measure, self.prepare, self.micro, self.finish = (Emitter(traits, storage) for _ in range(4))
         self.micro.training = storage.control if self.trains and not request.input_gradients else None
         self.prepare.compute = self.micro.compute = request.compute
-        for emitter in (self.measure, self.prepare, self.micro, self.finish):
-            emitter.unfused = request.unfused
         self.inputs = {
             name: Tensor(x.buffer, (self.n, *self.network.inputs[name]), x.block) for name, x in storage.inputs.items()
         }
@@ -166,7 +166,7 @@ class Lowering:
         self._shared = {node.shares for node in nodes.values()} - {""}
         self._stages = {stage.output.name: stage for stage in self.stages}
         self.views = {name: node for name, node in self._sliced().items() if not self.rounds}
-        applies = fuses["epilogues"] and not (self.rounds or traits.gpu or traits.bare)
+        applies = self.micro.fuses("epilogues") and not (self.rounds or traits.gpu or traits.bare)
         self.gates = self._gated() if applies else {}
         self._places = {node.name: place for place, stage in enumerate(self.stages) for node in stage.nodes}
         logits = [self.logits[name] for name in self.losses.by_output]

@@ -82,7 +82,7 @@ class TensorFacts:
 
 @dataclass(frozen=True)
 class Fusion:
-    """What a kind of fusion saves in a step of a plan.
+    """Savings of a kind of fusion in a step of a plan.
 
     Arguments:
     - `kind`: one of `FUSIONS` in ops/emit.py.

@@ -478,7 +478,7 @@ class CombinationPlanner:
 
 
 def fusions(plan: Plan) -> list[Fusion]:
-    """What each kind of fusion saves in a step, alone: a step without it beside the plan's. Kinds that the plan's
+    """Savings of each kind of fusion in a step, alone: a step without it beside the plan's. Kinds that the plan's
     request leaves out, and those that change nothing, are not listed."""
     found: list[Fusion] = []
     launches, nbytes = _size(plan.step_launches)

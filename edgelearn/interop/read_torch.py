@@ -102,7 +102,7 @@ def _for_all_examples(mask: Array) -> Array:
 
 
 def _seen(mask: Array) -> Array:
-    """Of bool what a mask lets through; the mask, if it adds other numbers than 0 and very low ones. Raises
+    """Return as bool what a mask lets through; the mask, if it adds other numbers than 0 and very low ones. Raises
     UnsupportedError if a query sees nothing."""
     seen = mask if mask.dtype == bool else mask == 0
     if mask.dtype != bool and not (seen | (mask <= LOW)).all():
