@@ -6,8 +6,8 @@
 learners in episodes, `people` and `voices` test networks on the people
 whom `train people` and `train voices` leave out, `personal` measures how much a
 user's own clips reduce errors, and `check` holds the published claims against measurements.
-The network is the BC-ResNet of EDGELEARN_DATA, or else a small one of the package, which was trained on synthesised
-words; the first line of output says which."""
+The network is the BC-ResNet of EDGELEARN_DATA, or else one of the package, which was trained on recordings of people;
+the first line of output says which."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ LEARNERS = tuple(sorted(set(Learner.registry) - {Neighbours.name}))
 OTHERS = 500  # clips of other words that suffice for a threshold
 ENGLISH = "english"
 WORDS = {"file": "of words", "words": "number of clips by word"}
-NETWORK = setting(None, "'sample', a BC-ResNet-1 in .npz, or the folder of a run of `train`", metavar="FILE")
+NETWORK = setting(
+    None,
+    "people or sample, the package's; a BC-ResNet-1 in .npz; the folder of a run of `train`; or a file",
+    metavar="FILE",
+)
 VOICES = setting(
     "speakers", "speakers, the package's; the folder of a run of `train voices`; or a file", metavar="FILE"
 )

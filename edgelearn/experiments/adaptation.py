@@ -91,6 +91,7 @@ class AdaptationConfig(Config):
         minimum=0,
     )  # fmt: skip
     prior: int = setting(0, "examples that the stored statistics count as", minimum=0)
+    rate: float = setting(RATE, "learning rate of tent and eata", above=0)
     guard: bool = setting(True, "go back to the unadapted network where adapting seems to harm")
     mixed: bool = setting(True, "tell methods that shuffled streams mix the classes, as publications presuppose")
     torch: bool = setting(False, "the same network in PyTorch by TENT, too")
@@ -389,6 +390,7 @@ def _seed(
         adaptation = world.model.adapt(
             method=method, batch_size=config.batch_size, micro_batch=config.micro_batch, prior=config.prior,
             guard=config.guard, anchor=known if anchored else None,
+            optimizer=None if method == "statistics" else Adam(config.rate),
         )  # fmt: skip
         for order_of in [each for each in ORDERS if each in config.orders and (each == "shuffled" or method == "tent")]:
             chosen = order[np.argsort(world.labels[order], kind="stable")] if order_of == "ordered" else order
@@ -406,7 +408,7 @@ def _seed(
     if config.torch:
         log(f"network {seed}: PyTorch")
         for kind, x in streams:
-            answers, memory[TORCH] = _torch(world.model, world.examples(x[order]), config.batch_size)
+            answers, memory[TORCH] = _torch(world.model, world.examples(x[order]), config.batch_size, config.rate)
             own = answers != world.labels[order]
             rows.append(_result(seed, kind, "shuffled", TORCH, own, wrong[kind][order]))
     return rows, memory
@@ -418,7 +420,7 @@ def _result(
     return StreamResult(seed, kind, order, method, float(own.mean()), float(unadapted.mean()), len(own), **told)
 
 
-def _torch(model: Model, x: np.ndarray, batch_size: int) -> tuple[np.ndarray, int]:
+def _torch(model: Model, x: np.ndarray, batch_size: int, rate: float) -> tuple[np.ndarray, int]:
     """(answers, bytes) of TENT as its authors run it: each batch is answered by its own statistics, then scales and
     shifts take a step of Adam down the entropy of these answers. Bytes: the peak of CUDA's allocator, on a processor
     that of the process, above what was there before."""
@@ -436,7 +438,7 @@ def _torch(model: Model, x: np.ndarray, batch_size: int) -> tuple[np.ndarray, in
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
     net = TorchNetwork(network, model.weights, batchnorm="batch", logits=True).to(where)
-    optimizer = torch.optim.Adam([each for each in net.parameters() if each.requires_grad], RATE)
+    optimizer = torch.optim.Adam([each for each in net.parameters() if each.requires_grad], rate)
     answers = []
     for part in mini_batches(np.arange(len(x)), batch_size):
         logits = net(net.encode(x[part]).to(where))

@@ -1,10 +1,9 @@
 """Embedders in files, the package's own networks, and bundles.
 
 An embedder is kept as an edgelearn model (`interop.safetensors`) with the front end of its features. The package has
-two. That of words was trained on synthesised words (`tools/pretrain_keywords.py`): other words than those of the
-embedded sample, by other synthesised speakers. It has never heard a human voice: for real use train a network on
-recordings, or import one. That of speakers was trained on recordings of people; docs/results/keywords.md is its model
-card.
+three. Those of people's words and of speakers were trained on recordings of people; docs/results/keywords.md has their
+model cards. The sample, a small one, was trained on synthesised words (`tools/pretrain_keywords.py`): other words than
+those of the embedded sample, by other synthesised speakers. It has never heard a human voice.
 
 A bundle is a folder with all that detects a user's words on another device, without edgelearn or with it:
 "network.tflite" or "network.onnx" maps features to embeddings; "bundle.json" holds the rest: the words, the front end's
@@ -83,8 +82,15 @@ def _part(file: ModelFile, name: str, kind: type[P]) -> P | None:
 
 
 _HERE = Path(__file__).parent
-SPEAKERS, SAMPLE = _HERE / "ds_resnet_speakers.safetensors", _HERE / "ds_cnn_synthesised.safetensors"
+PEOPLE, SPEAKERS = _HERE / "ds_resnet_people.safetensors", _HERE / "ds_resnet_speakers.safetensors"
+SAMPLE = _HERE / "ds_cnn_synthesised.safetensors"
 _OTHER_VOICES = 2  # seed of speakers that neither the networks nor the embedded sample have
+
+
+def people_embedder(device: str | Device | None = None) -> Embedder:
+    """The package's network of people's words, with embeddings of 128 values. `device`: part of a device's name
+    (default: chosen)."""
+    return load_embedder(PEOPLE, device)
 
 
 def speaker_embedder(device: str | Device | None = None) -> Embedder:
@@ -94,8 +100,8 @@ def speaker_embedder(device: str | Device | None = None) -> Embedder:
 
 
 def sample_embedder(device: str | Device | None = None) -> Embedder:
-    """The package's network of words, with embeddings of 64 values. `device`: part of a device's name (default:
-    chosen)."""
+    """The package's network of synthesised words, with embeddings of 64 values. `device`: part of a device's name
+    (default: chosen)."""
     return load_embedder(SAMPLE, device)
 
 

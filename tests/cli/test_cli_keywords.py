@@ -35,7 +35,7 @@ def test_enrol_and_listen(home, capsys, said):
     for word in WORDS[:2]:
         assert main(["keywords", "enrol", word, *record(word, 3, 22_050), "--into", "my-words"]) == 0
     text = capsys.readouterr().out
-    assert "never heard a human voice" in text and "my-words: sola (3 clips), mitu (3 clips)" in text
+    assert "trained on recordings of people" in text and "my-words: sola (3 clips), mitu (3 clips)" in text
     compose = ["--speaker", "synthesised00", "--skip", "3", "--count", "1", "--seed", "1"]
     assert f"long.wav, long.txt: {len(WORDS)} words" in said("keywords", "compose", "long.wav", *compose)
     text = said("keywords", "listen", "long.wav", "--words", "my-words", "--labels", "long.txt")

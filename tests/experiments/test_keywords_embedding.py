@@ -86,12 +86,29 @@ def trained(config, clips, root):
         return run, training.run(run, log=silent), training
 
 
+def test_whitened_embeddings_of_a_word_vary_alike_in_all_directions():
+    rng = np.random.default_rng(0)
+    labels, shape = rng.integers(0, 5, 2000), rng.normal(size=(6, 6))
+    x = 10 * rng.normal(size=(5, 6))[labels] + rng.normal(size=(2000, 6)) @ shape
+
+    def spread(share: float) -> np.ndarray:
+        y = x @ embedding.whitening(x, 3 * labels, share)
+        return np.linalg.eigvalsh(sum(np.cov(y[labels == word].T) * (labels == word).mean() for word in range(5)))
+
+    assert np.allclose(spread(0), 1, atol=0.01) and np.ptp(spread(0.5)) < np.ptp(spread(1)) / 2
+
+
 def test_from_data_to_results(tmp_path):
     """Trained a little, then given dummies: words and speakers that are tested weren't trained on."""
     split = hold_out(embedded_words(8, 4, 10), 3, 2)
     clips = embedding.TaskData((split.train,), split.test)
-    run, results, _ = trained(embedding.KeywordsConfig(**SMALL), clips, tmp_path)
+    run, results, first = trained(embedding.KeywordsConfig(**SMALL, whitening=0.5), clips, tmp_path)
     assert len(results["reports"]) == 8
+    config, weights = embedding.read_run(run.folder)
+    whitened, plain = (embedding.make_embedder(config, w) for w in (weights, first.model.weights))
+    features = plain.features(split.train.clip(0)[None])
+    expected = plain.embed(features) @ weights["whitening/kernel"]
+    assert np.allclose(whitened.embed(features), expected, atol=1e-4 * np.abs(expected).max())
     assert {report["speakers"] for report in results["reports"]} == {"same", "other"}
     data = run.record["data"]
     assert not set(data["words"]) & set(data["test_words"])

@@ -1,5 +1,7 @@
 """The package's network, its training, and embedders in files."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,11 @@ from edgelearn.data.synthetic_words import WORDS, embedded_words
 from edgelearn.errors import FormatError
 from edgelearn.experiments.keywords import auroc
 from edgelearn.experiments.keywords.embedding import find_embedder
+from edgelearn.experiments.keywords.people import measure_people
 from edgelearn.interop import safetensors
 from edgelearn.interop.safetensors import ModelFile
 from edgelearn.keywords import Embedder, load_embedder, save_embedder
-from edgelearn.keywords.files import SAMPLE, other_words, sample_embedder
+from edgelearn.keywords.files import PEOPLE, SAMPLE, other_words, people_embedder, sample_embedder
 from edgelearn.keywords.learners import DummyGenerator, Head, NearestMean
 
 
@@ -30,11 +33,27 @@ def test_the_sample_tells_its_words_apart_and_others_from_them(embedder):
     assert auroc(spotter.known_score(features[~enrolled]), spotter.known_score(others)) > 0.97
 
 
-def test_the_file_is_small_and_says_what_it_is():
-    assert SAMPLE.stat().st_size < 300_000
-    notes = safetensors.read_model_file(SAMPLE).metadata["notes"]
-    assert notes["command"].startswith("python tools/pretrain_keywords.py --epochs")
-    assert notes["made of"] == "synthesised words; no human voice"
+@pytest.mark.parametrize(
+    "file, limit, command, made_of",
+    [
+        (SAMPLE, 300_000, "python tools/pretrain_keywords.py --epochs", "synthesised words; no human voice"),
+        (PEOPLE, 1_000_000, "edgelearn keywords train people --speed", "recordings of 18 speakers of Arabic"),
+    ],
+)
+def test_the_file_is_small_and_says_what_it_is(file, limit, command, made_of):
+    assert file.stat().st_size < limit
+    notes = safetensors.read_model_file(file).metadata["notes"]
+    assert notes["command"].startswith(command) and notes["made of"].startswith(made_of)
+
+
+def test_words_and_speakers_that_the_network_never_heard():
+    if not os.environ.get("EDGELEARN_DATA"):
+        pytest.skip("EDGELEARN_DATA isn't set")
+    found = {
+        (report.language, report.shots, report.speakers): report.accuracy.mean
+        for report in measure_people(people_embedder(), episodes=30)
+    }
+    assert found["Arabic", 5, "same"] > 0.97 and found["Arabic", 5, "other"] > 0.9 and found["English", 5, "any"] > 0.95
 
 
 def test_an_embedder_there_and_back(embedder, tmp_path):
@@ -70,7 +89,9 @@ def test_settings_of_features_as_text(front_end):
 
 def test_which_network(monkeypatch, tmp_path):
     monkeypatch.delenv("EDGELEARN_DATA", raising=False)
-    assert "never heard a human voice" in find_embedder()[1]
+    found, where = find_embedder()
+    assert found.size == 128 and "trained on recordings of people" in where
+    assert "never heard a human voice" in find_embedder("sample")[1]
     assert find_embedder(str(SAMPLE))[1] == f"Network: {SAMPLE}."
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "bcresnet1_speech_commands.npz").write_bytes(b"nothing")

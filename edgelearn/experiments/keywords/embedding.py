@@ -28,7 +28,7 @@ from edgelearn.experiments.experiment import Experiment, Training
 from edgelearn.graph import Network
 from edgelearn.interop import safetensors, state_dict
 from edgelearn.keywords import learners
-from edgelearn.keywords.files import load_embedder, sample_embedder, speaker_embedder
+from edgelearn.keywords.files import load_embedder, people_embedder, sample_embedder, speaker_embedder
 from edgelearn.keywords.learners import (
     DISTANCES,
     DummyGenerator,
@@ -98,6 +98,10 @@ class KeywordsConfig(Config):
     learning_rate: float = setting(3e-3, "highest learning rate of AdamW; it falls along a cosine", above=0)
     weight_decay: float = setting(0.02, "weight decay of AdamW", minimum=0)
     label_smoothing: float = setting(0.1, "label smoothing of the classifier", minimum=0, maximum=1)
+    whitening: float | None = setting(
+        None, "at the end, make embeddings of one word vary more alike in all directions; this share of their "
+        "covariance counts as even (default: leave them)", above=0, maximum=1,
+    )  # fmt: skip
     start: str | None = setting(
         None, "initial weights of the embedding (safetensors), such as those of a run", metavar="FILE"
     )
@@ -438,10 +442,32 @@ def read_start(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
     return {name: stored[name] for name in names}
 
 
+WHITENING = "whitening"  # layer
+
+
+def whitening(embeddings: np.ndarray, labels: np.ndarray, share: float) -> np.ndarray:
+    """The kernel (d, d) of a layer after which embeddings of one word vary alike in all directions: directions in which
+    speakers and takes differ count less (Hatch, Kajarekar and Stolcke 2006, "Within-class covariance normalization for
+    SVM-based speaker recognition").
+
+    Arguments:
+    - `embeddings`: (n, d), and `labels`: (n,), their words.
+    - `share`: of the covariance that is replaced by an even one of the same trace, from 0 to 1.
+    """
+    x, (words, numbers) = np.asarray(embeddings, np.float64), np.unique(labels, return_inverse=True)
+    means = np.stack([x[numbers == word].mean(0) for word in range(len(words))])
+    spread = x - means[numbers]
+    covariance = spread.T @ spread / len(x)
+    even = np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    return np.linalg.cholesky(np.linalg.inv((1 - share) * covariance + share * even)).astype(np.float32)
+
+
 def make_embedder(config: KeywordsConfig, weights: dict[str, np.ndarray]) -> Embedder:
-    """An embedder of a trained network, with its generator of dummy prototypes, if any, and without the classifier of
-    the training words."""
+    """An embedder of a trained network, with its layer of whitening and its generator of dummy prototypes, if any, and
+    without the classifier of the training words."""
     network = make_network(config)
+    if f"{WHITENING}/kernel" in weights:
+        network.add(WHITENING, Dense(*network.output.shape, use_bias=False))
     own = {name: weights[name] for name in network.parameters}
     dummies = None
     if config.method == "dummy-prototypes":
@@ -582,7 +608,7 @@ def evaluate_embedding(training: Training, learners: Sequence[Learner] | None = 
     - `training`: by `load_keywords`; its model's current weights are tested.
     - `learners`: default nearest mean by both distances, and dummy prototypes if the embedder has them.
     """
-    clips, embedder = training.task, make_embedder(training.config, training.model.weights)
+    clips, embedder = training.task, make_embedder(training.config, _weights(training))
     if learners is None:
         learners = list[Learner]([NearestMean("euclidean"), NearestMean("cosine")])
         if embedder.dummies:
@@ -593,9 +619,21 @@ def evaluate_embedding(training: Training, learners: Sequence[Learner] | None = 
     return [evaluator.run(learner, episodes) for learner in learners for episodes in tests]
 
 
+def _weights(training: Training) -> dict[str, np.ndarray]:
+    """The model's weights, and those of the whitening of its training words, if any."""
+    config, weights, recordings = training.config, dict(training.model.weights), training.train[0].recordings
+    if config.whitening is None:
+        return weights
+    embedder = make_embedder(config, weights)
+    forwards = np.arange(len(recordings) // (2 if config.reversed else 1))
+    parts = np.array_split(forwards, -(-len(forwards) // _BATCH))
+    found = np.concatenate([embedder.embed(FRONT_END(recordings.floats(part))) for part in parts])
+    return weights | {f"{WHITENING}/kernel": whitening(found, recordings.labels[forwards], config.whitening)}
+
+
 def _finish(training: Training, run: Run, seconds: float) -> tuple[dict[str, Any], str]:
     metadata = {"config": json.dumps(training.config.to_dict()), "data": training.data["description"]}
-    atomic.write_bytes(run.folder / WEIGHTS, safetensors.to_bytes(training.model.weights, metadata))
+    atomic.write_bytes(run.folder / WEIGHTS, safetensors.to_bytes(_weights(training), metadata))
     reports = evaluate_embedding(training)
     figures.plot_learning_curves(run.history(), run.folder / "curves.png")
     results = {
@@ -613,7 +651,12 @@ KeywordsExperiment = Experiment("keywords", KeywordsConfig, load_keywords, comma
 
 
 IN_DATA = Path("weights") / "bcresnet1_speech_commands.npz"  # under the data folder
-SAMPLE_NAME, SPEAKERS_NAME = "sample", "speakers"
+PEOPLE_NAME = "people"
+OWN: dict[str, tuple[Callable[[str | Device | None], Embedder], str]] = {  # the package's, by name
+    PEOPLE_NAME: (people_embedder, "of words, trained on recordings of people who spoke Arabic and English."),
+    "speakers": (speaker_embedder, "of speakers, trained on recordings of people who spoke Arabic and English."),
+    "sample": (sample_embedder, "small DS-CNN, trained on synthesised words. It has never heard a human voice."),
+}
 
 
 def find_embedder(
@@ -622,9 +665,9 @@ def find_embedder(
     """Returns an embedder, and a sentence on where it comes from.
 
     Arguments:
-    - `network`: "sample" or "speakers", for the package's; the folder of a run of `edgelearn keywords train`; or
-      a file: an embedder (`keywords.files`) or a BC-ResNet-1 trained in PyTorch (.npz). Default: the BC-ResNet-1 in
-      `data`, else the package's of words.
+    - `network`: "people", "speakers" or "sample", for the package's; the folder of a run of `edgelearn keywords
+      train`; or a file: an embedder (`keywords.files`) or a BC-ResNet-1 trained in PyTorch (.npz). Default: the
+      BC-ResNet-1 in `data`, else "people".
     - `data`: folder with data sets and weights (default: EDGELEARN_DATA).
     - `device`: part of a device's name (default: chosen).
 
@@ -637,15 +680,9 @@ def find_embedder(
         )
     if network is None and folder and (Path(folder) / IN_DATA).is_file():
         network = str(Path(folder) / IN_DATA)
-    if network is None or network == SAMPLE_NAME:
-        return sample_embedder(device), (
-            "Network: the package's small DS-CNN, trained on synthesised words. It has never heard a human voice: for "
-            "real use, give another one with --network FILE, or in EDGELEARN_DATA."
-        )
-    if network == SPEAKERS_NAME:
-        return speaker_embedder(device), (
-            "Network: the package's of speakers, trained on recordings of people who spoke Arabic and English."
-        )
+    if network is None or network in OWN:
+        load, where = OWN[network or PEOPLE_NAME]
+        return load(device), f"Network: the package's {where}"
     if Path(network).is_dir():
         config, weights = read_run(Path(network))
         return make_embedder(replace(config, device=device), weights), f"Network: that of the run {Path(network).name}."
