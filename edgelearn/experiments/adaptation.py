@@ -99,6 +99,9 @@ class AdaptationConfig(Config):
     models: str | None = setting(None, "folder with cifar10_SEED.safetensors, or to save them in", metavar="DIR")
     corrupted: str | None = setting(None, "folder to keep corrupted pictures in", metavar="DIR")
     pictures: str | None = setting(None, "a file that `edgelearn cifar10 --write` made", metavar="NPZ")
+    validation: bool = setting(
+        False, "cifar10: pictures and networks of `edgelearn cifar10 --validation`, to choose settings by"
+    )
     weights: str | None = setting(None, "of flowers: MobileNet V1 as Keras's HDF5", metavar="FILE")
     alpha: float = setting(1.0, "its width", above=0)
     size: int = setting(FLOWERS_SIZE, "pixels of a side of a flower", minimum=32)
@@ -268,6 +271,7 @@ def _cifar10(config: AdaptationConfig, seed: int) -> _World:
     with tempfile.TemporaryDirectory() as folder:
         models = Path(config.models or folder)
         file, pictures = models / f"cifar10_{seed}.safetensors", cifar10_recipe.read(config.pictures)
+        pictures = cifar10_recipe.for_validation(pictures) if config.validation else pictures
         if not file.exists():
             cifar10_recipe.train(pictures, seed, config.epochs or cifar10_recipe.EPOCHS, config.device, models=models)
         model = load(file, device=config.device)

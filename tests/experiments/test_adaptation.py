@@ -8,6 +8,7 @@ from edgelearn.cli import main
 from edgelearn.errors import UsageError
 from edgelearn.experiments import cifar10_recipe as recipe
 from edgelearn.experiments.adaptation import AdaptationResults, StreamResult, compare_adaptation
+from edgelearn.train import Model
 from edgelearn.train.adaptation import Adaptation
 
 
@@ -49,6 +50,22 @@ def test_shuffled_streams_alone_are_told_to_be_mixed(pictures, monkeypatch):
             batch_size=8, micro_batch=4, mixed=mixed,
         )  # fmt: skip
         assert told == [(False, False)] + [(mixed, mixed)] * 2 + [(False, False)] * 2
+
+
+def test_settings_are_chosen_by_training_pictures(pictures, monkeypatch):
+    rates, adapt = [], Model.adapt
+
+    def noted(self, **settings):
+        rates.append(settings["optimizer"].learning_rate)
+        return adapt(self, **settings)
+
+    monkeypatch.setattr(Model, "adapt", noted)
+    found = compare_adaptation(
+        task="cifar10", kinds=("noise",), methods=("tent",), orders=("shuffled",), epochs=1, batch_size=4,
+        micro_batch=2, validation=True, rate=0.25,
+    )  # fmt: skip
+    held = len(recipe.for_validation(recipe.read(None)).test)
+    assert rates == [0.25] and {row.examples for row in found.rows} == {held} and held < 24
 
 
 def test_the_table_has_intervals_over_seeds():
