@@ -18,11 +18,11 @@ typedef struct { int first, last; V least, most; } Piece;
 // A row of `pieces`: first block, one behind the last, and where the extremes go, in blocks, or -1
 #define PIECES_ARGUMENTS , INPUT_OF(int, pieces), OUTPUT(extremes)
 #define PIECE piece_of(START(pieces) + 3 * ITEM)
-#define WRITE_EXTREMES(piece)                                                                           \
-  if (START(pieces)[3 * ITEM + 2] >= 0) {                                                               \
-    output extremes = START_AT(extremes, extremes_start + START(pieces)[3 * ITEM + 2]) + FIRST_CHANNEL; \
-    store(extremes, piece.least);                                                                       \
-    store(extremes + BLOCK, piece.most);                                                                \
+#define WRITE_EXTREMES(piece)                                                          \
+  if (START(pieces)[3 * ITEM + 2] >= 0) {                                              \
+    output extremes = START_AT(extremes, START(pieces)[3 * ITEM + 2]) + FIRST_CHANNEL; \
+    store(extremes, piece.least);                                                      \
+    store(extremes + BLOCK, piece.most);                                               \
   }
 INLINE Piece piece_of(__global const int *row) { return (Piece){row[0], row[1], (V)0, (V)0}; }
 #else

@@ -13,7 +13,7 @@ import os
 import re
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import CDLL, byref, c_size_t, c_uint, c_void_p
 from functools import cache, partial
 from pathlib import Path
@@ -364,17 +364,12 @@ class Runner:
     - `launches`: in order.
     - `memory`: `memory(buffer)` returns the cl.Buffer in which a planned buffer lies, or the array of bytes if it is
       paged, and its offset there in bytes (a multiple of 64).
-    - `starts`: offset of each role's memory in its cl.Buffer, in bytes (default: 0).
     """
 
-    def __init__(
-        self, context: Context, kernels: Kernels, launches: Sequence[Launch], memory: Memory,
-        starts: Mapping[Role, int] | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, context: Context, kernels: Kernels, launches: Sequence[Launch], memory: Memory) -> None:
         self.context, self.launches = context, launches
         self.runs = 0
         self._kernels, self._memory, self._transfers = kernels, memory, TransferQueue(context)
-        self._starts = starts or {}
         self._bound: list[tuple[Launch, Any]] = []  # kernels in use
         self._arguments: list[list[Any]] = []
         self._steps = [self._bind(launch) for launch in launches]
@@ -406,9 +401,8 @@ class Runner:
             if isinstance(argument, int | float):
                 values.append(scalar(argument))
             elif isinstance(argument, Many):
-                buffer = argument.accesses[0].buffer
-                handle, _ = self._memory(buffer)
-                values += [handle, np.uint32(self._starts.get(buffer.role, 0) // UNIT)]
+                handle, _ = self._memory(argument.accesses[0].buffer)
+                values += [handle, np.uint32(0)]
             else:
                 handle, offset = self._memory(argument.buffer)
                 values += [handle, np.uint32((offset + argument.first) // UNIT)]

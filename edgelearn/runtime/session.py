@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from edgelearn.ops.loss import rows_of
 from edgelearn.ops.quantize import FIELDS, Quantizer, moved
 from edgelearn.ops.tensor import Empty
 
-from .context import Context, DeviceBuffer
+from .context import Context
 from .kernels import Kernels, Progress, Runner
 from .pages import FeatureCache, Pages, forget_pages
 
@@ -67,25 +66,6 @@ def random_batch(plan: Plan, n: int, rng: np.random.Generator) -> tuple[InputArr
     return x, targets
 
 
-@dataclass(frozen=True)
-class RoleMemory:
-    """The memory of a role: `nbytes` from byte `start` of a buffer, `whole`, which may hold others, too."""
-
-    whole: DeviceBuffer
-    start: int
-    nbytes: int
-
-
-def _allocate(plan: Plan, context: Context) -> dict[Role, RoleMemory]:
-    """Allocate the plan's memory: on a GPU in one buffer, where it may be so large, since NVIDIA's driver takes 0.7
-    microseconds more of a launch for each other buffer among its arguments (`tools/time_overheads.py launches`)."""
-    sizes, device = plan.bytes_by_role, context.device
-    if not device.is_gpu or plan.peak_bytes > device.largest_buffer:
-        return {role: RoleMemory(context.allocate(size, role.value), 0, size) for role, size in sizes.items()}
-    whole, starts = context.allocate(plan.peak_bytes, "the plan"), accumulate(sizes.values(), initial=0)
-    return {role: RoleMemory(whole, start, size) for (role, size), start in zip(sizes.items(), starts, strict=False)}
-
-
 class Session(Displayed):
     """Runs a plan. Weights go in with `load` and come out with `weights`; steps change the device's copies.
 
@@ -107,7 +87,7 @@ class Session(Displayed):
     ) -> None:
         self.plan, self.context = plan, context
         self.kernels, self._progress = kernels or Kernels(context), progress
-        self.by_role = _allocate(plan, context)
+        self.by_role = {role: context.allocate(size, role.value) for role, size in plan.bytes_by_role.items()}
         folder = plan.offload.folder if plan.offload else None
         self._pages = Pages(plan.paged_bytes, folder) if plan.paged_bytes else None
         self._sent: deque[Any] = deque()  # copies of inputs on their way
@@ -510,8 +490,7 @@ class Session(Displayed):
                     f"There is no memory for a micro-batch of {key.examples}: steps have ended. Start another session."
                 )
             self.kernels.compile(program.all_launches, self._progress)
-            starts = {role: memory.start for role, memory in self.by_role.items()}
-            self._runners[key, part] = Runner(self.context, self.kernels, getattr(program, part), self.at, starts)
+            self._runners[key, part] = Runner(self.context, self.kernels, getattr(program, part), self.at)
         return self._runners[key, part]
 
     def _program(self, key: ProgramKey) -> Program:
@@ -523,8 +502,7 @@ class Session(Displayed):
         """Return the cl.Buffer, or the array of pages, in which a planned buffer lies, and its offset in bytes."""
         if buffer.role is Role.PAGED and self._pages is not None:
             return self._pages.words, self.plan.offsets[buffer]
-        memory = self.by_role[buffer.role]
-        return memory.whole.handle, memory.start + self.plan.offsets[buffer]
+        return self.by_role[buffer.role].handle, self.plan.offsets[buffer]
 
     def send(self, buffer: Buffer, array: np.ndarray) -> None:
         """Copy an array to the device, but return while the copy is still on its way."""
@@ -558,30 +536,28 @@ class Session(Displayed):
         array = np.ascontiguousarray(array)
         if array.nbytes > buffer.nbytes:
             raise DeviceError(f"{array.nbytes:,} bytes do not fit '{buffer.name}' of {buffer.nbytes:,}.")
-        handle, offset = self.at(buffer)
-        return self.context.copy(handle, array, offset)
+        return self.context.copy(self.by_role[buffer.role].handle, array, self.plan.offsets[buffer])
 
     def _read_role(self, role: Role) -> np.ndarray:
         """Copy all of a role's memory from the device, float32; empty if the plan has none."""
         memory = self.by_role.get(role)
         words = np.empty(memory.nbytes // 4 if memory else 0, np.float32)
-        return self.context.read(memory.whole.handle, words, memory.start) if memory else words
+        return self.context.read(memory.handle, words) if memory else words
 
     def _write_role(self, role: Role, words: np.ndarray) -> None:
         """Copy back what `_read_role` returned."""
         if words.size:
-            memory = self.by_role[role]
-            self.context.write(memory.whole.handle, words, memory.start)
+            self.context.write(self.by_role[role].handle, words)
 
     def _fill_zero(self, role: Role) -> None:
         """Fill a role's memory with zeros, if the plan has any."""
         if memory := self.by_role.get(role):
-            self.context.fill_zero(memory.whole.handle, memory.nbytes, memory.start)
+            self.context.fill_zero(memory.handle, memory.nbytes)
 
     @property
     def allocated_bytes(self) -> int:
         """Device memory held, as the buffers themselves count it."""
-        return sum(whole.nbytes for whole in {memory.whole for memory in self.by_role.values()})
+        return sum(memory.nbytes for memory in self.by_role.values())
 
     @property
     def paged_bytes(self) -> int:
@@ -591,15 +567,13 @@ class Session(Displayed):
     @property
     def can_step(self) -> bool:
         """True while it holds the memory that its plan's steps need."""
-        return self.plan.bytes_by_role.keys() == self.by_role.keys() and self.plan.paged_bytes <= self.paged_bytes
+        return self.plan.peak_bytes <= self.allocated_bytes and self.plan.paged_bytes <= self.paged_bytes
 
     def end_steps(self) -> None:
-        """Give back activations, workspace and pages, but on a GPU, whose memory takes no room from the host's. What
-        training has changed can still be read."""
+        """Give back activations, workspace and pages. What training has changed can still be read."""
         self._close_runners()
-        arena = self.by_role.pop(Role.TEMPORARY, None)
-        if arena and all(arena.whole is not memory.whole for memory in self.by_role.values()):
-            arena.whole.release()
+        if arena := self.by_role.pop(Role.TEMPORARY, None):
+            arena.release()
         self._pages = None
 
     def close(self) -> None:
@@ -607,7 +581,7 @@ class Session(Displayed):
         self._close_runners()
         self._sent.clear()
         for memory in self.by_role.values():
-            memory.whole.release()
+            memory.release()
         self._pages = None
         if self._empty is not None:
             self.context.pinned.release()

@@ -13,6 +13,6 @@ INLINE Job find_job(__global const int *table, const int jobs, const int words) 
   return (Job){table + row * words, ITEM - table[row * words]};
 }
 
-// As START and ITEM_START, of the tensor whose offset is a word of the job, from where the role's memory starts
-#define JOB_START(x, word) START_AT(x, x##_start + job.words[word])
+// As START and ITEM_START, of the tensor whose offset is a word of the job
+#define JOB_START(x, word) START_AT(x, job.words[word])
 #define JOB_ITEM_START(x, word) (JOB_START(x, word) + FIRST_CHANNEL)

@@ -44,7 +44,7 @@ typedef struct { bytes values; input range; } Stored;
 #define INPUT_STORED(x) INPUT_OF(char, x), INPUT(x##_range)
 #define STORED_START(x) ((Stored){ITEM_START(x), RANGE_START(x##_range)})
 #define STORED_JOB(x, word) \
-  ((Stored){JOB_ITEM_START(x, word), START_AT(x##_range, x##_range_start + job.words[(word) + 1]) + RANGE_CHANNEL})
+  ((Stored){JOB_ITEM_START(x, word), START_AT(x##_range, job.words[(word) + 1]) + RANGE_CHANNEL})
 #else
 #if STORED == FLOAT16 || STORED == BFLOAT16
 typedef struct { __global const ushort *restrict values; } Stored;

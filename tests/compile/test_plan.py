@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgelearn import ops
-from edgelearn.compile import Kind, Plan, Precision, Request, Store, make_plan
+from edgelearn.compile import Kind, Plan, Request, Store, make_plan
 from edgelearn.compile.plan import stored
 from edgelearn.compile.storage import Lifetime, lifetimes, place
 from edgelearn.display import megabytes
@@ -20,12 +20,9 @@ from edgelearn.graph import Network
 from edgelearn.launch import Buffer, In, InOut, Launch, Out, Role
 from edgelearn.models import mobilenet_v1
 from edgelearn.ops import SGD, Adam, pack
-from edgelearn.ops.formats import Format
 from edgelearn.runtime import Context, Session
 
-from .quantized_reference import Arrays
-from .steps import batches, same, steps
-from .test_networks import EXAMPLES
+from .steps import batches
 
 BATCH = 163  # of the flowers job
 
@@ -109,39 +106,6 @@ def test_planned_is_what_is_allocated(kernels, name):
     assert context.ledger.held == 0
 
 
-INTEGERS = Precision(weights=Format(symmetric=True), activations=Format(), gradients=Format(), simulated=False)
-
-
-@pytest.mark.parametrize("precision", (Precision(), INTEGERS), ids=("floats", "integers"))
-def test_a_gpus_plan_lies_in_one_buffer_if_that_may_be_so_large(kernels, precision):
-    network = Network("tables", (9, 3))  # kernels are prepared by a launch for all, which finds them in a table
-    for name in ("first", "second"):
-        network.add(name, ops.Dense(8))
-        network.add(f"{name}_relu", ops.ReLU())
-    network.add("pool", ops.GlobalAveragePooling1D())
-    network.add("dense", ops.Dense(4))
-    request = Request(network, EXAMPLES, 2, ops.AdamW(0.1), precision=precision)
-    device, found = kernels.context.device, []
-    for largest in (device.largest_buffer, 1000):
-        gpu = Context(replace(device, kind="gpu", largest_buffer=largest))
-        plan = make_plan(request, device)
-        session = Session(plan, gpu)
-        buffers = {memory.whole for memory in session.by_role.values()}
-        assert len(buffers) == (1 if largest > 1000 else len(plan.bytes_by_role))
-        assert gpu.ledger.held == session.allocated_bytes == plan.peak_bytes
-
-        def load(_: Request, weights: Arrays, session: Session = session) -> Session:
-            session.load(weights)
-            return session
-
-        found.append(steps(load, request))
-        session.end_steps()
-        assert not session.can_step
-        session.close()
-        assert gpu.ledger.held == 0
-    same(*found)
-
-
 def test_weights_outlast_steps(start):
     """Activations are given back first: what is read has room where they were."""
     request = Request(small(), 6, 6, SGD(0.1))
@@ -150,8 +114,7 @@ def test_weights_outlast_steps(start):
     session.train(batches(session, x, labels), 6, 0.1, 1)
     expected, before = session.weights(), session.allocated_bytes
     session.end_steps()
-    released = 0 if session.context.device.is_gpu else session.plan.arena_bytes  # a GPU's is no memory of the host
-    assert before - session.allocated_bytes == released and not session.can_step
+    assert before - session.allocated_bytes == session.plan.arena_bytes > 0
     assert all((w == expected[name]).all() for name, w in session.weights().items())
     with pytest.raises(DeviceError, match="micro-batch of 6"):
         session.train(batches(session, x, labels), 6, 0.1, 2)
@@ -444,7 +407,7 @@ def test_overflow_in_the_backward_pass_is_found_where_it_is(start):
         loss, _, finite = session.train(batches(session, x, labels), 3, 0.1, 1)
         assert np.isfinite(loss) and not finite
     arena = session.by_role[Role.TEMPORARY]
-    session.context.write(arena.whole.handle, np.full(arena.nbytes // 4, np.nan, np.float32), arena.start)
+    session.context.write(arena.handle, np.full(arena.nbytes // 4, np.nan, np.float32))
     launch, buffer = session.first_nonfinite(batches(session, x, labels), 3, 0.1, 1)
     assert launch.layer == "second" and launch.kernel.endswith("backward_data")
     assert "first" in buffer.name
