@@ -19,7 +19,8 @@ def build(tmp_path):
         (tmp_path / name).mkdir()
     (tmp_path / "main.c").write_text(MAIN)
     (tmp_path / "other.c").write_text("int other(void) { return MORE; }\n")
-    (tmp_path / "own" / "own.h").write_text("#define OWN 1\n")
+    (tmp_path / "own" / "own.h").write_text('#include "number.h"\n#define OWN NUMBER\n')
+    (tmp_path / "own" / "number.h").write_text("#define NUMBER 1\n")
 
     def built(*options):
         before = len(os.listdir(tmp_path / "objects"))
@@ -35,11 +36,20 @@ def build(tmp_path):
 def test_only_what_has_changed_is_compiled_again(build, tmp_path):
     assert build("-DMORE=2") == (3, 2)
     assert build("-DMORE=2") == (3, 0)
-    assert build("-DMORE=3") == (4, 2), "other options"
-    (tmp_path / "own" / "own.h").write_text("#define OWN 5\n")
-    assert build("-DMORE=3") == (8, 2), "a header of a folder that is named"
+    assert build("-DMORE=3") == (4, 1), "a macro that one of them reads"
+    assert build("-DMORE=3", "-O1") == (4, 2), "other options"
+    (tmp_path / "own" / "number.h").write_text("#define NUMBER 5\n")
+    assert build("-DMORE=3") == (8, 1), "a header that a header of a folder includes"
     (tmp_path / "other.c").write_text("int other(void) { return 0; }\n")
     assert build("-DMORE=3") == (5, 1), "a source"
+
+
+def test_warnings_are_said_each_time(build, tmp_path, capfd):
+    (tmp_path / "other.c").write_text("int other(void) { int unread = 3; return 2; }\n")
+    for options in ((), ("-Wall",), ("-Wall",), ("-Wall", "-Werror")):
+        found, _ = build(*options)
+        assert found == (None if "-Werror" in options else 3)
+        assert ("unread" in capfd.readouterr().err) == ("-Wall" in options)
 
 
 def test_what_does_not_compile_leaves_nothing(build, capfd):

@@ -10,6 +10,7 @@ import pytest
 from edgelearn.bundles.native import WARNINGS, Options, Result, compile_library, compiler, opencl_library
 
 FLAGS = (*WARNINGS, "-Werror")
+SANITIZED = ("-g", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 COMPILER = compiler()
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler: gcc or clang")
 WRITE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(ctypes.c_char), c_size_t)

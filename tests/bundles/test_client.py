@@ -10,7 +10,6 @@ import pytest
 
 import edgelearn as el
 from edgelearn.bundles import compile_client, write_client
-from edgelearn.bundles.native import compile_library
 from edgelearn.cli import main
 from edgelearn.federated import (
     Clients,
@@ -27,10 +26,9 @@ from edgelearn.federated.messages import size_of
 from edgelearn.lab.runs import RunStore
 from edgelearn.ops import BatchNormalization, Conv2D, Dense, GlobalAveragePooling2D, ReLU
 
-from .built import FLAGS, Built, needs_compiler
+from .built import SANITIZED, Built, compiled, needs_compiler
 
 RATE, SIZE, EPOCHS, ROUNDS = 0.05, 6, 3, 3
-SANITIZED = ("-O0", "-g", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover")
 ARGUMENT, DAMAGED, OTHER = 1, 4, 5
 
 pytestmark = needs_compiler
@@ -67,7 +65,7 @@ def folder(model, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def program(folder):
-    return compile_client(folder, SANITIZED)
+    return compile_client(folder, ("-Werror", *SANITIZED))
 
 
 def start(program, port, number, x, y, epochs=EPOCHS):
@@ -177,8 +175,8 @@ class Linked:
     """The functions of client.h in this process."""
 
     def __init__(self, folder, x, y, number):
-        more = (folder / "client" / "client.c",)
-        self.built = Built(folder, library=compile_library(folder, ("-O2", *FLAGS, f"-I{folder}"), more))
+        library = compiled(folder, f"-I{folder}", more=(folder / "client" / "client.c",))
+        self.built = Built(folder, library=library)
         self.built.check(self.built.open())
         self.kept = np.ascontiguousarray(x), y.tobytes()
         self.lib = self.built.lib

@@ -27,7 +27,7 @@ BOARDS = {
     "Cortex-M4": (),
     "Cortex-M7": ("CPU=cortex-m7", "FPU=fpv5-sp-d16", "BOARD=mps2-an500"),
 }
-STEPS, BATCH, RATE = 4, 4, 0.01
+STEPS, UPDATES, BATCH, RATE = 4, 24, 4, 0.01
 
 
 def make(folder, *words: str) -> str:
@@ -132,7 +132,7 @@ def people() -> ClipDataset:
 
 @needs_tools
 @pytest.mark.parametrize("clips", [made_up, people])
-def test_fifty_updates_on_the_board_raise_accuracy_as_in_python(clips, tmp_path):
+def test_updates_on_the_board_raise_accuracy_as_in_python(clips, tmp_path):
     """A keyword network's last two layers learn clips of a speaker that it has never heard; of people, every other clip
     shows what came of it."""
     model, (x, y) = keywords_for_user(2, clips=clips())
@@ -140,12 +140,12 @@ def test_fifty_updates_on_the_board_raise_accuracy_as_in_python(clips, tmp_path)
     if clips is people:
         x, y = x[::2], y[::2]
     written = el.bundle(model, tmp_path, batch_size=BATCH, micro_batch=1, target="cortex-m")
-    order = np.arange(50 * BATCH) % len(y)
+    order = np.arange(UPDATES * BATCH) % len(y)
     steps = emulate_steps(written, x[order], y[order], USERS_RATE)
     with model.trainer(BATCH, 1) as trainer:
         trainer.learning_rate = USERS_RATE
         before = np.mean(model.predict(others).argmax(-1) == labels)
-        expected = [trainer.step(x[part], y[part]) for part in order.reshape(50, BATCH)]
+        expected = [trainer.step(x[part], y[part]) for part in order.reshape(UPDATES, BATCH)]
         after = np.mean(trainer.predict(others).argmax(-1) == labels)
     np.testing.assert_allclose([loss for loss, _ in steps], [float(each["loss"]) for each in expected], rtol=1e-5)
     correct = [count for _, count in steps]

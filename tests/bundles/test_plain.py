@@ -51,7 +51,7 @@ from edgelearn.ops import (
 )
 from edgelearn.ops.elementwise import SiLU
 
-from .built import FLAGS, Built, needs_compiler
+from .built import FLAGS, SANITIZED, Built, needs_compiler
 from .test_opencl import (
     INT8,
     RATE,
@@ -272,8 +272,7 @@ def test_the_example_passes_the_sanitizers(name, tmp_path):
     el.bundle(model, tmp_path, batch_size=size, micro_batch=micro, target="c")
     program = tmp_path / "example"
     sources = [str(path) for path in sorted(tmp_path.glob("*.c"))]
-    options = ["-g", "-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    command = [str(native.compiler()), *FLAGS, *options, "-o", program, *sources, "-lm"]
+    command = [str(native.compiler()), *FLAGS, *SANITIZED, "-o", program, *sources, "-lm"]
     done = subprocess.run(command, capture_output=True, text=True)
     if "sanitize" in done.stderr or "asan" in done.stderr:
         pytest.skip("the compiler has no sanitizers")
