@@ -14,9 +14,9 @@ from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.data.tfds import data_folder
 from edgelearn.display import plural
 from edgelearn.experiments.keywords import Episodes
-from edgelearn.experiments.keywords.embedding import IN_DATA, find_embedder
+from edgelearn.experiments.keywords.embedding import PEOPLE_NAME, find_embedder
 from edgelearn.experiments.keywords.episodes import ARABIC, evaluate
-from edgelearn.experiments.keywords.people import ARABIC_TEST_SPEAKERS
+from edgelearn.experiments.keywords.people import ARABIC_TEST, ARABIC_TEST_SPEAKERS
 from edgelearn.experiments.keywords.streaming import LongRecording, sweep
 from edgelearn.keywords import Scores, ScoreStream, SpeakerListener, Trigger, Vocabulary, windows
 from edgelearn.keywords.learners import NearestMean
@@ -38,7 +38,7 @@ def _has(part: str | Path) -> bool:
 
 class Keywords(Shown):
     """Words that a user enrols: one of the speakers says `words`; other words, and the same by other people, must be
-    ignored.
+    ignored. The network has heard neither the words nor the speaker.
 
     Arguments:
     - `count`: number of words (default 4).
@@ -46,13 +46,14 @@ class Keywords(Shown):
     """
 
     def __init__(self, count: int = 4, clips: int = 3) -> None:
-        real = _has(ARABIC) and _has(IN_DATA)
+        real = _has(ARABIC)
         self.dataset = dataset = load_named(ARABIC) if real else embedded_words(speakers=4, takes=8)
-        self.embedder, where = find_embedder(None if real else "sample")
-        user = sorted(set(dataset.speakers.tolist()))[0]
-        self.words, self.enrolled = dataset.class_names[:count], clips
+        self.embedder, where = find_embedder(PEOPLE_NAME)
+        user = ARABIC_TEST_SPEAKERS[0] if real else sorted(set(dataset.speakers.tolist()))[0]
+        self.words, self.enrolled = (ARABIC_TEST if real else dataset.class_names)[:count], clips
         self.mine = dataset.take(dataset.speakers == user)
-        others = dataset.take(dataset.speakers != user).only(dataset.class_names[count:])
+        rest = [word for word in dataset.class_names if word not in self.words]
+        others = dataset.take(dataset.speakers != user).only(rest)
         others = others.take(np.arange(0, len(others) // 2, max(1, len(others) // 500)))
         with Waiting("Extracting features"):
             self.enrolment = Enrolment(self.embedder, others)
