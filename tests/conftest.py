@@ -8,7 +8,9 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
+import time
 from collections import OrderedDict
 from functools import lru_cache, wraps
 from pathlib import Path
@@ -42,7 +44,7 @@ SLOW = (
 )  # fmt: skip
 # Folders and files whose tests are about networks, not about tiles, and don't compare bits with another process's
 SHARED = (
-    "compile", "keywords", "models", "test_cli_keywords.py", "test_cli_memory.py", "test_cli_precision.py",
+    "compile", "data", "keywords", "models", "test_cli_keywords.py", "test_cli_memory.py", "test_cli_precision.py",
     "test_memory.py", "test_precision_job.py", "train",
 )  # fmt: skip
 # Folders and files whose kernels compute less than PoCL takes to optimise them: half of its time for a program. Runs of
@@ -207,6 +209,19 @@ def _recordings_are_decoded_when_used(request):
         if "data" not in request.path.relative_to(ROOT).parts:
             patch.setattr(audio, "read_labelled", read_later)
         yield
+
+
+@pytest.fixture(scope="session")
+def python_with_tensorflow(tmp_path_factory):
+    """The first words of a command that is as `python`, but has imported TensorFlow: tests/forks.py."""
+    command = [sys.executable, str(ROOT / "tests" / "forks.py"), str(tmp_path_factory.mktemp("forks") / "socket")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
+        while not Path(command[-1]).exists():
+            assert server.poll() is None
+            time.sleep(0.01)
+        yield [command[0], "-S", *command[1:]]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -2,13 +2,14 @@ import io
 import json
 import os
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from edgelearn.data import tfds_reader
 
 HAS_TFDS = all(find_spec(name) for name in ("tensorflow", "tensorflow_datasets", "importlib_resources"))
 
@@ -68,8 +69,17 @@ for shard in range(2):
 _KINDS = ("dandelion", "daisy", "tulips", "sunflowers", "roses")
 
 
+@pytest.fixture
+def reader_in_fork(python_with_tensorflow, tmp_path, monkeypatch):
+    """Data are read by forks of a process that has imported TensorFlow."""
+    command = [*python_with_tensorflow, tfds_reader.__file__]
+    stand_in = tmp_path / "stand_in.py"
+    stand_in.write_text(f"import os, sys\nos.execv(sys.executable, {command!r} + sys.argv[1:])\n")
+    monkeypatch.setattr(tfds_reader, "__file__", str(stand_in))
+
+
 @pytest.fixture(scope="session")
-def small_prepared(tmp_path_factory):
+def small_prepared(tmp_path_factory, request):
     """A data folder with ten pictures prepared as tf_flowers 3.0.1, in two files, and the pictures."""
     if not HAS_TFDS:
         pytest.skip("tensorflow and tensorflow-datasets aren't installed")
@@ -99,7 +109,7 @@ def small_prepared(tmp_path_factory):
     (folder / "dataset_info.json").write_text(json.dumps(info))
     (folder / "label.labels.txt").write_text("\n".join(_KINDS) + "\n")
     subprocess.run(
-        [sys.executable, "-c", _PREPARE, str(folder)],
+        [*request.getfixturevalue("python_with_tensorflow"), "-c", _PREPARE, str(folder)],
         input="\n".join(picture.hex() for picture in pictures),
         text=True,
         check=True,

@@ -1,5 +1,8 @@
 """Augmentation of pictures: against SciPy and TensorFlow, and the same for a picture whatever surrounds it."""
 
+import subprocess
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
@@ -49,11 +52,16 @@ def test_a_quarter_turn_is_rot90():
     np.testing.assert_allclose(transformed(picture, np.pi / 2, (0, 0), 1), np.rot90(picture, 1), atol=1e-4)
 
 
-def test_hue_against_tensorflow():
-    tf = pytest.importorskip("tensorflow")
-    rgb = np.random.default_rng(0).uniform(size=(8, 8, 3)).astype(np.float32)
-    for share in (-0.4, 0.0, 0.13, 0.5):
-        np.testing.assert_allclose(turned(rgb, share), tf.image.adjust_hue(rgb, share).numpy(), atol=1e-5)
+@pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+def test_hue_against_tensorflow(python_with_tensorflow, tmp_path):
+    rgb, shares = np.random.default_rng(0).uniform(size=(8, 8, 3)).astype(np.float32), (-0.4, 0.0, 0.13, 0.5)
+    np.save(tmp_path / "rgb.npy", rgb)
+    script = (
+        "import numpy, tensorflow, sys; rgb = numpy.load(sys.argv[1]);"
+        f"numpy.save(sys.argv[1], [tensorflow.image.adjust_hue(rgb, share) for share in {shares}])"
+    )
+    subprocess.run([*python_with_tensorflow, "-c", script, tmp_path / "rgb.npy"], check=True)
+    np.testing.assert_allclose([turned(rgb, share) for share in shares], np.load(tmp_path / "rgb.npy"), atol=1e-5)
 
 
 def test_resumed_equals_uninterrupted(pictures, tmp_path):

@@ -58,7 +58,7 @@ def test_two_sources_at_once(nowhere, tmp_path):
         load_flowers(images=tmp_path, data=tmp_path)
 
 
-def test_prepared_flowers(small_prepared, no_network, monkeypatch):
+def test_prepared_flowers(small_prepared, reader_in_fork, no_network, monkeypatch):
     monkeypatch.setenv("EDGELEARN_DATA", str(small_prepared[0]))
     dataset = load_flowers()
     assert dataset.origin == "EDGELEARN_DATA" and len(dataset) == 10

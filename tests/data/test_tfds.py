@@ -18,7 +18,7 @@ from edgelearn.data.tfds import fetch_from, find_prepared, load, read_downloaded
 from edgelearn.errors import DataError, DownloadError
 
 
-def test_the_real_photographs(real_data):
+def test_the_real_photographs(real_data, reader_in_fork):
     before = "tensorflow" in sys.modules  # of another test
     dataset = load(TF_FLOWERS, real_data)
     assert dataset.class_names == ("dandelion", "daisy", "tulips", "sunflowers", "roses")
@@ -40,7 +40,7 @@ def test_pictures_come_as_they_are_stored_and_in_order(small_prepared):
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut", "missing"])
-def test_a_damaged_file_is_named(small_prepared, tmp_path, damage):
+def test_a_damaged_file_is_named(small_prepared, reader_in_fork, tmp_path, damage):
     shutil.copytree(small_prepared[0], tmp_path / "copy")
     folder = find_prepared("tf_flowers", "3.0.1", tmp_path / "copy")
     file = folder / "tf_flowers-train.tfrecord-00001-of-00002"
@@ -155,7 +155,7 @@ def test_tensorflow_and_the_engine_stay_out_of_this_process():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_real_pictures(real_data):
+def test_the_real_pictures(real_data, reader_in_fork):
     if find_prepared(CIFAR10.name, CIFAR10.version, real_data) is None:
         pytest.skip("no prepared cifar10 in EDGELEARN_DATA")
     dataset = load_cifar10("test")

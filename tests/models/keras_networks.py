@@ -240,7 +240,8 @@ def write(model, options, statistics, folder, trained):
         logits = model(images, training=training)
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
     variables = {f"{layer.name}/{v.name}": v for layer in model.layers for v in layer.trainable_variables}
-    gradients = tape.gradient(loss, [v.value for v in variables.values()])
+    values = [v.value for v in variables.values()]
+    gradients = tape.gradient(loss, values) if trained else map(np.zeros_like, values)
     found |= {"logits": np.asarray(logits), "loss": np.asarray(loss)}
     found |= {f"gradient {name}": np.asarray(g) for name, g in zip(variables, gradients, strict=True)}
     np.savez(f"{folder}/{statistics}.npz", **found, **arrays_of(model, "after"))

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import subprocess
-import sys
 from inspect import signature
 from pathlib import Path
 
@@ -53,10 +52,10 @@ OF_TRAINED = pytest.mark.parametrize("case", TRAINED, indirect=True)
 
 
 @pytest.fixture(scope="module")
-def keras_folder(tmp_path_factory):
+def keras_folder(tmp_path_factory, python_with_tensorflow):
     """Results of Keras for all NETWORKS, in one process of its own."""
     folder = tmp_path_factory.mktemp("keras")
-    command = [sys.executable, SCRIPT, json.dumps(NETWORKS), folder, *TRAINED]
+    command = [*python_with_tensorflow, SCRIPT, json.dumps(NETWORKS), folder, *TRAINED]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     return folder

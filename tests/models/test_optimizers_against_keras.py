@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -52,11 +51,11 @@ def problem():
 
 
 @pytest.fixture(scope="module")
-def keras(problem):
+def keras(problem, python_with_tensorflow):
     weights, gradients = problem
     request = [RULES, [w.tolist() for w in weights], [[g.tolist() for g in step] for step in gradients]]
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], input=json.dumps(request), capture_output=True, text=True, timeout=300
+        [*python_with_tensorflow, "-c", SCRIPT], input=json.dumps(request), capture_output=True, text=True, timeout=300
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,7 +46,7 @@ def clips():
 
 
 @pytest.fixture(scope="module")
-def tensorflow(clips, tmp_path_factory):
+def tensorflow(clips, tmp_path_factory, request):
     """Features of the clips by TensorFlow: see tf_features.py."""
     if find_spec("tensorflow") is None:
         pytest.skip("tensorflow isn't installed: nothing to compare features with")
@@ -55,7 +54,8 @@ def tensorflow(clips, tmp_path_factory):
     np.save(folder / "clips.npy", clips)
     (folder / "settings.json").write_text(json.dumps([asdict(settings) for settings in TF]))
     files = [folder / name for name in ("clips.npy", "settings.json", "out.npz")]
-    command = [sys.executable, Path(__file__).with_name("tf_features.py"), *files]
+    python = request.getfixturevalue("python_with_tensorflow")
+    command = [*python, Path(__file__).with_name("tf_features.py"), *files]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return np.load(files[-1])
