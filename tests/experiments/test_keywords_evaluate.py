@@ -199,16 +199,19 @@ def test_what_costs_other_people_too_much_is_not_chosen():
     assert personalisation.select([report(0.2, 0.2), report(0.1, 0.3)]) == 0
 
 
-def test_the_imported_network_and_its_personalisation():
-    """96.0 % of all clips of the test set with the official network; these are 3,746 of them."""
+def test_the_imported_network_and_its_personalisation(monkeypatch):
+    """96.0 % of all clips of the test set with the official network; these are those of a third of its speakers."""
     if not os.environ.get("EDGELEARN_DATA"):
         pytest.skip("EDGELEARN_DATA isn't set: no trained weights and no clips")
+    every = personalisation.load_named(personalisation.ENGLISH)
+    some = every.take(np.isin(every.speakers, np.unique(every.speakers)[1::3]))
+    monkeypatch.setattr(personalisation, "load_named", lambda *_: some)
     (validation,) = personalisation.english_users(seeds=1)
     scores = validation.head.scores(validation.embeddings)
-    assert len(scores) == 3746 and np.mean(scores.argmax(1) == validation.labels) >= 0.955
-    some = slice(None, None, 500)
+    assert len(scores) == 1144 and np.mean(scores.argmax(1) == validation.labels) >= 0.955
+    few = slice(None, None, 200)
     plain = personalisation.load_english()
-    assert np.allclose(plain.head.scores(plain.embed(validation.features[some])), scores[some], atol=1e-4)
+    assert np.allclose(plain.head.scores(plain.embed(validation.features[few])), scores[few], atol=1e-4)
     (report,) = personalisation.personalise_english([validation], [5], [Neighbours(8.0)])
-    assert len(report.users) == 43 and report.reduction >= 0.3
+    assert len(report.users) == 16 and report.reduction >= 0.3
     assert report.increase("false_accepts") <= 0.01
