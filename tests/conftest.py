@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections import OrderedDict
+from dataclasses import replace
 from functools import lru_cache, wraps
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -52,7 +53,7 @@ SHARED = (
 # that take longer than their kernels' compilation too. Compilers for boards would take GNU's faster linker for theirs.
 UNOPTIMISED = (
     "compile", "federated", "models", "ops", "runtime", "train", "test_adaptation.py", "test_characters.py",
-    "test_cli_memory.py", "test_client.py", "test_combinations.py", "test_depth.py", "test_examples.py",
+    "test_cli.py", "test_cli_memory.py", "test_client.py", "test_combinations.py", "test_depth.py", "test_examples.py",
     "test_exports.py", "test_finetune.py", "test_imported_files.py", "test_intents.py", "test_keywords_embedding.py",
     "test_language.py", "test_learners.py", "test_linked.py", "test_llama.py", "test_onnx.py", "test_opencl.py",
     "test_peers.py", "test_plain.py", "test_precision_job.py", "test_profile.py", "test_serial_depth.py",
@@ -222,6 +223,23 @@ def python_with_tensorflow(tmp_path_factory):
             assert server.poll() is None
             time.sleep(0.01)
         yield [command[0], "-S", *command[1:]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _blocks_are_measured_once(request):
+    """Other tests run meanwhile, so that every block would count as noisy and be measured five times. Tests of
+    measurements are in tests/lab."""
+    from edgelearn.lab import measure
+
+    take_block = measure.take_block
+
+    def take_once(take_sample, cores, config):
+        return take_block(take_sample, cores, replace(config, attempts=1))
+
+    with pytest.MonkeyPatch.context() as patch:
+        if "lab" not in request.path.relative_to(ROOT).parts:
+            patch.setattr(measure, "take_block", take_once)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

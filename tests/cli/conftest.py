@@ -1,10 +1,19 @@
 """Fixtures that the tests of commands share."""
 
 import re
+from functools import partial
 
 import pytest
 
 from edgelearn.cli import main
+from edgelearn.lab.bench import run
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _blocks_of_the_benchmark_are_one_step():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "BenchConfig", partial(run.BenchConfig, block_seconds=0.0))
+        yield
 
 
 @pytest.fixture

@@ -6,15 +6,15 @@ TRAINING = """
 import numpy as np
 import edgelearn as el
 from edgelearn.compile.precision import named_precision
-from edgelearn.ops import BatchNormalization, Conv2D, Dense, DepthwiseConv2D, GlobalAveragePooling2D, ReLU
+from edgelearn.ops import Conv2D, Dense, GlobalAveragePooling2D, ReLU
 
 network = el.Network("small", (8, 8, 3))
-for op in (Conv2D(16, 3), BatchNormalization(), ReLU(), DepthwiseConv2D(3), GlobalAveragePooling2D(), Dense(3)):
+for op in (Conv2D(16, 3), ReLU(), GlobalAveragePooling2D(), Dense(3)):
     network.add(f"{type(op).__name__}{len(network.nodes)}", op)
 model = el.Model(network)
 x, y = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 3)).astype(np.float32), np.arange(2)
 for precision in (None, named_precision("int8")):
-    model.compile(el.SGD(0.01), precision=precision, batchnorm="batch")
+    model.compile(el.SGD(0.01), precision=precision)
     model.fit(x, y, batch_size=2, epochs=1, verbose=0)
 print(model.device.units)
 """
