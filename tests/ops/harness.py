@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -12,7 +13,8 @@ import pytest
 from edgelearn.device import KernelConfig
 from edgelearn.launch import Buffer, Role, words_of
 from edgelearn.ops import Emitter, Op, Target, Tensor, Traits, finish, pack, unpack
-from edgelearn.ops.constants import Counter, Scalar
+from edgelearn.ops.constants import Counter as Count
+from edgelearn.ops.constants import Scalar
 from edgelearn.ops.emit import Control
 from edgelearn.ops.tensor import RELU6, blocked_bytes
 from edgelearn.runtime import Context, Kernels, Runner
@@ -72,10 +74,10 @@ class Workbench(Emitter):
             elif name.upper() in Scalar.__members__:
                 scalars[0, Scalar[name.upper()]] = value
             else:
-                counters[0, Counter[name.upper()]] = value
+                counters[0, Count[name.upper()]] = value
         return Control(self.put(scalars), self.put(counters), targets, weights)
 
-    def count(self, control: Control, counter: Counter) -> float:
+    def count(self, control: Control, counter: Count) -> float:
         return self.get(control.counters)[0, counter]
 
     def job(self, *arguments, **keywords) -> None:
@@ -153,14 +155,27 @@ def close(actual: np.ndarray, expected: np.ndarray, tolerance: float = 2e-5) -> 
     assert error <= tolerance, f"off by {error:.1e} of the largest value"
 
 
+def in_turn(cases: list[tuple]) -> list[tuple]:
+    """Each case with the way in which its results are written, by turns for an op's kind: kernels are compiled for each
+    way, and write alike at all sizes."""
+    counts = Counter[type]()
+    return [(*case, counts.update([type(case[0])]) or counts[type(case[0])] - 1) for case in cases]
+
+
+def chosen(ways: Sequence, way: int | None) -> Sequence:
+    """All `ways`, or one."""
+    return ways if way is None else [ways[way % len(ways)]]
+
+
 def check_op(
     op: Op, bench: Workbench, rng: np.random.Generator, *shapes, n: int = 2, whole: bool = False, low: float = -3,
-    last: np.ndarray | None = None,
+    last: np.ndarray | None = None, way: int | None = None,
 ) -> None:  # fmt: skip
-    """Forward, and backward to every input and weight: as it is; masked and added to another share of an input, added
-    to the share of an earlier micro-batch of a weight; only of the last input; only of the weights.
+    """Forward, and backward to every input and weight: as it is; only of the weights; only of the last input; masked
+    and added to another share of an input, added to the share of an earlier micro-batch of a weight.
 
     Values go from `low` to 9, so that ReLU6's mask matters; `whole` numbers have many ties. `last`: the last input.
+    `way`: gradients of inputs are added, if it is even, or written as they are, not both.
     """
     xs = [np.float32(rng.integers(low, 9, (n, *s)) if whole else rng.uniform(low, 9, (n, *s))) for s in shapes]
     xs = [np.float64(x) for x in xs] if last is None else [*map(np.float64, xs), last]
@@ -171,32 +186,39 @@ def check_op(
     assert y.shape == (len(y), *op.output_shape(*shapes))
     dy = rng.standard_normal(y.shape)
     dxs, dweights = op.reference_backward(xs, weights, dy)
-    dweights = {role: dw.reshape(packed[role]) for role, dw in dweights.items()}
+    gradients = [*dxs, *(dweights[role].reshape(shape) for role, shape in packed.items())]
     txs, tws = [bench.put(x) for x in xs], [bench.put(w.reshape(packed[role])) for role, w in weights.items()]
-    tdxs, tdws = [bench.empty(x.shape) for x in xs], [bench.empty(shape) for shape in packed.values()]
-    ty, tdy = bench.empty(y.shape), bench.put(dy)
+    ty, tdy, tdws = bench.empty(y.shape), bench.put(dy), [bench.empty(shape) for shape in packed.values()]
 
-    def backward(*targets: Target | None) -> None:
-        for total in op.emit_backward(bench, [*txs, *tws], ty, tdy, list(targets)) or ():
+    def target(number: int, added: bool) -> tuple[Target, np.ndarray]:
+        """A target of a gradient, and what it holds afterwards."""
+        g = gradients[number]
+        if number >= len(xs):
+            return Target(tdws[number - len(xs)], accumulate=added), g * (1 + added)
+        if not added:
+            return Target(bench.empty(g.shape)), g
+        share = rng.standard_normal(g.shape) * np.nanmax(np.abs(g), initial=0)
+        mask = (xs[number] > 0) & (xs[number] < 6)
+        return Target(bench.put(share), txs[number], RELU6, accumulate=True), share + g * mask
+
+    def backward(numbers: range, added: bool) -> None:
+        wanted = {number: target(number, added) for number in numbers}
+        targets = [wanted[number][0] if number in wanted else None for number in every]
+        for total in op.emit_backward(bench, [*txs, *tws], ty, tdy, targets) or ():
             finish.emit_sum(bench, total)
         bench.run()
+        for to, expected in wanted.values():
+            close(bench.get(to.tensor), expected)
 
     op.emit_forward(bench, [*txs, *tws], ty)
     bench.run()
     close(bench.get(ty), y)
-    backward(*map(Target, tdxs), *map(Target, tdws))
-    for t, g in zip([*tdxs, *tdws], [*dxs, *(dweights[role] for role in weights)], strict=True):
-        close(bench.get(t), g)
-    masked = (Target(t, tx, RELU6, accumulate=True) for t, tx in zip(tdxs, txs, strict=True))
-    backward(*masked, *(Target(t, accumulate=True) for t in tdws))
-    for t, g, x in zip(tdxs, dxs, xs, strict=True):
-        close(bench.get(t), g * (1.0 + ((x > 0) & (x < 6))))
-    for t, role in zip(tdws, weights, strict=True):
-        close(bench.get(t), 2 * dweights[role])
-    if xs:
-        backward(*(None for _ in xs[1:]), Target(tdxs[-1]), *(None for _ in tws))
-        close(bench.get(tdxs[-1]), dxs[-1])
-    if tws:
-        backward(*(None for _ in xs), *map(Target, tdws))
-        for t, role in zip(tdws, weights, strict=True):
-            close(bench.get(t), dweights[role])
+    every, ways = range(len(gradients)), chosen((True, False), way)
+    if False in ways:
+        backward(every, False)
+    if xs and tws:
+        backward(every[len(xs) :], False)
+    if len(every) > 1 and xs:
+        backward(every[len(xs) - 1 : len(xs)], False not in ways)
+    if True in ways:
+        backward(every, True)

@@ -13,7 +13,7 @@ from edgelearn.ops.random import philox
 from edgelearn.ops.tensor import RELU, RELU6, ceil_div
 from edgelearn.runtime import Kernels
 
-from .harness import Workbench
+from .harness import Workbench, chosen
 from .linear import draw_op
 
 PLAIN, WEIGHTS = Format(), Format(symmetric=True)
@@ -84,9 +84,10 @@ def transposed(q: np.ndarray) -> np.ndarray:
 
 def check_integers(
     op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16,
-    formats: tuple[Format, Format, Format] = (PLAIN, WEIGHTS, PLAIN),
+    formats: tuple[Format, Format, Format] = (PLAIN, WEIGHTS, PLAIN), way: int | None = None,
 ) -> None:  # fmt: skip
-    """Forward, backward to data and to weights. `formats` are those of activations, weights and gradients."""
+    """Forward, backward to data and to weights. `formats` are those of activations, weights and gradients. `way`: all
+    results are integers, if it is even, or floats, not both."""
     of_activations, of_weights, of_gradients = formats
     op = type(op)(**{**op.__dict__, "use_bias": False})
     weight = op.weights(shape)["kernel"]
@@ -100,25 +101,27 @@ def check_integers(
     ty, y_scale, y_zero = result_of(bench, y.shape, of_activations, y)
     found, found_floats = RangeStatistics(bench.empty((5, 16))), RangeStatistics(bench.empty((3, 16)))
     as_floats = bench.empty(y.shape)
-    op.emit_linear(
-        bench, x.ranged, kernel.ranged, Target(ty, statistics=found),
-        Epilogue(bench.put(scale), bench.put(shift), RELU6),
-    )  # fmt: skip
-    op.emit_linear(bench, x.ranged, kernel.ranged, Target(as_floats, statistics=found_floats), Epilogue())
-    bench.run()
-    exactly(bench.get(ty.tensor, y_zero), of_activations.encode(y, y_scale, y_zero))
-    exactly(bench.get(as_floats), floats)
-    check_found(bench.get(found.parts), y, of_activations, y_scale, y_zero)
-    check_found(bench.get(found_floats.parts), floats, None)
+    integers = chosen((True, False), way)
+    if True in integers:
+        epilogue = Epilogue(bench.put(scale), bench.put(shift), RELU6)
+        op.emit_linear(bench, x.ranged, kernel.ranged, Target(ty, statistics=found), epilogue)
+        bench.run()
+        exactly(bench.get(ty.tensor, y_zero), of_activations.encode(y, y_scale, y_zero))
+        check_found(bench.get(found.parts), y, of_activations, y_scale, y_zero)
+    if False in integers:
+        op.emit_linear(bench, x.ranged, kernel.ranged, Target(as_floats, statistics=found_floats), Epilogue())
+        bench.run()
+        exactly(bench.get(as_floats), floats)
+        check_found(bench.get(found_floats.parts), floats, None)
 
     dy = Drawn(bench, rng, sums.shape, of_gradients)
     if block == 16:
-        check_backward_data(op, bench, rng, x, dy, weight, formats)
+        check_backward_data(op, bench, rng, x, dy, weight, formats, integers)
     _, gradients = op.reference_backward([x.centred], {"kernel": kernel.q.reshape(weight.shape)}, dy.centred)
     check_backward_weights(op, bench, x, dy, gradients["kernel"].reshape(weight.packed_shape))
 
 
-def check_backward_data(op, bench: Workbench, rng, x: Drawn, dy: Drawn, weight, formats) -> None:
+def check_backward_data(op, bench: Workbench, rng, x: Drawn, dy: Drawn, weight, formats, integers) -> None:
     """With prepared weights of their own: steps a channel are then those of channels of the input."""
     _, of_weights, of_gradients = formats
     if weight.matrix:  # depthwise: nothing is transposed
@@ -134,15 +137,17 @@ def check_backward_data(op, bench: Workbench, rng, x: Drawn, dy: Drawn, weight, 
 
     tdx, scale, zero = result_of(bench, x.q.shape, of_gradients, masked)
     as_floats, found = bench.put(share), RangeStatistics(bench.empty((4, 16)))
-    op.emit_backward_data(
-        bench, x.ranged.tensor, prepared.ranged, dy.ranged, Target(tdx, x.ranged, RELU6, statistics=found)
-    )  # fmt: skip
-    target = Target(as_floats, bench.put(x.values), RELU, accumulate=True)
-    op.emit_backward_data(bench, x.ranged.tensor, prepared.ranged, dy.ranged, target)
-    bench.run()
-    exactly(bench.get(tdx.tensor, zero), of_gradients.encode(masked, scale, zero))
-    check_found(bench.get(found.parts), masked, of_gradients, scale, zero)
-    exactly(bench.get(as_floats), np.where(x.values > 0, values, F(0)) + share)
+    if True in integers:
+        target = Target(tdx, x.ranged, RELU6, statistics=found)
+        op.emit_backward_data(bench, x.ranged.tensor, prepared.ranged, dy.ranged, target)
+        bench.run()
+        exactly(bench.get(tdx.tensor, zero), of_gradients.encode(masked, scale, zero))
+        check_found(bench.get(found.parts), masked, of_gradients, scale, zero)
+    if False in integers:
+        target = Target(as_floats, bench.put(x.values), RELU, accumulate=True)
+        op.emit_backward_data(bench, x.ranged.tensor, prepared.ranged, dy.ranged, target)
+        bench.run()
+        exactly(bench.get(as_floats), np.where(x.values > 0, values, F(0)) + share)
 
 
 def check_backward_weights(op, bench: Workbench, x: Drawn, dy: Drawn, sums: np.ndarray) -> None:
@@ -165,7 +170,7 @@ def check_backward_weights(op, bench: Workbench, x: Drawn, dy: Drawn, sums: np.n
 def check_geometry(make, kernels: Kernels, shape, data) -> None:
     """An op with a window that `data` draws."""
     op = draw_op(make, shape, data)
-    check_integers(op, Workbench(kernels.context, kernels), np.random.default_rng(0), shape)
+    check_integers(op, Workbench(kernels.context, kernels), np.random.default_rng(0), shape, way=sum(shape))
 
 
 def check_stochastic(op: LinearOp, bench: Workbench, rng: np.random.Generator, shape) -> None:

@@ -15,7 +15,7 @@ from edgelearn.ops.target import emit_copy
 from edgelearn.ops.tensor import RELU, RELU6
 from edgelearn.runtime import Kernels
 
-from .harness import KernelConfig, Workbench, close, every_choice
+from .harness import KernelConfig, Workbench, chosen, close, every_choice
 
 FORMATS = {"bf16": (BFloat16(), 2.0**-8), "fp16": (Float16(), 2.0**-11)}  # with the rounding of a value
 
@@ -93,9 +93,10 @@ def rounded_to_tf32(v: np.ndarray) -> np.ndarray:
 
 def check_linear(
     op: LinearOp, bench: Workbench, rng: np.random.Generator, shape, n: int = 2, block: int = 16,
-    numbers: Floats | None = None, choices: str = "",
+    numbers: Floats | None = None, choices: str = "", way: int | None = None,
 ) -> dict[str, list[KernelConfig]]:  # fmt: skip
-    """Forward with epilogue, backward to data (masked, and added to another share) and to weights, against float64.
+    """Forward with epilogues, backward to data (masked and added to another share, and as it is) and to weights,
+    against float64; with a `way`, one of these epilogues and one of these gradients.
 
     With `choices`, all that a launch can be asked is tried with each candidate of each decision ("pairs"), or with each
     value of each size ("sizes"). Returns what was tried, by kernel.
@@ -115,17 +116,22 @@ def check_linear(
     if not numbers.scales:
         ts = None
 
+    epilogues = [(Epilogue(ts, tt, RELU6), np.clip(y * scale + shift, 0, 6))]
+    if numbers.scales:
+        epilogues += (Epilogue(None, tt, RELU), np.maximum(y + shift, 0)), (Epilogue(), y)
+
     def forward(epilogue: Epilogue, expected: np.ndarray) -> None:
         ty = numbers.empty(y.shape)
         op.emit_linear(bench, tx, numbers.kernel(op, tx, kernel_matrix), ty, epilogue)
         bench.run()
         close(numbers.get(ty), expected, numbers.tolerance)
 
-    def backward_data(tdx: Tensor, expected: np.ndarray, **target) -> None:
-        if block == 16:
-            op.emit_backward_data(bench, tx, numbers.prepared(op, tx, kernel_matrix, ts), tdy, Target(tdx, **target))
-            bench.run()
-            close(numbers.get(tdx), expected, numbers.tolerance)
+    def backward_data(added: bool) -> None:
+        tdx = numbers.put(share) if added else numbers.empty(x.shape)
+        target = Target(tdx, tx, RELU6, accumulate=True) if added else Target(tdx)
+        op.emit_backward_data(bench, tx, numbers.prepared(op, tx, kernel_matrix, ts), tdy, target)
+        bench.run()
+        close(numbers.get(tdx), share + dx * ((x > 0) & (x < 6)) if added else dx, numbers.tolerance)
 
     def backward_weights(tg: Tensor, tsums: Tensor, add: bool) -> None:
         for found in op.emit_backward_weights(bench, tx, tdy, tg, tsums, add):
@@ -134,21 +140,18 @@ def check_linear(
         close(bench.get(tg), gradients["kernel"].reshape(weight.packed_shape) * (1 + add))
         close(bench.get(tsums), dy.sum(tuple(range(dy.ndim - 1))) * (1 + add))
 
-    def check() -> None:
-        forward(Epilogue(ts, tt, RELU6), np.clip(y * scale + shift, 0, 6))
-        masked = {"mask": tx, "activation": RELU6, "accumulate": True}
-        backward_data(numbers.put(share), share + dx * ((x > 0) & (x < 6)), **masked)
+    def check(way: int | None = 0) -> None:
+        for epilogue in chosen(epilogues, way):
+            forward(*epilogue)
+        for added in chosen((True, False) if numbers.scales else (True,), way) if block == 16 else ():
+            backward_data(added)
         tg, tsums = bench.empty(weight.packed_shape), bench.empty(y.shape[-1:])
         for add in (False, True):
             backward_weights(tg, tsums, add)
 
     if choices:
         return every_choice(bench, check, choices == "pairs")
-    check()
-    if numbers.scales:
-        forward(Epilogue(None, tt, RELU), np.maximum(y + shift, 0))
-        forward(Epilogue(), y)
-        backward_data(numbers.empty(x.shape), dx)
+    check(way)
     return bench.tried
 
 
@@ -178,7 +181,7 @@ def draw_op(make, shape, data) -> LinearOp:
 def check_geometry(make, kernels: Kernels, shape, data) -> None:
     """An op with a window that `data` draws."""
     op, n = draw_op(make, shape, data), data.draw(st.integers(1, 3))
-    check_linear(op, Workbench(kernels.context, kernels), np.random.default_rng(0), shape, n)
+    check_linear(op, Workbench(kernels.context, kernels), np.random.default_rng(0), shape, n, way=n)
 
 
 def check_long_sums(bench, rng, filters: int, images: int) -> None:

@@ -33,17 +33,17 @@ def test_every_activation_is_here():
     assert known - {type(op) for op in ACTIVATIONS} == {Activation}
 
 
-CASES = [  # op, shape, examples
-    *((op, (3, 5, 33), 3) for op in ACTIVATIONS),
-    *((op, shape, 2) for op in (ReLU(), ops.Sigmoid())
+CASES = [  # op, shape, examples, and the way of `check_op`: masked and added where sizes differ
+    *((op, (3, 5, 33), 3, 1) for op in ACTIVATIONS),
+    *((op, shape, 2, None) for op in (ReLU(), ops.Sigmoid())
       for shape in (*((3, 5, channels) for channels in SIZES), (100,), (1,))),
-    *((op, (33,), rows) for op in (ReLU(), ops.SiLU()) for rows in SIZES),
+    *((op, (33,), rows, None) for op in (ReLU(), ops.SiLU()) for rows in SIZES),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("op", "shape", "n"), CASES, ids=str)
-def test_against_float64(bench, rng, op, shape, n):
-    check_op(op, bench, rng, shape, n=n, low=0.1 if op in POSITIVE else -3)
+@pytest.mark.parametrize(("op", "shape", "n", "way"), CASES, ids=str)
+def test_against_float64(bench, rng, op, shape, n, way):
+    check_op(op, bench, rng, shape, n=n, low=0.1 if op in POSITIVE else -3, way=way)
 
 
 @pytest.mark.parametrize("op", [ReLU(6), ops.SiLU()], ids=str)

@@ -1,5 +1,6 @@
 """Layers in each compute type, by plain code and by matrix units: against float64 from the same rounded values."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,7 @@ from edgelearn.ops.formats import emit_prepared
 from edgelearn.ops.target import emit_padded
 from edgelearn.ops.tensor import LINEAR, pack
 
-from .harness import AS_GPUS_TOO, Workbench, close
+from .harness import Workbench, close
 from .linear import FORMATS, TF32, Floats, Halves, check_linear, rounded_to_tf32
 
 LINEAR_OPS = {
@@ -59,8 +60,16 @@ def halves(bench, request) -> Halves:
     return Halves(bench, request.param)
 
 
-@AS_GPUS_TOO
-@pytest.mark.parametrize("name", LINEAR_OPS)
+# Kernels for GPUs, and those of attention, differ by the format in how they read and write values alone.
+TURNS = dict(zip(LINEAR_OPS, itertools.cycle(FORMATS), strict=False))
+OWN = [(name, "", kind) for name in LINEAR_OPS for kind in FORMATS]
+
+
+@pytest.mark.parametrize(
+    ("name", "bench", "halves"),
+    [*OWN, *((name, "as GPUs do", TURNS[name]) for name in LINEAR_OPS)],
+    indirect=["bench", "halves"],
+)
 def test_linear_ops_of_halves(halves, rng, name):
     op, shape = LINEAR_OPS[name]
     check_linear(op, halves.bench, rng, shape, numbers=halves)
@@ -88,8 +97,14 @@ def test_plain_ops_of_halves(halves, rng, name):
         close(bench.get(gradient), expected)
 
 
-@pytest.mark.parametrize("traits", ("own", "GPU", "units"))
-@pytest.mark.parametrize("name", ATTENTION)
+ATTENDING = [(name, traits) for name in ATTENTION for traits in ("own", "GPU", "units")]
+
+
+@pytest.mark.parametrize(
+    ("name", "traits", "halves"),
+    [(*case, kind) for case, kind in zip(ATTENDING, itertools.cycle(FORMATS), strict=False)],
+    indirect=["halves"],
+)
 def test_attention_of_halves(halves, rng, name, traits):
     """By matrix units weights are rounded to halves, too, as they are multiplied."""
     op, *shapes = ATTENTION[name]

@@ -33,34 +33,38 @@ def test_formats_round_to_the_nearest_value(rng, name):
 
 
 FEW_ROWS = itertools.cycle(((1, 64, 33), (3, 32, 1)))
-SHAPES = [(name, shape) for name in block_formats.BLOCK_BYTES for shape in (next(FEW_ROWS), (37, 96, 50), (70, 32, 17))]
+SHAPES = [  # each with a way in which the gradient is written: added, masked
+    (name, shape, *way)
+    for name in block_formats.BLOCK_BYTES
+    for shape, way in (
+        (next(FEW_ROWS), (False, False)),
+        ((37, 96, 50), (True, False)),
+        ((70, 32, 17), (True, True)),
+    )
+]
 
 
 @AS_GPUS_TOO
-@pytest.mark.parametrize(("name", "shape"), SHAPES)
-def test_dense(bench, rng, name, shape):
+@pytest.mark.parametrize(("name", "shape", "added", "masked"), SHAPES)
+def test_dense(bench, rng, name, shape, added, masked):
     rows, columns, units = shape
     op, words = FrozenDense(units, name), drawn_blocks(rng, name, units, columns)
     x, dy = rng.standard_normal((1, rows, columns)), rng.standard_normal((1, rows, units))
     w = block_formats.decode(words, name).astype(np.float64)
-    tx, tw, ty, tdx = (
-        bench.put(x),
-        bench.put(words, words.shape[1], "uint8"),
-        bench.empty(dy.shape),
-        bench.empty(x.shape),
-    )
+    share = rng.standard_normal(x.shape)
+    tx, tw, ty = bench.put(x), bench.put(words, words.shape[1], "uint8"), bench.empty(dy.shape)
+    tdx = bench.put(share) if added else bench.empty(x.shape)
     op.emit_forward(bench, [tx, tw], ty)
     bench.run()
     close(bench.get(ty), op.reference_forward([x], {"rows": words}), 1e-6)
     np.testing.assert_allclose(op.reference_forward([x], {"rows": words}), x @ w.T)
     ((dx,), _) = op.reference_backward([x], {"rows": words}, dy)
     np.testing.assert_allclose(dx, dy @ w)
-    for target, factor in (
-        (Target(tdx), 1), (Target(tdx, accumulate=True), 2), (Target(tdx, tx, RELU6, accumulate=True), None)
-    ):  # fmt: skip
-        op.emit_backward(bench, [tx, tw], ty, bench.put(dy), [target, None])
-        bench.run()
-        close(bench.get(tdx), dx * (2.0 + ((x > 0) & (x < 6)) if factor is None else factor), 1e-6)
+    op.emit_backward(
+        bench, [tx, tw], ty, bench.put(dy), [Target(tdx, *((tx, RELU6) if masked else ()), accumulate=added), None]
+    )
+    bench.run()
+    close(bench.get(tdx), share * added + dx * ((x > 0) & (x < 6) if masked else 1), 1e-6)
 
 
 @AS_GPUS_TOO

@@ -16,7 +16,7 @@ from edgelearn.ops import (
     Traits,
 )
 
-from .harness import GPU, SIZES
+from .harness import GPU, SIZES, in_turn
 from .linear import check_geometry, check_linear, check_long_sums
 
 ODD = ((0, 1), (0, 1))
@@ -64,9 +64,9 @@ CASES = [  # op, shape, images, channels of a block
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("op", "shape", "n", "block"), CASES, ids=str)
-def test_against_float64(bench, rng, op, shape, n, block):
-    check_linear(op, bench, rng, shape, n, block)
+@pytest.mark.parametrize(("op", "shape", "n", "block", "way"), in_turn(CASES), ids=str)
+def test_against_float64(bench, rng, op, shape, n, block, way):
+    check_linear(op, bench, rng, shape, n, block, way=way)
 
 
 AS_GPUS_DO = [  # op, shape, images
@@ -82,10 +82,10 @@ AS_GPUS_DO = [  # op, shape, images
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("op", "shape", "n"), AS_GPUS_DO, ids=str)
-def test_against_float64_as_gpus_do(bench, rng, op, shape, n):
+@pytest.mark.parametrize(("op", "shape", "n", "way"), in_turn(AS_GPUS_DO), ids=str)
+def test_against_float64_as_gpus_do(bench, rng, op, shape, n, way):
     bench.traits = GPU
-    check_linear(op, bench, rng, shape, n)
+    check_linear(op, bench, rng, shape, n, way=way)
 
 
 @pytest.mark.parametrize("kind", (Conv2D, DepthwiseConv2D, Conv2DTranspose))

@@ -12,7 +12,7 @@ from edgelearn.ops import Max, MaxPooling2D, Mean, Resize, Sum, Target
 from edgelearn.ops.resize import COORDINATES, INTERPOLATIONS, ROUNDINGS
 from edgelearn.ops.tensor import RELU6
 
-from .harness import GPU, SIZES, Workbench, check_op, close
+from .harness import GPU, SIZES, Workbench, check_op, close, in_turn
 from .integers import Drawn, exactly
 
 AXES = (1, 2, 3, (1, 2), (1, 3), (2, -1), (1, 2, 3))
@@ -184,21 +184,24 @@ AS_GPUS_DO = [
 
 
 def name(case: tuple) -> str:
-    return " ".join(str(part) for part in case if not isinstance(part, dict))
+    return " ".join(str(part) for part in case[:-1] if not isinstance(part, dict))
 
 
 def check(bench, rng, case: tuple) -> None:
-    op, *shapes = case
+    op, *shapes, way = case
     options = shapes.pop() if isinstance(shapes[-1], dict) else {}
-    check_op(op, bench, rng, *shapes, **{"n": 3} | options)
+    check_op(op, bench, rng, *shapes, **{"n": 3, "way": way} | options)
 
 
-@pytest.mark.parametrize("case", [*MOVING, *REDUCING, *ARITHMETIC, *NORMALIZING, *RECURRENT, *ATTENDING], ids=name)
+CASES = in_turn([*MOVING, *REDUCING, *ARITHMETIC, *NORMALIZING, *RECURRENT, *ATTENDING])
+
+
+@pytest.mark.parametrize("case", CASES, ids=name)
 def test_against_float64(bench, rng, case):
     check(bench, rng, case)
 
 
-@pytest.mark.parametrize("case", AS_GPUS_DO, ids=name)
+@pytest.mark.parametrize("case", in_turn(AS_GPUS_DO), ids=name)
 def test_against_float64_as_gpus_do(bench, rng, case):
     bench.traits = GPU
     check(bench, rng, case)

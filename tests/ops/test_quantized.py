@@ -17,7 +17,7 @@ from edgelearn.ops.quantize import Quantizer, Residual
 from edgelearn.ops.quantized import adds_residuals
 from edgelearn.ops.tensor import LINEAR, RELU, RELU6, Function
 
-from .harness import every_choice
+from .harness import every_choice, in_turn
 from .integers import (
     CLIPPED,
     FORMATS,
@@ -53,9 +53,9 @@ AS_GPUS_DO = [  # members of a work-group put together what they find
 ]
 
 
-@pytest.mark.parametrize(("op", "shape", "options"), CASES)
-def test_integers_are_those_of_numpy(bench, rng, op, shape, options):
-    check_integers(op, bench, rng, shape, **options)
+@pytest.mark.parametrize(("op", "shape", "options", "way"), in_turn(CASES))
+def test_integers_are_those_of_numpy(bench, rng, op, shape, options, way):
+    check_integers(op, bench, rng, shape, **options, way=way)
 
 
 @pytest.mark.parametrize(("op", "shape"), AS_GPUS_DO, ids=str)
