@@ -33,19 +33,24 @@ class Workbench(Emitter):
         self.context, self.kernels = context, kernels
         self.memory: dict[Buffer, object] = {}
         self._partials: dict = {}
-        self.turn, self.turns = 0, 1
+        self.turn, self.turns, self.pairs = 0, 1, True
         self.tried: dict[str, list[KernelConfig]] = {}
         self.candidates: dict[tuple, list[KernelConfig]] = {}  # by decision
         self.untried: dict[tuple, set[tuple[str, int]]] = {}  # values of sizes, by decision
+        self.taken: dict[tuple, int] = {}  # numbers of this turn's candidates, by decision
 
     @contextmanager
     def choose(self, kernel: str, shape, candidates: list[KernelConfig]) -> Iterator[KernelConfig]:
-        """As tuned, else the candidate whose `turn` it is: the first, unless `every_choice` asks for the others."""
+        """As tuned, else the first candidate, unless `every_choice` asks for others: for the one whose `turn` it is,
+        or, without `pairs`, for the one with most values that are untried."""
         self.turns = max(self.turns, len(candidates))
         decision = kernel, *shape
         self.candidates[decision] = candidates
         untried = self.untried.setdefault(decision, {value for c in candidates for value in c.items()})
-        turn = self.turn % len(candidates)
+        if decision not in self.taken:
+            gains = [len(untried & candidate.items()) for candidate in candidates]
+            self.taken[decision] = self.turn if self.pairs or not self.turn else gains.index(max(gains))
+        turn = self.taken[decision] % len(candidates)
         with super().choose(kernel, shape, [*candidates[turn:], *candidates[:turn]]) as choice:
             self.tried.setdefault(kernel, []).append(choice)
             untried.difference_update(choice.items())
@@ -127,23 +132,12 @@ def every_choice(bench: Workbench, check: Callable[[], None], pairs: bool = True
     """Run `check`, which emits and compares, until every decision in it has had each of its candidates. Without
     `pairs`, until every size of every decision has had each of its values. Returns what was tried, by kernel."""
     bench.traits = replace(bench.traits, tuned={})
-    bench.turn, bench.turns, bench.tried, bench.candidates, bench.untried = 0, 1, {}, {}, {}
-    done: set[int] = set()
-    while bench.turn < bench.turns:
+    bench.turn, bench.turns, bench.pairs, bench.tried, bench.candidates, bench.untried = 0, 1, pairs, {}, {}, {}
+    while bench.turn < bench.turns if pairs else any(bench.untried.values()) or not bench.turn:
+        bench.taken = {}
         check()
-        done.add(bench.turn)
-        bench.turn = bench.turn + 1 if pairs else _next_turn(bench, done)
+        bench.turn += 1
     return bench.tried
-
-
-def _next_turn(bench: Workbench, done: set[int]) -> int:
-    """The turn that tries most of what is untried; `bench.turns` if nothing is left."""
-
-    def gain(turn: int) -> int:
-        return sum(len(bench.untried[key] & c[turn % len(c)].items()) for key, c in bench.candidates.items())
-
-    best = max((turn for turn in range(bench.turns) if turn not in done), key=gain, default=bench.turns)
-    return best if best < bench.turns and gain(best) else bench.turns
 
 
 def close(actual: np.ndarray, expected: np.ndarray, tolerance: float = 2e-5) -> None:

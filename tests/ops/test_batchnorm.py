@@ -320,5 +320,5 @@ def test_kernels_take_statistics_of_what_they_write(bench, rng, op, shape):
         close(bench.get(s.mean), rows.mean(0), 2e-6)
         close(read_row(bench, s.inverse), 1 / np.sqrt(rows.var(0) + OP.epsilon), 1e-3 if exact else 2e-5)
 
-    every_choice(bench, check)
+    every_choice(bench, check, pairs=False)
     assert any(moments)

@@ -92,10 +92,12 @@ def test_stochastic_rounding(bench, rng, op, shape):
         (DepthwiseConv2D(3, padding="same"), (3, 7, 16), "quantized_depthwise_forward", 3),
     ],
 )
-def test_every_choice(bench, rng, op, shape, kernel, least):
+def test_every_choice(bench, rng, request, op, shape, kernel, least):
+    """Each value of each size; all their pairs with `--all-candidates`."""
     bench.traits = replace(bench.traits, find_units=lambda: tuple(u for u in bench.context.device.units if u != "MMA"))
-    tried = every_choice(bench, lambda: check_integers(op, bench, rng, shape))
-    assert len(tried[kernel]) > least
+    pairs = request.config.getoption("--all-candidates")
+    every_choice(bench, lambda: check_integers(op, bench, rng, shape, way=0), pairs)
+    assert max(len(candidates) for (name, *_), candidates in bench.candidates.items() if name == kernel) > least
 
 
 def test_long_sums_of_the_largest_products(bench):
