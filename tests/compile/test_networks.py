@@ -289,8 +289,11 @@ def test_gradients_of_sums_are_not_copied(kernels):
     assert copies == {"residual": [], "entangled": ["third", "second", "first"], "shared": []}
 
 
-@pytest.mark.parametrize("name", ["residual", "shared", "separable", "broadcasted"])
-@pytest.mark.parametrize("batchnorm", ["moving", "batch"])
+@pytest.mark.parametrize(
+    ("name", "batchnorm"),
+    [("residual", "moving"), ("residual", "batch"), ("shared", "moving"), ("separable", "batch"),
+     ("broadcasted", "batch")],
+)  # fmt: skip
 def test_step_as_on_a_gpu(kernels, name, batchnorm):
     check_step(kernels, NETWORKS[name](), 2, batchnorm, traits=ops.Traits(gpu=True, compute_units=8))
 

@@ -76,25 +76,32 @@ def test_blocks_follow_from_names(layer, block):
     assert block_of(layer) == block
 
 
-@pytest.fixture
-def browse(tmp_path):
+@pytest.fixture(scope="module")
+def browser():
     if BROWSER is None or importlib.util.find_spec("playwright") is None:
         pytest.skip("there is no Chromium (Debian: apt install chromium), or no Playwright")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        errors = []
-
-        def opened(page, scheme="light"):
-            page.save(tmp_path / "plan.html")
-            tab = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=scheme)
-            tab.on("pageerror", lambda error: errors.append(str(error)))
-            tab.goto((tmp_path / "plan.html").as_uri())
-            return tab
-
-        yield opened
+        yield browser
         browser.close()
+
+
+@pytest.fixture
+def browse(browser, tmp_path):
+    errors, tabs = [], []
+
+    def opened(page, scheme="light"):
+        page.save(tmp_path / "plan.html")
+        tabs.append(tab := browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=scheme))
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.goto((tmp_path / "plan.html").as_uri())
+        return tab
+
+    yield opened
+    for tab in tabs:
+        tab.close()
     assert errors == []
 
 
