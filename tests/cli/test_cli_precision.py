@@ -42,7 +42,7 @@ def test_sweep_report_and_what_went_before(runs, tiny, capsys, tmp_path, refused
     refused("no interrupted precision run", "precision", "train", "sample", "--resume")
 
 
-def test_trace(runs, capsys, tmp_path, said):
+def test_trace(runs, tiny, capsys, tmp_path, said):
     assert main(["precision", "train", "--epochs", "1", "--gradients", "2", "--trace", "5"]) == 0
     assert "edgelearn precision trace precision-" in capsys.readouterr().out
     text = said("precision", "trace", "--chart", str(tmp_path / "c.png"), "--what", "clipped")

@@ -2,7 +2,6 @@
 
 import importlib.util
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -36,10 +35,10 @@ OURS = {
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
+def files(tmp_path_factory, python_with_tensorflow):
     """Models that TensorFlow and Keras write, with what they compute, in one process of its own."""
     folder = tmp_path_factory.mktemp("files")
-    done = subprocess.run([sys.executable, SCRIPT, folder], capture_output=True, text=True)
+    done = subprocess.run([*python_with_tensorflow, SCRIPT, folder], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 

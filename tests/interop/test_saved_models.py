@@ -33,9 +33,9 @@ def victim(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory, victim):
+def models(tmp_path_factory, victim, python_with_tensorflow):
     folder = tmp_path_factory.mktemp("models")
-    done = subprocess.run([sys.executable, SCRIPT, folder, victim], capture_output=True, text=True)
+    done = subprocess.run([*python_with_tensorflow, SCRIPT, folder, victim], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
