@@ -1,6 +1,7 @@
 """Whole small networks with quantized tensors: training steps against float64, and what micro-batches, evaluation and
 failed steps do to ranges."""
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -57,10 +58,13 @@ def without_dropout() -> Network:
     return replay
 
 
-@pytest.mark.parametrize("batchnorm", ("moving", "batch"))
-@pytest.mark.parametrize("micro", (2, EXAMPLES))
-@pytest.mark.parametrize("name", PRECISIONS)
-@pytest.mark.parametrize("make", (residual, without_dropout))
+CASES = itertools.product((residual, without_dropout), PRECISIONS, ("moving", "batch"))
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "batchnorm", "micro"),
+    [(*case, micro) for case, micro in zip(CASES, itertools.cycle((2, EXAMPLES, EXAMPLES, 2)), strict=False)],
+)
 def test_steps(start, make, name, micro, batchnorm):
     """Two steps from the same weights: the second has the ranges that the first has left."""
     network = make()

@@ -146,7 +146,7 @@ RECURRENT = [
 ATTENDING = [
     *((ops.ReverseEmbedding(rows), (7, c)) for rows, c in ((1, 5), (65, 33), (17, 64))),
     *((ops.Attention(scale=0.01, causal=causal), (t, c), (s, c), (s, c)) for causal, t, s, c in (
-        (False, 1, 1, 1), (True, 5, 3, 17), (True, 35, 33, 16), (False, 35, 33, 16), (True, 70, 70, 33),
+        (False, 1, 1, 1), (True, 5, 3, 33), (True, 35, 33, 16), (False, 35, 33, 16), (True, 70, 70, 33),
     )),
     *((ops.Attention(heads, key_heads, True, 0.02), (37, c), *[(37, c // heads * key_heads)] * 2)
       for heads, key_heads, c in ((3, 3, 15), (2, 1, 64), (4, 2, 128), (6, 3, 30))),
@@ -160,8 +160,8 @@ ATTENDING = [
       for pairs in (False, True) for heads, c in ((1, 2), (3, 18), (2, 64))),
 ]  # fmt: skip
 AS_GPUS_DO = [
-    *[case for case in ATTENDING if isinstance(case[0], ops.Attention)][::2],
-    (ops.Attention(2, 1, True, 0.02), (137, 34), (137, 17), (137, 17)), (ops.RotaryEmbedding(3), (7, 18)),
+    *[case for case in ATTENDING if isinstance(case[0], ops.Attention)][::3],
+    (ops.Attention(2, 1, True, 0.02), (137, 66), (137, 33), (137, 33)), (ops.RotaryEmbedding(3), (7, 18)),
     (ops.RotaryEmbedding(3, begin=2), (7, 18), numbers(0, 50, 5, 7)),
     *((kind(17, True), (9, 5)) for kind in (ops.LSTM, ops.GRU)),
     (MaxPooling2D(3, 2, "same"), (6, 11, 33)), (ops.AveragePooling2D(3, 2, "same"), (6, 11, 33)),
