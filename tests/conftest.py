@@ -141,13 +141,29 @@ def _networks_share_kernels(request):
         yield
 
 
+LINKER = """\
+#!/bin/sh
+case $* in
+*" -shared -o "*/tempfile_*)
+  for word; do
+    shift
+    case $word in -lc | -lgcc_s | --*as-needed) ;; *) set -- "$@" "$word" ;; esac
+  done ;;
+esac
+exec {} "$@"
+"""
+
+
 @pytest.fixture(scope="session")
 def fast_linker(tmp_path_factory):
-    """A folder in which GNU's faster linker is `ld`; None if it isn't installed."""
-    if (gold := shutil.which("ld.gold")) is None:
+    """A folder in which `ld` links PoCL's kernels without the system's libraries, which the process has loaded, in 3 ms
+    in place of 11; None if there is no linker."""
+    if (linker := shutil.which("ld")) is None:
         return None
-    (folder := tmp_path_factory.mktemp("linker")).joinpath("ld").symlink_to(gold)
-    return folder
+    script = tmp_path_factory.mktemp("linker") / "ld"
+    script.write_text(LINKER.format(shlex.quote(linker)))
+    script.chmod(0o755)
+    return script.parent
 
 
 @pytest.fixture(autouse=True, scope="module")
