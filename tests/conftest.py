@@ -52,11 +52,11 @@ SHARED = (
 # commands and of notebooks, and all of another processor (tests/processors.py), run as PoCL optimises them; trainings
 # that take longer than their kernels' compilation too. Compilers for boards would take GNU's faster linker for theirs.
 UNOPTIMISED = (
-    "compile", "federated", "models", "ops", "runtime", "train", "test_adaptation.py", "test_characters.py",
+    "bench", "compile", "federated", "models", "ops", "runtime", "train", "test_adaptation.py", "test_characters.py",
     "test_cli.py", "test_cli_memory.py", "test_client.py", "test_combinations.py", "test_depth.py", "test_examples.py",
     "test_exports.py", "test_finetune.py", "test_imported_files.py", "test_intents.py", "test_keywords_embedding.py",
     "test_language.py", "test_learners.py", "test_linked.py", "test_llama.py", "test_onnx.py", "test_opencl.py",
-    "test_peers.py", "test_plain.py", "test_precision_job.py", "test_profile.py", "test_serial_depth.py",
+    "test_plain.py", "test_precision_job.py", "test_profile.py", "test_serial_depth.py",
 )  # fmt: skip
 ROOT = Path(__file__).parents[1]  # which is on the path of processes that tests start
 FLAGS = "POCL_EXTRA_BUILD_FLAGS"

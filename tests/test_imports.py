@@ -8,11 +8,11 @@ LIMIT = 5.0  # times what NumPy takes, which is a part of it: 0.3 s on a slow ma
 HEAVY = ("tensorflow", "matplotlib", "h5py", "PIL", "scipy")
 
 
-def in_fresh_process(code: str) -> str:
+def in_fresh_process(code: str, python=(sys.executable,)) -> str:
     """What `code` prints. Bytecode is kept, as it is for users: without it Python compiles the package each time."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     options = {"check": True, "capture_output": True, "text": True, "env": environment}
-    return subprocess.run([sys.executable, "-c", code], **options).stdout
+    return subprocess.run([*python, "-c", code], **options).stdout
 
 
 def test_import_is_quick():
@@ -32,7 +32,7 @@ def test_import_leaves_heavy_packages_alone():
     assert not [name for name in HEAVY if name in loaded]
 
 
-def test_no_room_needs_posix():
+def test_no_room_needs_posix(python_with_tensorflow):
     """fcntl and resource are not there on every system. What psutil and filelock import is their affair."""
     code = (
         "import sys, pkgutil, importlib, os\n"
@@ -46,7 +46,7 @@ def test_no_room_needs_posix():
         "        importlib.import_module(module.name)\n"
         "print(edgelearn.list_devices()[0].kind)"
     )
-    assert in_fresh_process(code).split()
+    assert in_fresh_process(code, python_with_tensorflow).split()
 
 
 def test_commands_need_no_package_of_an_extra():
