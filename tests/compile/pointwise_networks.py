@@ -22,25 +22,14 @@ def fused() -> Network:
 def unfused() -> Network:
     """Activations with launches of their own."""
     net = Network("unfused", (5, 6, 3))
-    for number, op in enumerate(
-        (ops.SiLU(), ops.HardSwish(), ops.GELU(), ops.GELU(True), ops.Mish(), ops.Sigmoid(), ops.HardSigmoid())
-    ):
+    first = (ops.SiLU(), ops.HardSwish(), ops.GELU(), ops.GELU(True), ops.Mish(), ops.Sigmoid(), ops.HardSigmoid())
+    for number, op in enumerate(first):
         net.add(f"conv{number}", Conv2D(20, 1))
         net.add(f"activation{number}", op)
     net.add("conv", Conv2D(17, 1))
     net.add("softplus", ops.Softplus())
-    for number, op in enumerate(
-        (
-            ops.Log(),
-            ops.Square(),
-            ops.Abs(),
-            ops.Rescaling(0.3, 1),
-            ops.Sqrt(),
-            ops.Reciprocal(),
-            ops.Rsqrt(),
-            ops.Exp(),
-        )
-    ):
+    functions = (ops.Log(), ops.Square(), ops.Abs(), ops.Rescaling(0.3, 1), ops.Sqrt(), ops.Reciprocal(), ops.Rsqrt())
+    for number, op in enumerate((*functions, ops.Exp())):
         net.add(f"function{number}", op)
     return head(net)
 
@@ -61,9 +50,8 @@ def weighed() -> Network:
         ("larger", ops.Maximum(), "less", x), ("smaller", ops.Minimum(), "larger", "features"),
         ("positive", ops.Exp(), "gate_conv"), ("share", ops.Divide(), "smaller", "positive"),
     )  # fmt: skip
-    for number, op in enumerate(
-        (ops.Scale(), ops.Bias((1,)), ops.PReLU((1, 2)), ops.Scale((5, 6, 1)), ops.Bias((5, 1, 20)), ops.PReLU())
-    ):
+    weights = ops.Scale(), ops.Bias((1,)), ops.PReLU((1, 2)), ops.Scale((5, 6, 1)), ops.Bias((5, 1, 20))
+    for number, op in enumerate((*weights, ops.PReLU())):
         net.add(f"weight{number}", op)
     return head(net)
 

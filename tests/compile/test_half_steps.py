@@ -15,26 +15,13 @@ from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.launch import Role, Traffic
 from edgelearn.models import mobilenet_v1, resnet18
-from edgelearn.ops import (
-    SGD,
-    Add,
-    BatchNormalization,
-    Compute,
-    Conv2D,
-    Dense,
-    Flatten,
-    Float16,
-    Format,
-    MaxPooling2D,
-    ReLU,
-    Traits,
-)
+from edgelearn.ops import SGD, Add, Compute, Conv2D, Dense, Flatten, Float16, Format, MaxPooling2D, ReLU, Traits
 from edgelearn.ops.tensor import unpack
 
 from .quantized_reference import Twin, distance
 from .reference import train_step
 from .steps import batches, first_step
-from .test_networks import CLASSES, EXAMPLES, convolutions, drawn, head, inception, residual
+from .test_networks import CLASSES, EXAMPLES, drawn, head, inception, residual, unit
 from .test_plan import saved_bytes
 from .test_quantized_steps import without_dropout
 
@@ -184,8 +171,10 @@ def test_steps_in_compute_types(start, name, make, batchnorm):
 def test_depth_rows(start, batchnorm):
     """By units, forward products read transposed kernels and those for the gradient of the input scaled ones: as
     plain code without units, whose rounding is the same."""
-    network = head(convolutions(Network("rows", (6, 7, 3)), "ab", 20, norm=BatchNormalization(), relu=ReLU()))
-    data = drawn(network, 1)
+    network = Network("rows", (6, 7, 3))
+    for name in "ab":
+        unit(network, name, Conv2D(20, 3, padding="same", use_bias=False))
+    data = drawn(head(network), 1)
     request = Request(network, EXAMPLES, 2, SGD(0.0), batchnorm, compute=Compute("tf32", plain=True))
     traits = Traits(gpu=True, compute_units=2, find_units=lambda: ("PLAIN_WGMMA",))
     loss, gradients = first_step(start, request, data)

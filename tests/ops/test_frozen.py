@@ -34,14 +34,9 @@ def test_formats_round_to_the_nearest_value(rng, name):
 
 FEW_ROWS = itertools.cycle(((1, 64, 33), (3, 32, 1)))
 SHAPES = [  # each with a way in which the gradient is written: added, masked
-    (name, shape, *way)
-    for name in block_formats.BLOCK_BYTES
-    for shape, way in (
-        (next(FEW_ROWS), (False, False)),
-        ((37, 96, 50), (True, False)),
-        ((70, 32, 17), (True, True)),
-    )
-]
+    (name, *case) for name in block_formats.BLOCK_BYTES
+    for case in ((next(FEW_ROWS), False, False), ((37, 96, 50), True, False), ((70, 32, 17), True, True))
+]  # fmt: skip
 
 
 @AS_GPUS_TOO
