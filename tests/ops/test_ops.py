@@ -378,6 +378,23 @@ def test_numbers_are_rounded_and_rows_that_are_not_there_are_nan(bench, rng):
     assert np.flatnonzero(missing).tolist() == [3, 4, 5, 6, 9]
 
 
+@pytest.mark.parametrize("size", (16, 17))
+def test_attention_to_kept_steps(bench, rng, size):
+    """Step by step; what is kept of later steps has no part."""
+    op, kept = ops.CachedAttention(2, 1, 5), {name: rng.standard_normal((5, size)) for name in ("keys", "values")}
+    tensors = [bench.put(rows) for rows in kept.values()]
+    for place in range(3):
+        xs = [*(rng.standard_normal((1, 1, count * size)) for count in (2, 1, 1)), np.full((1, 1), float(place))]
+        y = op.reference_forward(xs, kept)
+        ty = bench.empty(y.shape)
+        op.emit_forward(bench, [*map(bench.put, xs), *tensors], ty)
+        bench.run()
+        close(bench.get(ty), y)
+        for rows, x, tensor in zip(kept.values(), xs[1:3], tensors, strict=True):
+            rows[place] = x[0, 0]
+            close(bench.get(tensor), rows)
+
+
 # -- digits ------------------------------------------------------------------------------------------------------------
 
 
