@@ -21,7 +21,9 @@ from edgelearn.runtime import kernels, list_devices
 
 SMALLEST = Path(__file__).with_suffix(".txt")
 NOT_SIMULATED = {  # instructions of matrix units, and of units for integers
-    ("units.cl", "add_products_of_tiles"), ("unit_peaks.cl", "repeat_products"), ("unit_peaks.cl", "repeat_quads"),
+    ("units.cl", "add_products_of_tiles"), ("units.cl", "add_products_of_warpgroups"),
+    ("unit_peaks.cl", "repeat_products"), ("unit_peaks.cl", "repeat_products_of_warpgroups"),
+    ("unit_peaks.cl", "repeat_quads"),
 }  # fmt: skip
 NUMBERS = ("OWN_A", "OWN_B", "ACTIVATION_A", "ACTIVATION_B")  # parameters of functions: any do
 LEAST = 2e5  # bytes and operations: a test takes as long, however little it computes
