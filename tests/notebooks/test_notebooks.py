@@ -19,42 +19,53 @@ PICTURES = {  # at least
     "10_personalisation": 5, "11_sequences": 5,
 }  # fmt: skip
 NOTEBOOKS = [ROOT / "notebooks" / f"{name}.ipynb" for name in PICTURES]
+FEW_DRAWINGS = """
+import edgelearn as el
+from edgelearn.data import flowers
+
+flowers.thicket_flowers.__defaults__ = 60, 0  # of a class, and the seed
+"""
 SMALLER = {  # what a notebook's own text is replaced with, so that its test is quick; every cell still runs
-    "02_speed": [
-        ("roofline()", 'roofline("ds_cnn", rounds=2)'), ('["train:1"], rounds=5', '["ds_cnn/train:1"], rounds=2'),
-        ("rounds=5", "rounds=2"), ("formats(rounds=3)", 'formats("ds_cnn", rounds=2)'),
-        ("phones()", 'phones("ds_cnn")'),
+    "00_start_here": [("epochs=10", "epochs=3")],
+    "02_speed": [  # tests/lab/bench/test_peers.py compares with Keras, whose process takes 5 s to start
+        ("roofline()", 'roofline("ds_cnn", rounds=2)'),
+        ('["train:1"], rounds=5', '["ds_cnn/train:1"], ("edgelearn", "torch"), rounds=2'), ("rounds=5", "rounds=2"),
+        ("formats(rounds=3)", 'formats("ds_cnn", rounds=2)'), ("phones()", 'phones("ds_cnn")'),
     ],
-    "04_depth_of_training": [
-        ("depth(scratch_epochs=4, ", 'depth("sample", epochs=1, scratch_epochs=1, '),
-        ('depth(depths=("last", "sparse"), ', 'depth("sample", epochs=1, depths=("sparse",), '),
-        ('depths=("inference", "last", "all"))', 'depths=("inference", "last"), epochs=5)'),
+    "04_depth_of_training": [  # tests/experiments/test_depth.py trains at every depth
+        ("depth(scratch_epochs=4, ", '''depth("sample", epochs=1, scratch_epochs=1, examples=40,
+    depths=("inference", "last", "sparse", "scratch"), '''),
+        ('depth(depths=("last", "sparse"), ', 'depth("sample", epochs=1, examples=40, depths=("sparse",), '),
+        ('depths=("inference", "last", "all"))', 'depths=("inference", "last"), epochs=1, pretrain_epochs=1)'),
     ],
     "05_precision": [
         ('bits=("fp32", 8, 5, 4)', 'bits=("fp32", 4), task="sample", epochs=1'),
         ("counters()", "counters(networks=False)"), ("trace(8)", "trace(8, epochs=1)"),
+        ("trace(3, ", "trace(3, epochs=1, "),
     ],
     "06_memory": [
         ('policies=("keep_all", "checkpoints")', 'policies=("keep_all", "checkpoints"), task="sample", epochs=1'),
-        ("depth=110", "depth=38"), ('plan("keep_all")', 'plan("keep_all", "mobilenet_v2_cifar")'),
-        ('plan("invertible")', 'plan("invertible", "mobilenet_v2_cifar")'),
-        ("budget()", 'budget("mobilenet_v2_cifar", rounds=2)'), ("(64, 16, 4)", '(4, 2), "mobilenet_v2_cifar"'),
-        ('"8 MB stored")', '"2 MB stored"), "mobilenet_v2_cifar", rounds=2'),
+        ("depth=110", "depth=38"), ('plan("keep_all")', 'plan("keep_all", "resnet8")'),
+        ('plan("invertible")', 'plan("invertible", "mobilenet_v2_cifar")'), ("budget()", 'budget("resnet8", rounds=2)'),
+        ("(64, 16, 4)", '(1, 0.5), "resnet8"'), ('"8 MB stored")', '"0.5 MB stored"), "resnet8", rounds=2'),
     ],
+    "07_keywords": [("episodes()", "episodes(9, (1,))"), ("count=5, seconds=10", "count=3, seconds=4")],
     "09_device": [("serial_depths()", 'serial_depths("lenet5", None, 1)')],
     "10_personalisation": [
-        ("adapt()", 'adapt(kinds=("noise",), examples=100, epochs=1)'),
-        ('methods=("tent",), ', 'methods=("tent",), examples=100, epochs=1, '), ("answered(25)", "answered(3)"),
-        ("replay()", "replay(seeds=(0,), per_class=2)"),
+        ("import edgelearn as el", FEW_DRAWINGS),
+        ("adapt()", 'adapt(kinds=("noise",), examples=40, batch_size=20, micro_batch=10, epochs=1)'),
+        ('methods=("tent",), ', 'methods=("tent",), examples=40, batch_size=20, micro_batch=10, epochs=1, '),
+        ("answered(25)", "answered(3)"), ("replay()", "replay(seeds=(0,), per_class=2)"),
     ],
     "11_sequences": [
-        ("activity()", 'activity(("p02", "p03"), epochs=3)'), ("epochs=4", "epochs=1"),
-        ("characters(", "characters(60, "), ("through_time()", "through_time((8, 16), rounds=2)"),
+        ("activity()", 'activity(("p02", "p03"), epochs=1)'), ('("p02", "p04", "p05")', '("p02", "p04")'),
+        ("epochs=4", "epochs=1"), ("characters(", "characters(20, "),
+        ("through_time()", "through_time((8, 16), rounds=2)"),
     ],
     # tests/experiments/test_federated_engines.py compares the bits of a deployment
     "08_federated": [
-        ("rounds=5, epochs=1, alpha=2.0", 'task="sample", rounds=2'), ("voices(rounds=200)", "voices(rounds=9)"),
-        ("deployment()", 'deployment("local")'),
+        ("rounds=5, epochs=1, alpha=2.0", 'task="sample", rounds=1, clients=4'), ("rounds=200", "rounds=2"),
+        ("overheard()", "overheard(4)"), ("deployment()", 'deployment("local")'),
     ],
 }  # fmt: skip
 CLAIMS = {  # cells whose claims no other test checks, and how many there are

@@ -20,7 +20,7 @@ from edgelearn.experiments.keywords.embedding import KeywordsConfig
 from edgelearn.experiments.memory import MemoryConfig
 from edgelearn.experiments.precision import TASKS, PrecisionConfig
 from edgelearn.lab.runs import RunStore
-from edgelearn.models import mobilenet_v2_cifar
+from edgelearn.models import mobilenet_v2_cifar, resnet8
 from edgelearn.runtime import choose_device
 from edgelearn.widgets import BitsView, BudgetView, Form, RocView, views
 from edgelearn.widgets.forms import ExperimentView, Slider
@@ -232,7 +232,7 @@ def test_what_cannot_be_trained_says_why(bits, monkeypatch):
 def test_the_slider_plans_again():
     device = choose_device(None).device
     costs = LaunchTimes("a test", 1e11, 1e10)
-    request = Request(mobilenet_v2_cifar(alpha=0.25), 8, 8, el.SGD(0.1), "batch")
+    request = Request(resnet8(), 64, 64, el.SGD(0.1), "batch")
     view = BudgetView(request, device, (64, 6, 0), costs=costs)
     view.wait()
     assert view.budget == "64 MB stored" and not view.plans["64 MB stored"].request.activation_memory
