@@ -45,18 +45,21 @@ SLOW = (
 )  # fmt: skip
 # Folders and files whose tests are about networks, not about tiles, and don't compare bits with another process's
 SHARED = (
-    "compile", "data", "keywords", "models", "test_cli_keywords.py", "test_cli_memory.py", "test_cli_precision.py",
-    "test_memory.py", "test_precision_job.py", "train",
+    "compile", "keywords", "models", "test_augmentation.py", "test_cli_keywords.py", "test_cli_memory.py",
+    "test_cli_precision.py", "test_digits.py", "test_keywords_check.py", "test_memory.py", "test_personalisation.py",
+    "test_precision_job.py", "test_thicket.py", "train",
 )  # fmt: skip
 # Folders and files whose kernels compute less than PoCL takes to optimise them: half of its time for a program. Runs of
 # commands and of notebooks, and all of another processor (tests/processors.py), run as PoCL optimises them; trainings
 # that take longer than their kernels' compilation too. Compilers for boards would take GNU's faster linker for theirs.
 UNOPTIMISED = (
-    "bench", "compile", "federated", "models", "ops", "runtime", "train", "test_adaptation.py", "test_characters.py",
-    "test_cli.py", "test_cli_memory.py", "test_client.py", "test_combinations.py", "test_depth.py", "test_examples.py",
-    "test_exports.py", "test_finetune.py", "test_imported_files.py", "test_intents.py", "test_keywords_embedding.py",
-    "test_language.py", "test_learners.py", "test_linked.py", "test_llama.py", "test_onnx.py", "test_opencl.py",
-    "test_plain.py", "test_precision_job.py", "test_profile.py", "test_serial_depth.py",
+    "bench", "compile", "federated", "models", "ops", "runtime", "train", "test_adaptation.py", "test_augmentation.py",
+    "test_characters.py", "test_cli.py", "test_cli_memory.py", "test_client.py", "test_combinations.py",
+    "test_depth.py", "test_digits.py", "test_examples.py", "test_exports.py", "test_finetune.py",
+    "test_imported_files.py", "test_intents.py", "test_keywords_check.py", "test_keywords_embedding.py",
+    "test_language.py", "test_learners.py", "test_linked.py", "test_llama.py", "test_memory.py", "test_onnx.py",
+    "test_opencl.py", "test_personalisation.py", "test_plain.py", "test_precision_job.py", "test_profile.py",
+    "test_serial_depth.py",
 )  # fmt: skip
 ROOT = Path(__file__).parents[1]  # which is on the path of processes that tests start
 FLAGS = "POCL_EXTRA_BUILD_FLAGS"
@@ -113,7 +116,8 @@ def _programs_are_shared():
         return contexts[device.index]
 
     def shared_program(own, source, options=()):
-        options = [*options, *_optimisation(own.device, options)]
+        told_apart = ["-DUNOPTIMISED"] * (FLAGS in os.environ)  # by PoCL's cache, which doesn't look at FLAGS
+        options = [*options, *_optimisation(own.device, options), *told_apart]
         key = own.device.index, source, tuple(options), os.environ.get(FLAGS)
         programs[key] = programs.pop(key, None) or compile_new(own, source, options)
         if len(programs) > PROGRAMS:
@@ -174,6 +178,11 @@ def _kernels_compile_sooner(request, fast_linker):
             if fast_linker:
                 patch.setenv("COMPILER_PATH", str(fast_linker))
             patch.setenv(FLAGS, "-cl-opt-disable")
+            # Processes that tests start don't leave theirs where trainings in other files would take them.
+            caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pocl" / "kcache"
+            kept = Path(os.environ.get("POCL_CACHE_DIR") or caches) / "unoptimised"
+            kept.mkdir(parents=True, exist_ok=True)
+            patch.setenv("POCL_CACHE_DIR", str(kept))
             patch.setattr(kernels, "_in_use", WeakValueDictionary())
         yield
 

