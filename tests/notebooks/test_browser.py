@@ -5,12 +5,7 @@ import json
 import os
 import re
 import shutil
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import nbformat
@@ -23,6 +18,7 @@ from edgelearn.data.synthetic_words import embedded_words
 from edgelearn.widgets import RocView
 from edgelearn.widgets.pictures import GONE
 from tests.notebooks.test_notebooks import NOTEBOOKS, SITE, SMALLER, outputs, smaller
+from tests.workbench.served import answering
 
 ROOT = Path(__file__).parents[2]
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
@@ -175,36 +171,13 @@ def lab(tmp_path_factory):
         NotebookNotary(data_dir=str(folder / "data")).sign(shipped)  # as `make notebooks` trusts them
         shipped.metadata.unknown = True  # for no signature of these contents
         nbformat.write(shipped, folder / "untrusted" / path.name)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     own = {
-        "PYTHONPATH": python_path, "EDGELEARN_RUNS": str(folder / "runs"), "JUPYTER_CONFIG_DIR": str(folder / "config"),
-        "JUPYTER_DATA_DIR": str(folder / "data"), "IPYTHONDIR": str(folder / "ipython"), "EDGELEARN_DATA": "",
+        "PYTHONPATH": python_path, "IPYTHONDIR": str(folder / "ipython"), "EDGELEARN_DATA": "",
         "JUPYTER_PREFER_ENV_PATH": "0",
     }  # fmt: skip
-    server = subprocess.Popen(
-        [
-            sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.port={port}",
-            "--ServerApp.ip=127.0.0.1", "--IdentityProvider.token=", f"--ServerApp.root_dir={folder}",
-            "--LabApp.expose_app_in_browser=True",
-        ],
-        env=os.environ | own, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    address = f"http://127.0.0.1:{port}"
-    try:
-        until = time.monotonic() + SECONDS
-        while True:
-            try:
-                urllib.request.urlopen(f"{address}/api", timeout=5).close()
-                break
-            except (urllib.error.URLError, ConnectionError):
-                assert server.poll() is None and time.monotonic() < until, "JupyterLab didn't start"
-                time.sleep(0.2)
+    options = "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"
+    with answering("jupyterlab", folder, folder, *options, **own) as address:
         yield address
-    finally:
-        server.terminate()
-        server.wait(SECONDS)
 
 
 @pytest.fixture(scope="module")

@@ -18,20 +18,26 @@ TOKEN = "a" * 32
 @contextmanager
 def serve(folder):
     """Start a server whose runs and settings lie in `folder`; its address."""
+    options = (f"--IdentityProvider.token={TOKEN}", "--ServerApp.jpserver_extensions={'edgelearn.workbench': True}")
+    with answering("jupyter_server", folder, ROOT, *options, PYTHONPATH=str(ROOT)) as address:
+        yield address
+
+
+@contextmanager
+def answering(module, folder, root, *options, **own):
+    """Start a Jupyter server with these options, which shows the files in `root`; its address, once it answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    own = {
-        "PYTHONPATH": str(ROOT), "EDGELEARN_RUNS": str(folder / "runs"), "JUPYTER_CONFIG_DIR": str(folder / "config"),
-        "JUPYTER_DATA_DIR": str(folder / "data"), "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
-    }  # fmt: skip
+    folders = {"EDGELEARN_RUNS": "runs", "JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data",
+               "JUPYTER_RUNTIME_DIR": "runtime"}  # fmt: skip
     command = [
-        sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root", f"--ServerApp.port={port}",
-        "--ServerApp.ip=127.0.0.1", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={ROOT}",
-        "--ServerApp.jpserver_extensions={'edgelearn.workbench': True}",
+        sys.executable, "-m", module, "--no-browser", "--allow-root", f"--ServerApp.port={port}",
+        "--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={root}", *options,
     ]  # fmt: skip
+    own = os.environ | {name: str(folder / place) for name, place in folders.items()} | own
     with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, env=os.environ | own, cwd=folder, stdout=log, stderr=log)
+        server = subprocess.Popen(command, env=own, cwd=folder, stdout=log, stderr=log)
     address = f"http://127.0.0.1:{port}"
     try:
         until = time.monotonic() + SECONDS
@@ -41,7 +47,7 @@ def serve(folder):
                 break
             except (URLError, ConnectionError):
                 assert server.poll() is None and time.monotonic() < until, (folder / "server.log").read_text()
-                time.sleep(0.2)
+                time.sleep(0.1)
         yield address
     finally:
         server.terminate()
