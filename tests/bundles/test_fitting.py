@@ -101,12 +101,8 @@ def test_larger_micro_batches_and_recomputation_are_chosen_where_they_fit():
 
 def test_choices_of_layers_grow():
     whole, biases = choices_of_layers(separable_network())
-    assert [words for words, _ in whole] == [
-        "'predictions'",
-        "from 'pointwise' on",
-        "from 'depthwise' on",
-        "all layers",
-    ]
+    from_on = [f"from '{name}' on" for name in ("pointwise", "depthwise")]
+    assert [words for words, _ in whole] == ["'predictions'", *from_on, "all layers"]
     assert biases[-1] == (
         "'predictions' and the biases of 3 layers before it",
         ("predictions", "conv_bn/beta", "depthwise_bn/beta", "pointwise_bn/beta"),

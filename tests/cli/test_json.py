@@ -60,8 +60,8 @@ SLOW = {  # tests/conftest.py checks the entries where they are tested, with run
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    """A folder with a network as code and as a file, and a file of words."""
+def here(command, tmp_path, monkeypatch):
+    """A folder with a network as code and as a file, and a file of words for a command that reads one."""
     import edgelearn as el
 
     monkeypatch.chdir(tmp_path)
@@ -72,6 +72,8 @@ def here(tmp_path, monkeypatch):
     from edgelearn.interop import find_network
 
     el.Model(find_network("json_nets:tiny").network, device=list_devices()[0]).save("tiny.safetensors")
+    if "mine.npz" in CASES[command]:
+        Vocabulary.empty(sample_embedder()).add("yes", np.zeros((1, 101, 40), np.float32)).save("mine.npz")
     return tmp_path
 
 
@@ -81,8 +83,6 @@ def entries(command):
 
 @pytest.mark.parametrize("command", CASES)
 def test_json(command, here, said):
-    if command in ("keywords words", "keywords bundle"):
-        Vocabulary.empty(sample_embedder()).add("yes", np.zeros((1, 101, 40), np.float32)).save("mine.npz")
     output = said(*CASES[command].split(), "--json", "--save", "saved.json")
     found = json.loads(output, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert json.loads(Path("saved.json").read_text()) == found
@@ -95,8 +95,6 @@ def test_json(command, here, said):
 def test_tables_fit_a_terminal_of_80_columns(command, here, said, monkeypatch):
     """Lines with gaps are rows of tables; sentences may be longer."""
     monkeypatch.setenv("COLUMNS", "80")
-    if command in ("keywords words", "keywords bundle"):
-        Vocabulary.empty(sample_embedder()).add("yes", np.zeros((1, 101, 40), np.float32)).save("mine.npz")
     lines = said(*CASES[command].split()).splitlines()
     rows = [line for line in lines if re.search(r"\S {2,}\S+( \S+)* {2,}\S", line)]
     assert [line for line in rows if len(line) > 80] == []
