@@ -54,7 +54,7 @@ SHARED = (
 # that take longer than their kernels' compilation too. Compilers for boards would take GNU's faster linker for theirs.
 UNOPTIMISED = (
     "bench", "compile", "federated", "models", "ops", "runtime", "train", "test_adaptation.py", "test_augmentation.py",
-    "test_characters.py", "test_cli.py", "test_cli_memory.py", "test_client.py", "test_combinations.py",
+    "test_characters.py", "test_cli_memory.py", "test_client.py", "test_combinations.py",
     "test_depth.py", "test_digits.py", "test_examples.py", "test_exports.py", "test_finetune.py",
     "test_imported_files.py", "test_intents.py", "test_keywords_check.py", "test_keywords_embedding.py",
     "test_language.py", "test_learners.py", "test_linked.py", "test_llama.py", "test_memory.py", "test_onnx.py",
