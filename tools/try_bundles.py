@@ -119,7 +119,7 @@ def check(folder: Path, name: str, options: argparse.Namespace) -> None:
     if mended:
         say(
             "opencl: losses, sanitizers, Oclgrind",
-            "left out: PoCL's LLVM doesn't know this CPU, as Python alone tells it",
+            "left out: PoCL's LLVM doesn't know this CPU, and only Python can tell it",
         )
     for compiler in filter(shutil.which, ("gcc", "clang-16", "clang")):
         for level in ("-O0", "-O3"):
