@@ -113,35 +113,35 @@ def python_losses(model: el.Model) -> list[float]:
 
 def check(folder: Path, name: str, options: argparse.Namespace) -> None:
     model = write(name, folder)
-    expected = python_losses(model)
     # The remedy changes PoCL's memory in Python's process (runtime/driver.py); a C program has none.
-    mended = name == "opencl" and any("compiling for" in note for note in model.device.notes)
-    if mended:
-        say(
-            "opencl: losses, sanitizers, Oclgrind",
-            "left out: PoCL's LLVM doesn't know this CPU, and only Python can tell it",
-        )
+    runs = name != "opencl" or not any("compiling for" in note for note in model.device.notes)
+    if not runs:
+        say(f"{name}: runs", "left out: PoCL's LLVM doesn't know this CPU, and only Python can tell it")
+    expected = python_losses(model)
     for compiler in filter(shutil.which, ("gcc", "clang-16", "clang")):
         for level in ("-O0", "-O3"):
             program = build(folder, compiler, level)
             say(f"{name}: {compiler} {level}, no warning", "yes" if program else "no", program is not None)
-            if program and not mended:
+            if program and runs:
                 done = run(folder, program)
                 off = difference(losses(done), expected)
                 say(f"{name}: {compiler} {level}, losses beside Python's", f"{off:.0e} {done.stderr[:200]}", off < 1e-5)
-        if mended:
-            continue
-        program = build(folder, compiler, *SANITIZERS)
-        # PoCL and its compiler keep memory until the process ends.
-        leaks: dict[str, Any] = {"ASAN_OPTIONS": "detect_leaks=0"} if name == "opencl" else {}
-        done = run(folder, program, **leaks) if program else None
-        fine = done is not None and done.returncode == 0 and not done.stderr
-        say(f"{name}: {compiler}, ASan and UBSan", "clean" if fine else f"{done and done.stderr[:2000]}", fine)
+        if runs:
+            _sanitized(folder, name, compiler)
     if name != "opencl":
         _valgrind(folder, name)
-    elif not mended:
+    elif runs:
         say("opencl: valgrind", "left out: PoCL compiles kernels for instructions that valgrind doesn't have")
         _oclgrind(folder)
+
+
+def _sanitized(folder: Path, name: str, compiler: str) -> None:
+    program = build(folder, compiler, *SANITIZERS)
+    # PoCL and its compiler keep memory until the process ends.
+    leaks: dict[str, Any] = {"ASAN_OPTIONS": "detect_leaks=0"} if name == "opencl" else {}
+    done = run(folder, program, **leaks) if program else None
+    fine = done is not None and done.returncode == 0 and not done.stderr
+    say(f"{name}: {compiler}, ASan and UBSan", "clean" if fine else f"{done and done.stderr[:2000]}", fine)
 
 
 def _valgrind(folder: Path, name: str) -> None:

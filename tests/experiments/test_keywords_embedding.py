@@ -195,7 +195,7 @@ def test_a_folder_of_ones_own(tmp_path, monkeypatch):
 
 def test_a_test_that_fails_leaves_the_network(tmp_path, monkeypatch):
     split = hold_out(embedded_words(4, 3, 2), 2, 1)
-    monkeypatch.setattr(embedding, "evaluate_embedding", lambda training: 1 / 0)
+    monkeypatch.setattr(embedding, "evaluate_embedding", lambda training, **_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         trained(embedding.KeywordsConfig(**SMALL), embedding.TaskData((split.train,), split.test), tmp_path)
     (folder,) = tmp_path.iterdir()

@@ -208,7 +208,7 @@ def test_the_imported_network_and_its_personalisation(monkeypatch):
     monkeypatch.setattr(personalisation, "load_named", lambda *_: some)
     (validation,) = personalisation.english_users(seeds=1)
     scores = validation.head.scores(validation.embeddings)
-    assert len(scores) == 1144 and np.mean(scores.argmax(1) == validation.labels) >= 0.95
+    assert len(scores) == 1144 and np.mean(scores.argmax(1) == validation.labels) >= 0.955
     few = slice(None, None, 200)
     plain = personalisation.load_english()
     assert np.allclose(plain.head.scores(plain.embed(validation.features[few])), scores[few], atol=1e-4)

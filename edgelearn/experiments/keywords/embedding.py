@@ -238,6 +238,12 @@ class Recordings:
         """Clips by index: float32 (n, samples)."""
         return self.clips[numbers].astype(np.float32) / _LARGEST
 
+    def computed(self, function: Callable[[np.ndarray], np.ndarray], count: int | None = None) -> np.ndarray:
+        """What `function` makes of the first `count` clips (default: all), _BATCH or fewer at a time."""
+        count = len(self) if count is None else count
+        parts = np.array_split(np.arange(count), -(-count // _BATCH))
+        return np.concatenate([function(self.floats(part)) for part in parts])
+
     @property
     def words(self) -> int:
         """Number of words."""
@@ -301,8 +307,7 @@ class ClipSource:
     @cached_property
     def _inputs(self) -> np.ndarray:
         """Inputs of the network for all clips, if these aren't augmented."""
-        parts = np.array_split(np.arange(len(self.recordings)), -(-len(self.recordings) // _BATCH))
-        return np.concatenate([self.examples(self.recordings.floats(part)) for part in parts])
+        return self.recordings.computed(self.examples)
 
     def at_epoch(self, epoch: int) -> ClipSource:
         """The same source in another epoch."""
@@ -601,14 +606,17 @@ def load_keywords(config: KeywordsConfig, clips: TaskData | None = None) -> Trai
     )  # fmt: skip
 
 
-def evaluate_embedding(training: Training, learners: Sequence[Learner] | None = None) -> list[EvaluationReport]:
+def evaluate_embedding(
+    training: Training, learners: Sequence[Learner] | None = None, embedder: Embedder | None = None
+) -> list[EvaluationReport]:
     """Evaluate learners in the episodes of PROTOCOLS that the test clips suffice for.
 
     Arguments:
     - `training`: by `load_keywords`; its model's current weights are tested.
     - `learners`: default nearest mean by both distances, and dummy prototypes if the embedder has them.
+    - `embedder`: what is tested (default: that of the model's current weights, whitened if the settings say so).
     """
-    clips, embedder = training.task, make_embedder(training.config, _weights(training))
+    clips, embedder = training.task, embedder or make_embedder(training.config, _weights(training))
     if learners is None:
         learners = list[Learner]([NearestMean("euclidean"), NearestMean("cosine")])
         if embedder.dummies:
@@ -624,17 +632,16 @@ def _weights(training: Training) -> dict[str, np.ndarray]:
     config, weights, recordings = training.config, dict(training.model.weights), training.train[0].recordings
     if config.whitening is None:
         return weights
-    embedder = make_embedder(config, weights)
-    forwards = np.arange(len(recordings) // (2 if config.reversed else 1))
-    parts = np.array_split(forwards, -(-len(forwards) // _BATCH))
-    found = np.concatenate([embedder.embed(FRONT_END(recordings.floats(part))) for part in parts])
-    return weights | {f"{WHITENING}/kernel": whitening(found, recordings.labels[forwards], config.whitening)}
+    embedder, forwards = make_embedder(config, weights), len(recordings) // (2 if config.reversed else 1)
+    found = recordings.computed(lambda sound: embedder.embed(FRONT_END(sound)), forwards)
+    return weights | {f"{WHITENING}/kernel": whitening(found, recordings.labels[:forwards], config.whitening)}
 
 
 def _finish(training: Training, run: Run, seconds: float) -> tuple[dict[str, Any], str]:
     metadata = {"config": json.dumps(training.config.to_dict()), "data": training.data["description"]}
-    atomic.write_bytes(run.folder / WEIGHTS, safetensors.to_bytes(_weights(training), metadata))
-    reports = evaluate_embedding(training)
+    weights = _weights(training)
+    atomic.write_bytes(run.folder / WEIGHTS, safetensors.to_bytes(weights, metadata))
+    reports = evaluate_embedding(training, embedder=make_embedder(training.config, weights))
     figures.plot_learning_curves(run.history(), run.folder / "curves.png")
     results = {
         "reports": [report.to_dict() for report in reports], "seconds": seconds, "epochs": training.epochs,

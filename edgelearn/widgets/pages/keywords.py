@@ -38,7 +38,7 @@ def _has(part: str | Path) -> bool:
 
 class Keywords(Shown):
     """Words that a user enrols: one of the speakers says `words`; other words, and the same by other people, must be
-    ignored. The network has heard neither the words nor the speaker.
+    ignored. The network has heard neither the speaker nor the words, of people's the first eight.
 
     Arguments:
     - `count`: number of words (default 4).
@@ -50,10 +50,10 @@ class Keywords(Shown):
         self.dataset = dataset = load_named(ARABIC) if real else embedded_words(speakers=4, takes=8)
         self.embedder, where = find_embedder(PEOPLE_NAME)
         user = ARABIC_TEST_SPEAKERS[0] if real else sorted(set(dataset.speakers.tolist()))[0]
-        self.words, self.enrolled = (ARABIC_TEST if real else dataset.class_names)[:count], clips
+        words = sorted(dataset.class_names, key=lambda word: real and word not in ARABIC_TEST)
+        self.words, self.enrolled = tuple(words[:count]), clips
         self.mine = dataset.take(dataset.speakers == user)
-        rest = [word for word in dataset.class_names if word not in self.words]
-        others = dataset.take(dataset.speakers != user).only(rest)
+        others = dataset.take(dataset.speakers != user).only(words[count:])
         others = others.take(np.arange(0, len(others) // 2, max(1, len(others) // 500)))
         with Waiting("Extracting features"):
             self.enrolment = Enrolment(self.embedder, others)
