@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
+from importlib import import_module
 from typing import Any
 
 from IPython.display import HTML
@@ -87,6 +88,8 @@ class Watching(Waiting, Callback):
         self.total, self.number, self.name = total, 0, ""
         self.rows: dict[str, list[dict[str, Any]]] = {}
         self._share, self._picture, self._drawn, self._next = 0.0, "", 0, 0.0
+        for module in "figure", "lines", "ticker":  # before the view's thread: imported by two at once, they fail
+            import_module(f"matplotlib.{module}")
 
     def begin(self, name: str) -> None:
         """The next training begins."""
