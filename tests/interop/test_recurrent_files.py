@@ -370,6 +370,6 @@ def test_a_batch_that_is_the_time(tmp_path):
     ],
 )  # fmt: skip
 def test_the_axis_of_the_batch(shapes, axes):
-    """Return the axis with the name or size of the first input's batch, or the only open one; else the first."""
+    """An input's batch has the name or size of the first input's, or is its one open axis; else the first axis."""
     found = with_batch_axes([TensorInfo(f"x{n}", shape) for n, shape in enumerate(shapes)], shapes)
     assert tuple(info.batch_axis for info in found) == axes

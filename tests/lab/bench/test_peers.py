@@ -27,13 +27,13 @@ EXPECTED = {
     "forward": [-0.070680, 0.092271, 0.040942, 0.046802] * 3,
     "train": [6.768705, 6.758341, 6.747968],
     "accumulate": [6.768705, 6.758341, 6.747968],
-    "train_bn": [6.958375, 6.823415, 6.905346],
+    "train_bn": [7.082092, 6.876469, 6.803560],
     "cached": [1.760285, 1.704922, 1.608620],
 }
 LOSSES = [2.335904, 2.333292, 2.328338]  # of a network with residual blocks
 VARIANTS = {"accumulate": 1}  # of edgelearn; else 2
-# Statistics of fewer values than those of 16 pictures tell apart how sums are rounded.
-BATCH = {"forward": 1, "train": 2, "accumulate": 2, "train_bn": 16, "cached": 8}
+# With 16 pictures, how a processor rounds the sums of statistics changes the third loss by 1 %, TensorFlow's own too.
+BATCH = {"forward": 1, "train": 2, "accumulate": 2, "train_bn": 64, "cached": 8}
 
 ALL = tuple(BATCH)
 # tinygrad compiles its kernels for minutes when it trains the whole network.
@@ -68,7 +68,7 @@ def test_a_contender_computes_the_workload(worker_of, name, kind):
     assert len(variants) == (VARIANTS.get(kind, 2) if name == "edgelearn" else 1)
     for variant in variants:
         answer = worker.call("prepare", asdict(workload), variant.name)
-        assert answer["probe"] == pytest.approx(EXPECTED[kind], rel=5e-3 if kind == "train_bn" else 1e-4)
+        assert answer["probe"] == pytest.approx(EXPECTED[kind], rel=2e-3 if kind == "train_bn" else 1e-4)
         assert worker.call("measure", ONCE.block_seconds, ONCE.steps)["times"]
 
 
