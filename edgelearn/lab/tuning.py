@@ -255,11 +255,12 @@ class Group:
         return {name: decision.candidates[0] for name, decision in self.decisions.items()}
 
     def run(self, choices: Mapping[str, KernelConfig]) -> dict[str, float]:
-        """Nanoseconds by decision, summed over the workloads; the fastest step of each counts."""
+        """Nanoseconds by decision, summed over the workloads; the fastest step of each counts. Decisions are left out
+        whose launches these choices fuse into others."""
         spent: dict[str, float] = defaultdict(float)
         for rig in self.rigs:
             steps = rig.run(choices)
-            for name in rig.decisions:
+            for name in rig.decisions.keys() & steps[0].by_decision:
                 spent[name] += min(step.by_decision[name] for step in steps)
         return spent
 
@@ -398,8 +399,8 @@ class Tuner:
                     entrants = {name: race.entrant(turn) for name, race in races.items()}
                     picked = {name: races[name].decision.candidates[number] for name, number in entrants.items()}
                     spent = group.run(self.results.choices | picked)
-                    for name, number in entrants.items():
-                        races[name].add(number, spent[name])
+                    for name in entrants.keys() & spent:
+                        races[name].add(entrants[name], spent[name])
                 done += count
             interrupted = False
         finally:

@@ -127,6 +127,24 @@ def test_finds_what_plans_then_use(device, folder):
         assert decision.chosen == choices[name]
 
 
+def test_choices_may_fuse_the_launches_of_other_decisions(device, folder):
+    """Tiles of some sizes add up what BatchNormalization needs, which then reads its input once less."""
+    net = chain("normalized", (24, 24, 16), pointwise=el.ops.Conv2D(32, 1), norm=el.ops.BatchNormalization())
+    net.add("pool", el.ops.GlobalAveragePooling2D())
+    net.add("dense", el.ops.Dense(4))
+    tuner = Tuner(device, folder)
+    work = TuningWork("normalized:2", Request(net, 2, 2, SGD(0.1), batchnorm="batch"))
+    rig = Rig(work, tuner.context, tuner.kernels)
+    forward = next(name for name in rig.decisions if name.startswith("pointwise_forward"))
+    left = [
+        set(rig.decisions) - set(rig.plan({forward: choice}).decisions)
+        for choice in rig.decisions[forward].candidates
+    ]  # fmt: skip
+    if not any(left):
+        pytest.skip("no candidate fuses more than the first")
+    assert set(tuner.tune([work], MINUTES).results.choices) <= set(rig.decisions)
+
+
 @pytest.mark.parametrize("slower", [False, True])
 def test_the_search_prefers_what_is_faster(device, folder, monkeypatch, slower):
     """With clocks that say which candidate of each decision is fastest, that one is chosen; unless the whole is
