@@ -23,8 +23,8 @@ class Unit:
     - `kinds`: kinds of devices that may have it: "cpu", "gpu", "accelerator".
     - `probe`: the kernel in kernels/units.cl that multiplies with it.
     - `extension`: the OpenCL extension that it takes (default none).
-    - `int8_step`: time of a training step of ResNet-18 in int8 over that in float32, as measured where it is the
-      fastest unit (default None: not measured; see docs/results/precision.md).
+    - `int8_steps`: time of a training step of ResNet-18 in int8 over that in float32, the least and the most that were
+      measured where it is the fastest unit (default none; see docs/results/precision.md and speed.md).
     """
 
     name: str
@@ -32,7 +32,7 @@ class Unit:
     kinds: tuple[str, ...]
     probe: str
     extension: str = ""
-    int8_step: float | None = None
+    int8_steps: tuple[float, ...] = ()
 
 
 QUADS = "add_quads_of_blocks"  # see kernels/include/quads.h
@@ -41,10 +41,10 @@ WARPGROUPS = "add_products_of_warpgroups"  # see kernels/include/warpgroups.h
 
 UNITS = (  # the fastest first
     Unit("WGMMA", ("bf16", "fp16", "tf32"), ("gpu",), WARPGROUPS),
-    Unit("MMA", ("bf16", "fp16", "tf32", "int8"), ("gpu",), TILES, int8_step=0.37),
-    Unit("VNNI512", ("int8",), ("cpu",), QUADS, int8_step=0.56),
-    Unit("AVX512BW", ("int8",), ("cpu",), QUADS, int8_step=1.19),
-    Unit("AVX2", ("int8",), ("cpu",), QUADS, int8_step=0.99),
+    Unit("MMA", ("bf16", "fp16", "tf32", "int8"), ("gpu",), TILES, int8_steps=(0.37,)),
+    Unit("VNNI512", ("int8",), ("cpu",), QUADS, int8_steps=(0.56,)),
+    Unit("AVX512BW", ("int8",), ("cpu",), QUADS, int8_steps=(1.19,)),
+    Unit("AVX2", ("int8",), ("cpu",), QUADS, int8_steps=(0.99, 1.50)),
     Unit("INTEGER_DOT", ("int8",), ("cpu", "gpu", "accelerator"), QUADS, "cl_khr_integer_dot_product"),
     Unit("QCOM_DOT", ("int8",), ("gpu",), QUADS, "cl_qcom_dot_product8"),
     # Plain C in place of matrix units, for tests: no device is found to have it
@@ -63,16 +63,21 @@ def int8_speed(found: tuple[str, ...]) -> str:
     unit = next((unit for unit in UNITS if unit.name in found and "int8" in unit.types), None)
     if unit is None:
         return "int8 saves memory and no time on this device: no unit of it multiplies 8-bit integers."
-    if unit.int8_step is None:
+    if not unit.int8_steps:
         return (
             f"int8 saves memory; whether it saves time with {unit.name} is not known: `edgelearn precision time` "
             f"measures it."
         )
-    if abs(unit.int8_step - 1) < 0.05:
-        verdict = "saves memory and is as fast as float32"
+    least, most = min(unit.int8_steps), max(unit.int8_steps)
+    if most < 0.95:
+        verdict = "is faster than float32"
+    elif least > 1.05:
+        verdict = "saves memory and is slower than float32"
     else:
-        verdict = "is faster than float32" if unit.int8_step < 1 else "saves memory and is slower than float32"
-    return f"int8 {verdict} with {unit.name}: steps of ResNet-18 took {unit.int8_step:.2f} of the time."
+        verdict = "saves memory and is as fast as float32" + (" or slower" if most > 1.05 else "")
+    steps = " to ".join(f"{step:.2f}" for step in dict.fromkeys((least, most)))
+    processors = ", by processor" if least < most else ""
+    return f"int8 {verdict} with {unit.name}: steps of ResNet-18 took {steps} of the time{processors}."
 
 
 def with_probe(probe: str) -> tuple[str, ...]:
