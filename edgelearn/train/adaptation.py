@@ -27,7 +27,8 @@ METHODS = ("statistics", "tent", "eata")
 BATCH_SIZE, MICRO_BATCH = 200, 50  # TENT's published batch; examples on the device at once
 RATE = 1e-3  # of Adam, TENT's published one
 MOMENTUM = 0.9  # by which a step averages the statistics of its micro-batches
-LEAST_SHARE = 0.1  # of a batch in the statistics, however many there were before
+# The least share of a batch in the statistics: where weights move, those of old batches are soon wrong.
+LEAST_SHARE = {"statistics": 0.1, "tent": 0.3, "eata": 0.3}
 LEAST = 1e-12  # probability, of which there is a logarithm
 ENTROPY_SHARE = 0.4  # of the largest entropy: EATA learns from examples below it
 SIMILAR = 0.95  # cosine to the mean answer, from which on EATA takes an example for a repetition
@@ -261,7 +262,7 @@ class Adaptation(Displayed):
         before, own = self._statistics(), self._step(x)
         self._seen += len(x)
         # A mean of all batches, until a batch's share is the least.
-        share = max(len(x) / (self._prior + self._seen), LEAST_SHARE)
+        share = max(len(x) / (self._prior + self._seen), LEAST_SHARE[self.method])
         moved = {name: (before[name] * (1 - share) + own[name] * share).astype(np.float32) for name in own}
         self.trainer.session.put(moved)
         if self._norms:
