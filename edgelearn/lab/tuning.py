@@ -12,7 +12,7 @@ import datetime
 import json
 import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -135,7 +135,10 @@ class Rig:
     @cached_property
     def launches(self) -> Sequence[Launch]:
         """The launches of the step as it is without tuning."""
-        return self.plan({}).program(Kind.TRAIN if self.work.trains else Kind.PREDICT).launches
+        return self._launches(self.plan({}))
+
+    def _launches(self, plan: Plan) -> Sequence[Launch]:
+        return plan.program(Kind.TRAIN if self.work.trains else Kind.PREDICT).launches
 
     @cached_property
     def decisions(self) -> dict[str, Decision]:
@@ -150,6 +153,8 @@ class Rig:
     def run(self, choices: Mapping[str, KernelConfig]) -> list[TunedStep]:
         """Time steps computed with `choices`, more of them where they are short."""
         plan, size, steps = self.plan(choices), self.work.request.micro_batch, []
+        # Choices may fuse some of a decision's launches into others: the rest stand for all.
+        every, left = number_of_launches(self.launches), number_of_launches(self._launches(plan))
         with closing(Session(plan, self.context, self.kernels)) as session:
             session.load(self.weights)
             x, targets = random_batch(plan, size, np.random.default_rng(0))
@@ -161,10 +166,16 @@ class Rig:
                 else:
                     session.predict_packed(x, size)
                 seconds = time.perf_counter() - start
-                steps.append(TunedStep(seconds, shares(self.context.take_times())))
+                spent = shares(self.context.take_times())
+                steps.append(TunedStep(seconds, {n: spent[n] * every[n] / left[n] for n in spent if left[n]}))
         del steps[:WARM_UP]
         self.steps = int(np.clip(LEAST_SECONDS / median(s.seconds for s in steps), LEAST_STEPS, MOST_STEPS))
         return steps
+
+
+def number_of_launches(launches: Iterable[Launch]) -> Counter[str]:
+    """By decision."""
+    return Counter(launch.decision.name for launch in launches if launch.decision)
 
 
 def shares(times: Iterable[tuple[Launch, int, int]]) -> dict[str, float]:
@@ -256,12 +267,12 @@ class Group:
 
     def run(self, choices: Mapping[str, KernelConfig]) -> dict[str, float]:
         """Nanoseconds by decision, summed over the workloads; the fastest step of each counts. Decisions are left out
-        whose launches these choices fuse into others."""
-        spent: dict[str, float] = defaultdict(float)
-        for rig in self.rigs:
-            steps = rig.run(choices)
-            for name in rig.decisions.keys() & steps[0].by_decision:
-                spent[name] += min(step.by_decision[name] for step in steps)
+        all of whose launches these choices fuse into others in a workload."""
+        found, spent = [(rig, rig.run(choices)) for rig in self.rigs], {}
+        for name in self.decisions:
+            runs = [steps for rig, steps in found if name in rig.decisions]
+            if all(name in steps[0].by_decision for steps in runs):
+                spent[name] = sum(min(step.by_decision[name] for step in steps) for steps in runs)
         return spent
 
     def compare(self, choices: Mapping[str, KernelConfig]) -> dict[str, tuple[float, float]]:

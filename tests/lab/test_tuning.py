@@ -145,6 +145,22 @@ def test_choices_may_fuse_the_launches_of_other_decisions(device, folder):
     assert set(tuner.tune([work], MINUTES).results.choices) <= set(rig.decisions)
 
 
+def test_launches_that_are_left_stand_for_those_that_are_fused(device, folder, monkeypatch):
+    """Two layers share the decision of their normalization; the tiles of one layer's product may do its sums."""
+    net = chain(
+        "twice", (24, 24, 16), first=el.ops.Conv2D(32, 1), norm=el.ops.BatchNormalization(), last=el.ops.Conv2D(32, 1),
+        last_norm=el.ops.BatchNormalization(), pool=el.ops.GlobalAveragePooling2D(), dense=el.ops.Dense(4),
+    )  # fmt: skip
+    tuner = Tuner(device, folder)
+    rig = Rig(TuningWork("twice:2", Request(net, 2, 2, SGD(0.1), batchnorm="batch")), tuner.context, tuner.kernels)
+    monkeypatch.setattr(tuning, "shares", lambda times: tuning.number_of_launches(launch for launch, *_ in times))
+    every = tuning.number_of_launches(rig.launches)
+    forward = next(d for name, d in rig.decisions.items() if name.startswith("pointwise_forward") and "16x32" in name)
+    for choice in forward.candidates:
+        spent = rig.run({forward.name: choice})[0].by_decision
+        assert forward.name in spent and spent == {name: every[name] for name in spent}
+
+
 @pytest.mark.parametrize("slower", [False, True])
 def test_the_search_prefers_what_is_faster(device, folder, monkeypatch, slower):
     """With clocks that say which candidate of each decision is fastest, that one is chosen; unless the whole is
