@@ -135,10 +135,7 @@ class Rig:
     @cached_property
     def launches(self) -> Sequence[Launch]:
         """The launches of the step as it is without tuning."""
-        return self._launches(self.plan({}))
-
-    def _launches(self, plan: Plan) -> Sequence[Launch]:
-        return plan.program(Kind.TRAIN if self.work.trains else Kind.PREDICT).launches
+        return self.plan({}).program(Kind.TRAIN if self.work.trains else Kind.PREDICT).launches
 
     @cached_property
     def decisions(self) -> dict[str, Decision]:
@@ -153,8 +150,7 @@ class Rig:
     def run(self, choices: Mapping[str, KernelConfig]) -> list[TunedStep]:
         """Time steps computed with `choices`, more of them where they are short."""
         plan, size, steps = self.plan(choices), self.work.request.micro_batch, []
-        # Choices may fuse some of a decision's launches into others: the rest stand for all.
-        every, left = number_of_launches(self.launches), number_of_launches(self._launches(plan))
+        every = number_of_launches(self.launches)
         with closing(Session(plan, self.context, self.kernels)) as session:
             session.load(self.weights)
             x, targets = random_batch(plan, size, np.random.default_rng(0))
@@ -166,8 +162,10 @@ class Rig:
                 else:
                     session.predict_packed(x, size)
                 seconds = time.perf_counter() - start
-                spent = shares(self.context.take_times())
-                steps.append(TunedStep(seconds, {n: spent[n] * every[n] / left[n] for n in spent if left[n]}))
+                times = self.context.take_times()
+                spent, left = shares(times), number_of_launches(launch for launch, *_ in times)
+                # Choices may fuse some of a decision's launches into others: those that are left stand for all.
+                steps.append(TunedStep(seconds, {name: spent[name] * every[name] / left[name] for name in spent}))
         del steps[:WARM_UP]
         self.steps = int(np.clip(LEAST_SECONDS / median(s.seconds for s in steps), LEAST_STEPS, MOST_STEPS))
         return steps

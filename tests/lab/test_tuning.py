@@ -129,9 +129,10 @@ def test_finds_what_plans_then_use(device, folder):
 
 def test_choices_may_fuse_the_launches_of_other_decisions(device, folder):
     """Tiles of some sizes add up what BatchNormalization needs, which then reads its input once less."""
-    net = chain("normalized", (24, 24, 16), pointwise=el.ops.Conv2D(32, 1), norm=el.ops.BatchNormalization())
-    net.add("pool", el.ops.GlobalAveragePooling2D())
-    net.add("dense", el.ops.Dense(4))
+    net = chain(
+        "normalized", (24, 24, 16), pointwise=el.ops.Conv2D(32, 1), norm=el.ops.BatchNormalization(),
+        pool=el.ops.GlobalAveragePooling2D(), dense=el.ops.Dense(4),
+    )  # fmt: skip
     tuner = Tuner(device, folder)
     work = TuningWork("normalized:2", Request(net, 2, 2, SGD(0.1), batchnorm="batch"))
     rig = Rig(work, tuner.context, tuner.kernels)

@@ -104,6 +104,20 @@ def test_statistics_are_the_means_of_micro_batches(trained, examples):
     adaptation.close()
 
 
+@pytest.mark.parametrize(("method", "least"), [("statistics", 0.1), ("tent", 0.3), ("eata", 0.3)])
+def test_old_batches_are_forgotten_sooner_where_weights_move(trained, method, least):
+    """After ten batches of zeros, one of ones: the first layer's statistics depend on no weights that move."""
+    adaptation, means = trained.adapt(method=method, batch_size=8, micro_batch=8, guard=False), []
+    for value in (*[0.0] * 10, 1.0):
+        adaptation.predict(np.full((8, SIZE, SIZE, 1), value, np.float32))
+        means.append(adaptation.weights["norm0/moving_mean"])
+    adaptation.reset()
+    adaptation.predict(np.ones((8, SIZE, SIZE, 1), np.float32))
+    own = adaptation.weights["norm0/moving_mean"]
+    np.testing.assert_allclose(means[-1], (1 - least) * means[-2] + least * own, rtol=1e-5, atol=1e-6)
+    adaptation.close()
+
+
 def test_undo_and_reset_are_exact(trained, examples):
     x = changed(examples[0])
     adaptation = trained.adapt(x[:64], "tent", batch_size=64, micro_batch=32)

@@ -32,7 +32,7 @@ EXPECTED = {
 }
 LOSSES = [2.335904, 2.333292, 2.328338]  # of a network with residual blocks
 VARIANTS = {"accumulate": 1}  # of edgelearn; else 2
-# With 16 pictures, how a processor rounds the sums of statistics changes the third loss by 1 %, TensorFlow's own too.
+# With 16 pictures, the third loss depends on how a processor rounds sums of statistics: TensorFlow's own by 0.5 %.
 BATCH = {"forward": 1, "train": 2, "accumulate": 2, "train_bn": 64, "cached": 8}
 
 ALL = tuple(BATCH)
