@@ -59,6 +59,13 @@ def test_kinds_of_the_package_repeat(kind):
     assert np.array_equal(state, np.random.get_state()[1])  # noqa: NPY002
 
 
+@pytest.mark.skipif(find_spec("imagecorruptions") is None, reason="needs imagecorruptions")
+def test_a_strong_pixelation_leaves_few_pixels():
+    x = pictures(2, 32)
+    found = corrupt(x, "pixelate", 5)
+    assert np.array_equal(found[:, ::2, ::2], found[:, 1::2, 1::2])  # 16 of 32 pixels of a side
+
+
 def test_clips_in_noise_and_in_a_room():
     clip = np.sin(np.arange(4000) / 5).astype(np.float32)[None] * 0.1
     noisy = in_noise(clip, 10, rate=4000)
