@@ -22,7 +22,8 @@ from .train.inspection import inspect
 from .train.loading import combined
 from .train.planning import plan_for
 from .train.rate_finder import find_learning_rate
-from .version import __version__ as __version__
+
+__version__ = "0.1.0"  # which pyproject.toml repeats
 
 __all__ = [
     "LAMB", "SGD", "Adam", "AdamW", "Board", "Combination", "Compute", "EdgelearnError", "Lion", "Model", "Network",

@@ -74,30 +74,36 @@ KERNEL depthwise_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int imag
   leave_norm_sums(dx, sums, ITEM, block, get_global_size(1));
 }
 
-// partials[group]: [c/16][taps][16] = (add ? what was there : 0) + the sum of x * dy over the (image, output row) pairs
-// of the group, `rows` a member; with SUMS, sums[group]: [c] is that of dy
+#ifndef PARTS
+#define PARTS 1  // of an output row, in which work-items take them: the whole, or single tiles
+#endif
+#define PART_COLUMNS (PARTS > 1 ? TILE : out_width)
+
+// partials[group]: [c/16][taps][16] = (add ? what was there : 0) + the sum of x * dy over parts of (image, output row)
+// pairs of the group, `rows` a member; with SUMS, sums[group]: [c] is that of dy
 KERNEL depthwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(partials) OUTPUT_IF(SUMS, sums),
                                   const int images, const int height, const int width, const int out_height,
                                   const int out_width, const int rows, const int blocks, const int add) {
   LOCAL_SHARES(shares);
-  const int group = get_group_id(0), block = get_global_id(1), first = ITEM * rows, total = images * out_height;
-  const int last = first + rows < total ? first + rows : total;
+  const int group = get_group_id(0), block = get_global_id(1), first = ITEM * rows;
+  const int total = images * out_height * PARTS, last = first + rows < total ? first + rows : total;
   V sum[TAPS], g[TILE];
   clear(sum, TAPS);
 #if SUMS
   V columns = (V)0;
 #endif
-  for (int row = first; row < last; row++) for (int ox = 0; ox < out_width; ox += TILE) {
-    const int image = row / out_height, oy = row % out_height;
-    input_values plane = ITEM_START(x) + (size_t)(block * images + image) * height * width * BLOCK;
-    const size_t plane_of_dy = (size_t)(block * images + image) * out_height * out_width;
-    input_values d = ITEM_START(dy) + (plane_of_dy + oy * out_width + ox) * BLOCK;
-    UNROLL for (int i = 0; i < TILE; i++) { g[i] = (V)0; if (ox + i < out_width) g[i] = load(d + i * BLOCK); }
+  for (int part = first; part < last; part++)
+    for (int ox = part % PARTS * TILE, stop = ox + PART_COLUMNS; ox < out_width && ox < stop; ox += TILE) {
+      const int row = part / PARTS, image = row / out_height, oy = row % out_height;
+      input_values plane = ITEM_START(x) + (size_t)(block * images + image) * height * width * BLOCK;
+      const size_t plane_of_dy = (size_t)(block * images + image) * out_height * out_width;
+      input_values d = ITEM_START(dy) + (plane_of_dy + oy * out_width + ox) * BLOCK;
+      UNROLL for (int i = 0; i < TILE; i++) { g[i] = (V)0; if (ox + i < out_width) g[i] = load(d + i * BLOCK); }
 #if SUMS
-    UNROLL for (int i = 0; i < TILE; i++) columns += g[i];
+      UNROLL for (int i = 0; i < TILE; i++) columns += g[i];
 #endif
-    add_weight_products(sum, plane, g, SIZES, oy, ox, 0);
-  }
+      add_weight_products(sum, plane, g, SIZES, oy, ox, 0);
+    }
   output dw = ITEM_START(partials) + (size_t)(group * blocks + block) * TAPS * BLOCK;
   UNROLL for (int t = 0; t < TAPS; t++) {
     const V v = group_sum(sum[t], shares);

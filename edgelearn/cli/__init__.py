@@ -9,9 +9,9 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from edgelearn import __version__
 from edgelearn.display import escaped
 from edgelearn.errors import EdgelearnError, UsageError
-from edgelearn.version import __version__
 
 from . import answer
 from .parser import Parser, make_parser

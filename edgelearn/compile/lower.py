@@ -134,7 +134,7 @@ class Lowering:
         heads = self._unread([node for name in self.losses.by_output for node in reversed(ends[name])])
         self.rounds = request.precision != Precision()
         self.measure, self.prepare, self.micro, self.finish = (
-            Emitter(traits, storage, unfused=request.unfused) for _ in range(4)
+            Emitter(traits, storage, unfused=request.unfused, one_launch=request.one_launch) for _ in range(4)
         )
         # Else sums are rounded, too.
         sums = self.micro.fuses("sums") and not self.rounds

@@ -52,6 +52,8 @@ class Request(Displayed):
       which takes tensors of floats (default False).
     - `allow`: strategies that the planner may use within a budget, besides exact ones on the device (default none).
     - `unfused`: kinds of fusions to leave out, such as `{"moments"}`: see `FUSIONS` in ops/emit.py (default none).
+    - `one_launch`: on NVIDIA's GPUs the launches of a step run as one, which takes less time where enqueueing them
+      takes longer than computing: small batches of small networks (runtime/one_launch.py; default False).
     - `last_batches`: sizes of shorter mini-batches, such as the last one of an epoch; `len(x)` stands for the remainder
       of its division by `batch_size` (default none).
     - `remainders`: sizes of shorter micro-batches to evaluate and predict; `len(x)` stands for the remainder of its
@@ -78,6 +80,7 @@ class Request(Displayed):
     statistics_only: bool = False
     known_ranges: bool = False
     unfused: frozenset[str] = frozenset()
+    one_launch: bool = False
     trainable: frozenset[str] = field(init=False, repr=False)
     outputs: tuple[str, ...] = field(init=False, repr=False)
     layers: int = field(init=False, repr=False)

@@ -179,6 +179,7 @@ class Storage:
             ).items()
         }
         self.controls = self._controls(request.losses, request.weighted, request.micro_batch)
+        self.barrier = self.tensor("barrier", (1, 16), Role.CONTROL).buffer if request.one_launch else None
 
     def _input(self, name: str, shape: Shape, block: int, is_temporary: bool) -> Tensor:
         """An input of the network, which the host writes."""

@@ -246,6 +246,7 @@ class Emitter:
     - `pieces`: of the parameters whose update is being emitted, if it is to leave their extremes; else None.
     - `keeps`: the layer's forward pass keeps what its backward pass will read (default True).
     - `unfused`: kinds of `FUSIONS` that are left out (default none).
+    - `one_launch`: all launches run as one, whose work-groups are one for each compute unit (default False).
     - `steps`: what the forward pass of a layer keeps for its backward pass besides its output, by name: states and
       gates of recurrent layers, logarithms of attention.
     """
@@ -261,6 +262,7 @@ class Emitter:
     pieces: Pieces | None = None
     keeps: bool = True
     unfused: frozenset[str] = frozenset()
+    one_launch: bool = False
     steps: dict[str, Tensor] = field(default_factory=dict)
 
     @contextmanager

@@ -114,15 +114,16 @@ def _transposed_columns(e: Emitter, p: Product) -> Tensor:
     return transposed
 
 
-def _start_rows(e: Emitter, p: Product, rows: int, members: int = 1) -> tuple[GradientSum, int]:
-    """Begin a sum over the rows of the output's images, of which a work-item takes up to `rows`."""
+def _start_rows(e: Emitter, p: Product, rows: int, members: int = 1, parts: int = 1) -> tuple[GradientSum, int]:
+    """Begin a sum over the rows of the output's images, each in `parts`, of which a work-item takes up to `rows`."""
     assert p.gradient
     height, width = p.window.output
-    groups = ceil_div(p.images * height, members * min(rows, ceil_div(LONGEST_SUM, width)))
-    return start_sum(e, p.gradient, p.images * height, groups, members)
+    groups = ceil_div(p.images * height * parts, members * min(rows, ceil_div(LONGEST_SUM * parts, width)))
+    return start_sum(e, p.gradient, p.images * height * parts, groups, members)
 
 
 CACHED_BYTES = 512 << 10  # of activations, a chunk of rows that the tiles read repeatedly
+FEW_ITEMS = 4096  # a quarter of what keeps a GPU busy
 FEW_ROWS = 4  # up to here the gradient of the input is summed within vectors, without a transposed kernel
 
 
@@ -252,9 +253,16 @@ class Depthwise(Family):
             e.launch("depthwise.cl", kernel, grid, *p.reads, *p.first, *p.sizes, rows, steps, *p.last, **more)
             self.leave_tail(e, p, grid[0], rows * width, height * width)
             return None
-        image_rows, members = p.images * p.window.output[0], e.traits.members
-        total, rows = _start_rows(e, p, e.split_rows(image_rows, blocks, 1 if gpu else 7, items)[1], members)
-        dy_sum = start_sum(e, p.sums, image_rows, total.groups, members)[0] if p.sums else None
+        height, width = p.window.output
+        # A GPU's work-items take single tiles where few rows would leave most of it idle.
+        few, members = gpu and p.images * height * blocks < FEW_ITEMS, e.traits.members
+        parts = ceil_div(width, tile) if few else 1
+        row_parts = p.images * height * parts
+        rows = e.split_rows(row_parts, blocks, 1 if gpu else 7, items)[1]
+        total, rows = _start_rows(e, p, rows, members, parts)
+        dy_sum = start_sum(e, p.sums, row_parts, total.groups, members)[0] if p.sums else None
+        if parts > 1:
+            more["parts"] = parts
         e.launch(
             "depthwise.cl", "depthwise_backward_weights", (total.groups * members, blocks), *p.reads,
             *(s.access(p.add) for s in (total, dy_sum) if s), *p.sizes, rows, blocks, int(p.add),

@@ -15,7 +15,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import CDLL, byref, c_size_t, c_uint, c_void_p
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -26,10 +26,11 @@ from edgelearn import atomic, caches
 from edgelearn.device import Device
 from edgelearn.display import Displayed, plural
 from edgelearn.errors import KernelError
-from edgelearn.launch import Await, Buffer, Launch, Many, Role, Transfer, scalar
+from edgelearn.launch import Access, Await, Buffer, Launch, Many, Role, Transfer, scalar
 from edgelearn.ops.constants import HEADERS
 from edgelearn.ops.tensor import UNIT
 
+from . import one_launch
 from .context import Context
 from .driver import POCL, POCL_CACHE, prepare_pocl_cache
 
@@ -248,6 +249,20 @@ class Kernels(Displayed):
             return unused.pop()
         return cl.Kernel(self._programs[_key(launch)], launch.kernel)
 
+    def assembly(self, launch: Launch) -> str:
+        """Return the PTX of the program of a launch, on NVIDIA's GPUs. Raises KernelError if the driver gives none."""
+        import pyopencl as cl
+
+        self.compile([launch])
+        binary = self._programs[_key(launch)].get_info(cl.program_info.BINARIES)[0]
+        text = for_sm_90a(binary).rstrip(b"\0").decode(errors="replace")
+        if not one_launch.HEADER.search(text):
+            raise KernelError(
+                f"{self.context.device.id} can't run several launches as one, which needs PTX, the assembly of "
+                f"NVIDIA's drivers: leave one_launch off."
+            )
+        return text
+
     def give_back(self, launch: Launch, kernel: Any) -> None:
         """Return a kernel obtained from `kernel` for reuse. Everything enqueued with it must have finished."""
         self._unused.setdefault(_key(launch), []).append(kernel)
@@ -351,6 +366,7 @@ class TransferQueue:
             self._done.popleft()
 
 
+FEW = 16  # launches up to here are enqueued soon
 Memory = Callable[[Buffer], tuple[Any, int]]
 Step = Callable[[], Any]  # enqueues a launch; returns its event, or None if there is nothing to time
 
@@ -364,15 +380,25 @@ class Runner:
     - `launches`: in order.
     - `memory`: `memory(buffer)` returns the cl.Buffer in which a planned buffer lies, or the array of bytes if it is
       paged, and its offset there in bytes (a multiple of 64).
+    - `barrier`: by which work-groups wait for each other, 64 bytes that were zero at first: then FEW launches and more
+      run as one, unless they are profiled (default None: each is one of its own).
     """
 
-    def __init__(self, context: Context, kernels: Kernels, launches: Sequence[Launch], memory: Memory) -> None:
+    def __init__(
+        self, context: Context, kernels: Kernels, launches: Sequence[Launch], memory: Memory,
+        barrier: Buffer | None = None,
+    ) -> None:  # fmt: skip
         self.context, self.launches = context, launches
         self.runs = 0
         self._kernels, self._memory, self._transfers = kernels, memory, TransferQueue(context)
         self._bound: list[tuple[Launch, Any]] = []  # kernels in use
         self._arguments: list[list[Any]] = []
-        self._steps = [self._bind(launch) for launch in launches]
+        kept = context.profiling or any(isinstance(launch, Transfer | Await) for launch in launches)
+        self._whole = self._bind_all(barrier) if barrier and not kept and len(launches) >= FEW else None
+
+    @cached_property
+    def _steps(self) -> list[Step]:
+        return [self._bind(launch) for launch in self.launches]
 
     def _bind(self, launch: Launch) -> Step:
         if isinstance(launch, Transfer):
@@ -392,10 +418,14 @@ class Runner:
         return partial(self._transfers.begin, here, page, place(target), place(source), offset)
 
     def _bind_kernel(self, launch: Launch) -> Step:
-        import pyopencl as cl
-
         kernel = self._kernels.kernel(launch)
         self._bound.append((launch, kernel))
+        first = -(-launch.grid[0] // launch.group) * launch.group
+        local = (launch.group,) + (1,) * (len(launch.grid) - 1)
+        return self._enqueuing(kernel, self._values(launch), (first, *launch.grid[1:]), local)
+
+    def _values(self, launch: Launch) -> list[Any]:
+        """The arguments of a kernel: memories and numbers."""
         values: list[Any] = []
         for argument in launch.arguments:
             if isinstance(argument, int | float):
@@ -406,11 +436,46 @@ class Runner:
             else:
                 handle, offset = self._memory(argument.buffer)
                 values += [handle, np.uint32((offset + argument.first) // UNIT)]
-        kernel.set_args(*values)
-        first = -(-launch.grid[0] // launch.group) * launch.group
-        local = (launch.group,) + (1,) * (len(launch.grid) - 1)
-        grid, queue = (first, *launch.grid[1:]), self.context.queue
+        return values
 
+    def _bind_all(self, barrier: Buffer) -> Step:
+        """All launches as one (runtime/one_launch.py)."""
+        import pyopencl as cl
+
+        handles = dict[int, Any]()
+
+        def number(handle: Any) -> int:
+            handles.setdefault(handle.int_ptr, handle)
+            return list(handles).index(handle.int_ptr)
+
+        def place(access: Access) -> tuple[int, int, int, bool]:
+            handle, offset = self._memory(access.buffer)
+            return number(handle), offset + access.first, access.nbytes, access.writes
+
+        def value(each: Any) -> str:
+            numeric = isinstance(each, np.generic)
+            return str(each.view(np.uint32)) if numeric else one_launch.memory(number(each))
+
+        stages = one_launch.stages([list(map(place, launch.accesses)) for launch in self.launches])
+        bodies, texts, parts = dict[tuple, one_launch.Body](), list[str](), list[one_launch.Part]()
+        for launch, stage in zip(self.launches, stages, strict=True):
+            if (key := _key(launch)) not in bodies:
+                texts.append(self._kernels.assembly(launch))
+                bodies[key] = one_launch.body(texts[-1], f"work_{len(bodies)}_{launch.kernel}", launch.group)
+            values = tuple(map(value, self._values(launch)))
+            parts.append(one_launch.Part(launch, bodies[key], values, stage))
+        handle, offset = self._memory(barrier)
+        where, groups = (number(handle), offset), self.context.device.compute_units
+        text = one_launch.source(one_launch.header(texts), parts, len(handles), where, groups)
+        kernel = cl.Kernel(_from_binary(self.context, text.encode()), one_launch.NAME)
+        threads = one_launch.THREADS
+        return self._enqueuing(kernel, list(handles.values()), (groups * threads,), (threads,))
+
+    def _enqueuing(self, kernel: Any, values: list[Any], grid: tuple[int, ...], local: tuple[int, ...]) -> Step:
+        import pyopencl as cl
+
+        kernel.set_args(*values)
+        queue = self.context.queue
         self._arguments.append(values)  # clSetKernelArg does not keep buffers alive
         with_event = partial(cl.enqueue_nd_range_kernel, queue, kernel, grid, local)
         enqueue = None if self.context.profiling else without_event(queue, kernel, grid, local)
@@ -427,11 +492,15 @@ class Runner:
         """Give the kernels back. Everything enqueued must have finished."""
         for launch, kernel in self._bound:
             self._kernels.give_back(launch, kernel)
-        self._bound, self._steps, self._arguments = [], [], []
+        self._bound, self._whole, self._arguments = [], None, []
+        self.__dict__.pop("_steps", None)
 
     def enqueue(self) -> None:
         """Enqueue every launch in order, without waiting."""
         self.runs += 1
+        if self._whole:
+            self._whole()
+            return
         profiling = self.context.profiling
         for launch, step in zip(self.launches, self._steps, strict=True):
             event = step()

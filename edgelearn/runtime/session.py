@@ -105,7 +105,10 @@ class Session(Displayed):
         rows = all(each.accuracy == "rows" for each in losses.by_output.values())
         self._counts_whole = rows and self._factors == [1.0]  # right answers are whole numbers
         programs = [p for key, p in plan.programs.items() if key.kind is Kind.TRAIN or plan.request.optimizer is None]
-        self.kernels.compile([launch for program in programs for launch in program.all_launches], progress)
+        launches = [launch for program in programs for launch in program.all_launches]
+        self.kernels.compile(launches, progress)
+        if plan.storage.barrier:
+            self.kernels.assembly(launches[0])  # raises where there is none
         for role in self.by_role:  # last of all: what fails before drops memory that nothing is writing to
             self._fill_zero(role)
 
@@ -490,7 +493,8 @@ class Session(Displayed):
                     f"There is no memory for a micro-batch of {key.examples}: steps have ended. Start another session."
                 )
             self.kernels.compile(program.all_launches, self._progress)
-            self._runners[key, part] = Runner(self.context, self.kernels, getattr(program, part), self.at)
+            launches, barrier = getattr(program, part), self.plan.storage.barrier
+            self._runners[key, part] = Runner(self.context, self.kernels, launches, self.at, barrier)
         return self._runners[key, part]
 
     def _program(self, key: ProgramKey) -> Program:

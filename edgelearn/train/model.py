@@ -329,6 +329,7 @@ class Model(TrainedModel):
         activation_memory: Callable[[Network], ActivationMemory] | None = None,
         allow: Sequence[Encoding] = (),
         compute: Compute | str = "fp32",
+        one_launch: bool = False,
     ) -> Model:
         """Configure training and reset its progress: the next `fit` begins at the first step.
 
@@ -350,6 +351,8 @@ class Model(TrainedModel):
         - `allow`: strategies that the planner may use within a budget, besides exact ones on the device: `Compress()`,
           `Offload()`.
         - `compute`: what layers multiply in: `"fp32"` (default), `"tf32"`, `"bf16"`, `"fp16"` or a `Compute`.
+        - `one_launch`: on NVIDIA's GPUs a step runs as one launch, faster where its launches are many and short (see
+          `Request`; default False).
 
         Raises PlanError for settings that contradict each other or can't be.
         """
@@ -365,6 +368,7 @@ class Model(TrainedModel):
             self.network, optimizer=as_optimizer(optimizer), loss=output_losses(loss, loss_weights, self.network),
             batchnorm=batchnorm, seed=self.seed, precision=named_precision("fp32" if precision is None else precision),
             compute=Compute.of(compute), activation_memory=activation_memory or keep_all, allow=tuple(allow),
+            one_launch=one_launch,
         )  # fmt: skip
         found = OutputMetrics(() if metrics is None else metrics, self.network)
         weights = self._current().weights

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from edgelearn.ops.tensor import BLOCK, LINEAR
 from edgelearn.runtime import Context, Kernels, Runner, Session, choose_device
 from edgelearn.runtime.session import InputArrays
 
+from .contenders import on_nvidia
 from .workloads import FULL, INT8, OpProblem, Problem, Workload, digest, make_network, make_problem
 
 UNIT = 4 * BLOCK  # bytes: tables say where buffers start in blocks
@@ -187,13 +189,15 @@ def _update(stand: Stand, problem: OpProblem, trains: bool) -> Results:
 
 _EMIT = {GlobalAveragePooling2D: _plain, BatchNormalization: _batchnorm, SoftmaxCrossEntropy: _loss, SGD: _update}
 RESIDENT, FED = "", "fed"  # the inputs stay on the device, or are copied there in every step
+ONE_LAUNCH = "one launch"  # of inputs that stay there
 RANGE_STEPS = 3  # that change no weight and leave the ranges that int8 predictions use
 PARTS = {"cached": 15, "train": 4}  # examples a micro-batch whose activations stay in a CPU's cache
 
 
 class Engine:
     """Variants: inputs that stay on the device, as the peers' stay in memory, or `fed` to it in each step, as `fit`
-    does; and where that gives the same update, also in micro-batches. Single ops are float32."""
+    does; where that gives the same update, also in micro-batches; and of single examples on NVIDIA's GPUs, all launches
+    as one. Single ops are float32."""
 
     name = "edgelearn"
 
@@ -205,6 +209,8 @@ class Engine:
             return [RESIDENT] if workload.compute == FULL else []
         if workload.micro_batch < workload.batch:
             return [FED]
+        if workload.batch == 1 and workload.trains and on_nvidia(self.context.device.id):
+            return [RESIDENT, FED, ONE_LAUNCH]
         part = PARTS.get(workload.kind, workload.batch)
         return [RESIDENT, FED] + ([_in_parts(part)] if part < workload.batch else [])
 
@@ -214,9 +220,10 @@ class Engine:
             return prepare(problem, workload.trains, self.context)
         part = PARTS.get(workload.kind)
         micro = part if part and variant == _in_parts(part) else workload.micro_batch
-        session = Session(make_plan(make_request(workload, micro), self.context.device), self.context)
+        request = replace(make_request(workload, micro), one_launch=variant == ONE_LAUNCH)
+        session = Session(make_plan(request, self.context.device), self.context)
         session.load(problem.weights)
-        return _step(session, workload, problem, variant == RESIDENT)
+        return _step(session, workload, problem, variant in (RESIDENT, ONE_LAUNCH))
 
 
 def _in_parts(examples: int) -> str:

@@ -1,0 +1,171 @@
+"""Launches that run as one: when each runs, who does which part, and what becomes of their assembly."""
+
+import re
+
+import numpy as np
+import pytest
+
+from edgelearn import Model
+from edgelearn.compile import Request, make_plan
+from edgelearn.errors import KernelError
+from edgelearn.graph import Network
+from edgelearn.launch import Launch
+from edgelearn.models import mobilenet_v2_cifar
+from edgelearn.ops import SGD, Conv2D, Dense, GlobalAveragePooling2D, ReLU, Softmax
+from edgelearn.runtime import list_devices, one_launch
+from edgelearn.runtime.one_launch import Part, body, header, memory, source, stages, turns
+
+DEVICES = pytest.mark.parametrize("device", list_devices(), ids=lambda device: device.id.replace(" ", "-"))
+PTX = """//
+// Generated
+//
+.version 9.0
+.target sm_90, texmode_independent
+.address_size 64
+
+\t// .globl\tadd
+
+.entry add(
+\t.param .u64 .ptr .global .align 4 add_param_0,
+\t.param .u32 add_param_1,
+\t.param .f32 add_param_2
+)
+.reqntid 64, 1, 1
+{
+\t.reg .b32 \t%r<9>;
+\t.reg .b64 \t%rd<4>;
+\t// demoted variable
+\t.shared .align 4 .b8 add_$_flags[6];
+\t.shared .align 16 .b8 add_$_shares[1024];
+
+\tld.param.u64 \t%rd1, [add_param_0];
+\tmov.u32 \t%r1, %ctaid.x;
+\tmov.u32 \t%r2, %ntid.x;
+\tmov.u32 \t%r3, %tid.x;
+\tmov.b32 \t%r4, %envreg3;
+\tmov.b32 \t%r5, %envreg6;
+\tmov.u32 \t%r6, %tid.y;
+\tmov.u64 \t%rd2, add_$_shares;
+\tst.shared.u32 \t[add_$_shares+4], %r3;
+\tbar.sync \t0;
+\tld.global.nc.v4.u32 \t{%r5, %r6, %r7, %r8}, [%rd1];
+\tret;
+
+}
+.metadata_section {
+
+.metadata 0 {
+\t"cl_kernel_attributes",
+\t"add",
+\t"reqd_work_group_size(64,1,1)"
+}
+
+} // end of .metadata_section
+"""
+
+
+def test_a_kernel_becomes_a_function_of_its_place():
+    found = body(PTX, "work_0_add", 64)
+    assert (found.local, found.widths) == (16 + 1024, (64, 32, 32))
+    for instruction in (
+        ".param .b64 add_param_0, .param .b32 add_param_1, .param .b32 add_param_2, .param .b32 group_x",
+        "mov.u32 \t%r1, %group_x;", "mov.u32 \t%r2, 64;", "mov.u32 \t%r3, %item;", "mov.b32 \t%r4, 0;",
+        "mov.b32 \t%r5, %groups_x;", "mov.u32 \t%r6, 0;", "add.s64 %rd2, %local, 16;",
+        "st.shared.u32 \t[%local+20], %r3;", "bar.sync %barrier, 64;", "ld.global.v4.u32 \t{%r5, %r6",
+    ):  # fmt: skip
+        assert instruction in found.text
+    assert not re.search(r"%ctaid|%tid|%envreg|\.nc|\.shared \.align|metadata|reqntid|//", found.text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (".entry add", ".global .align 4 .b8 table[16];\n.entry add", "more than a kernel"),
+        (".entry add", ".func other()\n{\nret;\n}\n.entry add", "more than a kernel"),
+        ("%envreg3", "%envreg9", "unknown register"),
+        ("mov.u64 \t%rd2, add_$_shares", "mov.u64 \t%rd2, add_$_shares+8", "local memory"),
+    ],
+)
+def test_what_is_not_known_is_refused(old, new, words):
+    with pytest.raises(KernelError, match=f"'work'.*{words}"):
+        body(PTX.replace(old, new), "work", 64)
+
+
+def test_launches_wait_for_those_whose_bytes_they_share():
+    found = stages([
+        [(0, 0, 64, False), (1, 0, 64, True)],
+        [(0, 0, 64, False), (1, 64, 64, True)],  # other bytes of the same memory
+        [(1, 32, 64, False), (2, 0, 64, True)],  # reads what both wrote
+        [(0, 64, 64, True)],  # nobody read these
+        [(1, 40, 4, True)],  # after the reader has read them
+        [(1, 64, 4, False)],  # readers don't wait for readers
+    ])  # fmt: skip
+    assert found == [0, 0, 1, 0, 2, 1]
+
+
+@pytest.mark.parametrize(("groups", "shares", "given", "total"), [(132, 4, 0, 1), (132, 1, 200, 1000), (7, 3, 20, 22)])
+def test_each_work_group_falls_to_one(groups, shares, given, total):
+    found = [
+        i for own in range(groups) for share in range(shares) for i in turns(own, share, groups, shares, given, total)
+    ]
+    assert sorted(found) == list(range(total))
+
+
+def test_the_source_calls_each_kernel_between_waits():
+    bodies = [body(PTX, "work_0_add", 64), body(PTX, "work_1_add", 128)]
+    launches = [Launch("", "add", (), (640, 3), 64, ()), Launch("", "add", (), (256,), 128, ())]
+    parts = [
+        Part(launches[0], bodies[0], (memory(0), "7", "0"), 0), Part(launches[1], bodies[1], (memory(1), "8", "0"), 1),
+        Part(launches[1], bodies[1], (memory(0), "9", "0"), 0),
+    ]  # fmt: skip
+    assert [part.grid for part in parts] == [(10, 3, 1), (2, 1, 1), (2, 1, 1)]
+    text = source(header([PTX]), parts, 2, (1, 192), 132)
+    main = text[text.index(f".entry {one_launch.NAME}") :]
+    assert text.count(".func work_0_add") == text.count(".func work_1_add") == 1
+    order = re.findall(r"call (\w+)|^bar\.sync (0);", main, re.MULTILINE)
+    # A launch of the same stage begins when all work-items have left the one before.
+    assert [name or zero for name, zero in order] == ["work_0_add", "0", "work_1_add", "wait_for_all", "work_1_add"]
+    assert f"ld.param.u64 %memory, {memory(1)};\nadd.u64 %memory, %memory, 192;" in main
+    # Of 256 work-items four groups of 64, in 2 kB of local memory each: the arena has room for one.
+    assert "arena[1040]" in text and "setp.ge.u32 %idle, %me, 64;" in main
+    # The third one begins where the 30 groups of the first one ended.
+    assert f"add.u32 %at, %own, {132 - 30};" in main
+
+
+@DEVICES
+def test_the_barrier_is_planned(device):
+    network = mobilenet_v2_cifar()
+    plain, one = (
+        make_plan(Request(network, optimizer=SGD(0.1), batchnorm="batch", one_launch=one), device)
+        for one in (False, True)
+    )
+    assert plain.storage.barrier is None
+    assert one.storage.barrier and one.storage.barrier.nbytes == 64
+    assert 64 <= one.peak_bytes - plain.peak_bytes <= 128  # aligned
+
+
+def _network() -> Network:
+    net = Network("small", (12, 12, 3))
+    for i in range(6):
+        net.add(f"conv{i}", Conv2D(16, 3, 1, (1, 1)))
+        net.add(f"relu{i}", ReLU())
+    net.add("pool", GlobalAveragePooling2D())
+    net.add("classes", Dense(4))
+    net.add("softmax", Softmax())
+    return net
+
+
+@DEVICES
+def test_one_launch_gives_the_same_bits_or_says_what_it_needs(device):
+    x, y = np.random.default_rng(0).normal(size=(4, 12, 12, 3)).astype(np.float32), np.array([0, 1, 2, 3])
+    found = []
+    for one in (False, True):
+        model = Model(_network(), device=device.id, seed=3)
+        model.compile(SGD(0.1), one_launch=one)
+        if one and "NVIDIA" not in device.platform:
+            with pytest.raises(KernelError, match="leave one_launch off"):
+                model.fit(x, y, 1, verbose=0)
+            return
+        model.fit(x, y, 1, 2, verbose=0)
+        found.append(model.weights)
+    assert all(np.array_equal(found[0][name], found[1][name]) for name in found[0])
