@@ -467,7 +467,13 @@ class Runner:
         handle, offset = self._memory(barrier)
         where, groups = (number(handle), offset), self.context.device.compute_units
         text = one_launch.source(one_launch.header(texts), parts, len(handles), where, groups)
-        kernel = cl.Kernel(_from_binary(self.context, text.encode()), one_launch.NAME)
+        try:
+            kernel = cl.Kernel(_from_binary(self.context, text.encode()), one_launch.NAME)
+        except cl.Error as error:
+            raise KernelError(
+                f"{self.context.device.id} can't run these {len(self.launches)} launches as one: leave one_launch off. "
+                f"The driver says:\n{error}"
+            ) from None
         threads = one_launch.THREADS
         return self._enqueuing(kernel, list(handles.values()), (groups * threads,), (threads,))
 

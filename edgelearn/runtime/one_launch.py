@@ -19,6 +19,7 @@ from edgelearn.errors import KernelError
 from edgelearn.launch import Launch
 
 THREADS = 256  # of a work-group, which leaves each 255 registers
+WARP = 32  # work-items that arrive at a barrier together
 ALIGNMENT = 1024  # of a share of local memory
 ARGUMENTS = ("group_x", "group_y", "group_z", "groups_x", "groups_y", "groups_z", "item", "room", "barrier")
 NAME = "all_launches"
@@ -63,8 +64,14 @@ def body(ptx: str, name: str, group: int) -> Body:
     - `name`: of the function.
     - `group`: work-items of the kernel's work-groups.
 
-    Raises KernelError if the program has more than a kernel and its local memory, or asks for what isn't known here.
+    Raises KernelError if the program has more than a kernel and its local memory, asks for what isn't known here, or
+    has work-groups that don't fit.
     """
+    if group > THREADS or group % WARP:
+        raise KernelError(
+            f"The program of '{name}' can't be part of one launch: its work-groups are of {group}, and must be a "
+            f"multiple of {WARP} up to {THREADS}."
+        )
     header = HEADER.search(ptx)
     text = METADATA.sub("", COMMENT.sub("", ptx[header.end() :] if header else ""))
     places, local = {}, 0

@@ -77,6 +77,12 @@ def test_a_kernel_becomes_a_function_of_its_place():
     assert not re.search(r"%ctaid|%tid|%envreg|\.nc|\.shared \.align|metadata|reqntid|//", found.text)
 
 
+@pytest.mark.parametrize("group", [48, 512])
+def test_groups_that_do_not_fit_are_refused(group):
+    with pytest.raises(KernelError, match=f"work-groups are of {group}"):
+        body(PTX, "work", group)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
