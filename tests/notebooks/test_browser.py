@@ -483,6 +483,11 @@ def test_a_cell_run_again_shows_the_training_it_started(page, views):
 SCREENSHOTS = os.environ.get("EDGELEARN_SCREENSHOTS")  # a folder that keeps them; without it there are none
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 NARROW, TALL = 1000, 9000  # pixels; so tall, Lab renders every cell
+# The page has the promise, which a slow machine's browser collects from an evaluation that waits for it.
+RESTORED = """() => {
+    window.restoring ??= jupyterapp.restored.then(() => { window.restored = true; });
+    return window.restored === true;
+}"""
 RUN_ALL = "() => { jupyterapp.commands.execute('notebook:run-all-cells'); }"
 SETTLED = (
     "() => jupyterapp.shell.currentWidget.content.widgets.filter((cell) => cell.model.type === 'code')"
@@ -533,7 +538,7 @@ def narrow(browser, lab):
     tab.set_default_timeout(1000 * SECONDS)
     tab.goto(f"{lab}/lab/workspaces/narrow?reset")
     tab.wait_for_function("() => window.jupyterapp?.commands.hasCommand('docmanager:open')")
-    tab.evaluate("() => jupyterapp.restored.then(() => null)")
+    tab.wait_for_function(RESTORED)
     yield tab
     tab.close()
 
