@@ -108,7 +108,7 @@ class Session(Displayed):
         launches = [launch for program in programs for launch in program.all_launches]
         self.kernels.compile(launches, progress)
         if plan.storage.barrier:
-            self.kernels.assembly(launches[0])  # raises where there is none
+            self.kernels.assembly(next(launch for launch in launches if launch.source))  # raises where there is none
         for role in self.by_role:  # last of all: what fails before drops memory that nothing is writing to
             self._fill_zero(role)
 
