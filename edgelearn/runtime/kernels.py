@@ -466,7 +466,7 @@ class Runner:
             parts.append(one_launch.Part(launch, bodies[key], values, stage))
         handle, offset = self._memory(barrier)
         where, groups = (number(handle), offset), self.context.device.compute_units
-        text = one_launch.source(one_launch.header(texts), parts, len(handles), where, groups)
+        text = one_launch.source(one_launch.shared_header(texts), parts, len(handles), where, groups)
         try:
             kernel = cl.Kernel(_from_binary(self.context, text.encode()), one_launch.NAME)
         except cl.Error as error:

@@ -48,8 +48,13 @@ class Body:
     local: int
     widths: tuple[int, ...]
 
+    @property
+    def room(self) -> int:
+        """Bytes from a work-group's local memory to that of the next one."""
+        return -(-self.local // ALIGNMENT) * ALIGNMENT
 
-def header(programs: Sequence[str]) -> str:
+
+def shared_header(programs: Sequence[str]) -> str:
     """The first lines of a program that may have all instructions of these: of targets such as sm_90 and sm_90a, the
     latter has more."""
     found = [match[0] for ptx in programs if (match := HEADER.search(ptx))]
@@ -114,7 +119,7 @@ def _of_its_place(text: str, name: str, group: int, places: dict[str, int]) -> s
         )
         if re.search(rf"(?<![\w$]){own}(?![\w$])", text):
             raise KernelError(f"The program of '{name}' can't be part of one launch: it uses local memory unusually.")
-    # What others wrote meanwhile isn't seen by the path for constants.
+    # The path for constants doesn't see values that other work-groups wrote meanwhile.
     text = re.sub(r"\bld\.global\.nc\b", "ld.global", text)
     return re.sub(r"\bbar\.sync\s+0;", f"bar.sync %barrier, {group};", text)
 
@@ -196,22 +201,12 @@ def source(header: str, parts: Sequence[Part], memories: int, barrier: tuple[int
     return "\n".join([*lines, "ret;", "}", ""])
 
 
-def shares(part: Part, local: int) -> int:
-    """Work-groups of a launch that one of the one launch takes at a time."""
-    room = -(-part.body.local // ALIGNMENT) * ALIGNMENT
-    return max(1, min(THREADS // part.launch.group, local // room if room else THREADS))
-
-
-def turns(own: int, share: int, groups: int, shares: int, given: int, total: int) -> range:
-    """The work-groups of a launch that fall to a share of one of the `groups` work-groups, whose number is `own`, where
-    `given` ones of the same stage went to others before."""
-    return range((own + -given % groups) % groups + share * groups, total, groups * shares)
-
-
 def _part(number: int, part: Part, groups: int, given: int, local: int) -> str:
-    """Instructions that do the share of a work-group; see `turns`."""
-    group, count, (x, y, z) = part.launch.group, shares(part, local), part.grid
-    room = -(-part.body.local // ALIGNMENT) * ALIGNMENT if count > 1 else 0
+    """Instructions by which a work-group does its part of a launch, taking several of the launch's work-groups at a
+    time: as many as have work-items and room in `local` bytes. They go to the `groups` work-groups in turn, beginning
+    after the one that took the last of the `given` ones of the same stage."""
+    group, room, (x, y, z) = part.launch.group, part.body.room, part.grid
+    count = max(1, min(THREADS // group, local // room if room else THREADS))
     text = f"// {part.launch.kernel} {part.launch.layer}\n"
     if count * group < THREADS:
         text += f"setp.ge.u32 %idle, %me, {count * group};\n@%idle bra END_{number};\n"

@@ -1,5 +1,7 @@
 """Launches that run as one: when each runs, who does which part, and what becomes of their assembly."""
 
+import itertools
+import operator
 import re
 
 import numpy as np
@@ -13,7 +15,7 @@ from edgelearn.launch import Launch
 from edgelearn.models import mobilenet_v2_cifar
 from edgelearn.ops import SGD, Conv2D, Dense, GlobalAveragePooling2D, ReLU, Softmax
 from edgelearn.runtime import list_devices, one_launch
-from edgelearn.runtime.one_launch import Part, body, header, memory, source, stages, turns
+from edgelearn.runtime.one_launch import THREADS, WARP, Part, body, memory, shared_header, source, stages
 
 DEVICES = pytest.mark.parametrize("device", list_devices(), ids=lambda device: device.id.replace(" ", "-"))
 PTX = """//
@@ -109,12 +111,62 @@ def test_launches_wait_for_those_whose_bytes_they_share():
     assert found == [0, 0, 1, 0, 2, 1]
 
 
-@pytest.mark.parametrize(("groups", "shares", "given", "total"), [(132, 4, 0, 1), (132, 1, 200, 1000), (7, 3, 20, 22)])
-def test_each_work_group_falls_to_one(groups, shares, given, total):
-    found = [
-        i for own in range(groups) for share in range(shares) for i in turns(own, share, groups, shares, given, total)
+OPERATIONS = {
+    "mov": lambda a: a, "add": operator.add, "rem": operator.mod, "div": operator.floordiv,
+    "mad.lo": lambda a, b, c: a * b + c, "setp.ge": operator.ge, "setp.lt": operator.lt,
+}  # fmt: skip
+
+
+def calls(main: str, own: int, me: int) -> list[tuple[str, list[int]]]:
+    """Run the one launch's instructions for a work-item `me` of the work-group `own`; returns (function, its
+    arguments), memories being 0."""
+    lines, at, arguments, found = main.splitlines(), 0, dict[str, int](), []
+    registers = {"%tid.x": me, "%ctaid.x": own, "arena": 0, "%memory": 0}
+
+    def value(name: str) -> int:
+        return int(name) if name.isdigit() else registers[name]
+
+    while at < len(lines):
+        line, at = lines[at], at + 1
+        if match := re.fullmatch(r"@(%\w+) bra (\w+);", line):
+            at = lines.index(f"{match[2]}:") if registers[match[1]] else at
+        elif match := re.fullmatch(r"st\.param\.b\d+ \[(\w+)\], (\S+);", line):
+            arguments[match[1]] = value(match[2])
+        elif match := re.fullmatch(r"call (work\w+), \((.*)\);", line):
+            found.append((match[1], [arguments[name] for name in match[2].split(", ")]))
+        elif match := re.fullmatch(r"(\w+(?:\.lo|\.ge|\.lt)?)\.u\d+ (%\w+), (.*);", line):
+            registers[match[2]] = OPERATIONS[match[1]](*map(value, match[3].split(", ")))
+    return found
+
+
+@pytest.mark.parametrize(("groups", "shares"), [(3, 4), (7, 4), (132, 1)])
+def test_each_work_item_of_each_launch_is_run_once(groups, shares):
+    """Looks at the first work-item of each warp."""
+    small, large = body(PTX, "work_small", 64), body(PTX.replace("[1024]", "[8192]"), "work_large", 128)
+    launches = [Launch("", "add", (), (640, 3, 2), 64, ()), Launch("", "add", (), (256,), 128, ())]
+    # The second launch of the first stage begins where the 60 work-groups of the first one end.
+    parts = [
+        Part(launch, own, (memory(0), str(number), "0"), stage)
+        for number, (launch, own, stage) in enumerate(
+            [(launches[0], small, 0), (launches[1], large, 0), (launches[0], small, 1)]
+        )
     ]
-    assert sorted(found) == list(range(total))
+    text = source(shared_header([PTX]), parts, 1, (0, 192), groups)
+    main = text[text.index(f".entry {one_launch.NAME}") :].replace("ld.param.u64 %memory", "//")
+    found, at_once = list[tuple](), set[tuple]()
+    for own, me in itertools.product(range(groups), range(0, THREADS, WARP)):
+        for name, (_, number, _, x, y, z, *grid, item, room, barrier) in calls(main, own, me):
+            found.append((number, x, y, z, item))
+            assert tuple(grid) == parts[number].grid and name == parts[number].body.name
+            at_once.add((name, me // parts[number].launch.group, room, barrier))
+    wanted = [
+        (number, x, y, z, item) for number, part in enumerate(parts)
+        for x, y, z, item in itertools.product(*map(range, part.grid), range(0, part.launch.group, WARP))
+    ]  # fmt: skip
+    assert sorted(found) == wanted
+    # Four small work-groups have 2 kB and a barrier each, where one of the large ones has room.
+    rooms = {("work_small", share, 2048 * share, share + 1) for share in range(shares)}
+    assert at_once == {("work_large", 0, 0, 1)} | rooms
 
 
 def test_the_source_calls_each_kernel_between_waits():
@@ -125,14 +177,14 @@ def test_the_source_calls_each_kernel_between_waits():
         Part(launches[1], bodies[1], (memory(0), "9", "0"), 0),
     ]  # fmt: skip
     assert [part.grid for part in parts] == [(10, 3, 1), (2, 1, 1), (2, 1, 1)]
-    text = source(header([PTX]), parts, 2, (1, 192), 132)
+    text = source(shared_header([PTX]), parts, 2, (1, 192), 132)
     main = text[text.index(f".entry {one_launch.NAME}") :]
     assert text.count(".func work_0_add") == text.count(".func work_1_add") == 1
     order = re.findall(r"call (\w+)|^bar\.sync (0);", main, re.MULTILINE)
     # A launch of the same stage begins when all work-items have left the one before.
     assert [name or zero for name, zero in order] == ["work_0_add", "0", "work_1_add", "wait_for_all", "work_1_add"]
     assert f"ld.param.u64 %memory, {memory(1)};\nadd.u64 %memory, %memory, 192;" in main
-    # Of 256 work-items four groups of 64, in 2 kB of local memory each: the arena has room for one.
+    # The arena has room for one work-group, though 256 work-items are four groups of 64.
     assert "arena[1040]" in text and "setp.ge.u32 %idle, %me, 64;" in main
     # The third one begins where the 30 groups of the first one ended.
     assert f"add.u32 %at, %own, {132 - 30};" in main
