@@ -74,40 +74,45 @@ KERNEL depthwise_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int imag
   leave_norm_sums(dx, sums, ITEM, block, get_global_size(1));
 }
 
-#ifndef PARTS
-#define PARTS 1  // of an output row, in which work-items take them: the whole, or single tiles
-#endif
-#define PART_COLUMNS (PARTS > 1 ? TILE : out_width)
-
 // partials[group]: [c/16][taps][16] = (add ? what was there : 0) + the sum of x * dy over parts of (image, output row)
-// pairs of the group, `rows` a member; with SUMS, sums[group]: [c] is that of dy
+// pairs of the group, `rows` a member, each row in `parts`: as a whole, or tile by tile; with SUMS, sums[group]: [c] is that of dy
 KERNEL depthwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(partials) OUTPUT_IF(SUMS, sums),
                                   const int images, const int height, const int width, const int out_height,
-                                  const int out_width, const int rows, const int blocks, const int add) {
-  LOCAL_SHARES(shares);
+                                  const int out_width, const int rows, const int blocks, const int add,
+                                  const int parts) {
+  SEVERAL_LOCAL_SHARES(shares, KERNEL_W);
   const int group = get_group_id(0), block = get_global_id(1), first = ITEM * rows;
-  const int total = images * out_height * PARTS, last = first + rows < total ? first + rows : total;
+  const int total = images * out_height * parts, last = first + rows < total ? first + rows : total;
   V sum[TAPS], g[TILE];
   clear(sum, TAPS);
 #if SUMS
   V columns = (V)0;
 #endif
-  for (int part = first; part < last; part++)
-    for (int ox = part % PARTS * TILE, stop = ox + PART_COLUMNS; ox < out_width && ox < stop; ox += TILE) {
-      const int row = part / PARTS, image = row / out_height, oy = row % out_height;
+  for (int part = first; part < last; part++) {
+    const int start = part % parts * TILE, stop = parts > 1 && start + TILE < out_width ? start + TILE : out_width;
+    for (int ox = start; ox < stop; ox += TILE) {
+      const int row = part / parts, image = row / out_height, oy = row % out_height;
       input_values plane = ITEM_START(x) + (size_t)(block * images + image) * height * width * BLOCK;
       const size_t plane_of_dy = (size_t)(block * images + image) * out_height * out_width;
-      input_values d = ITEM_START(dy) + (plane_of_dy + oy * out_width + ox) * BLOCK;
-      UNROLL for (int i = 0; i < TILE; i++) { g[i] = (V)0; if (ox + i < out_width) g[i] = load(d + i * BLOCK); }
+      input_values d = ITEM_START(dy) + (plane_of_dy + oy * out_width) * BLOCK;
+      UNROLL for (int i = 0; i < TILE; i++) {
+#if VECTORS > 1
+        g[i] = column_of(d, 0, ox + i, 1, out_width, 0);
+#else
+        g[i] = ox + i < out_width ? load(d + (ox + i) * BLOCK) : (V)0;
+#endif
+      }
 #if SUMS
       UNROLL for (int i = 0; i < TILE; i++) columns += g[i];
 #endif
       add_weight_products(sum, plane, g, SIZES, oy, ox, 0);
     }
+  }
   output dw = ITEM_START(partials) + (size_t)(group * blocks + block) * TAPS * BLOCK;
-  UNROLL for (int t = 0; t < TAPS; t++) {
-    const V v = group_sum(sum[t], shares);
-    if (IS_FIRST_MEMBER) store(dw + t * BLOCK, add ? v + load(dw + t * BLOCK) : v);
+  UNROLL for (int row = 0; row < TAPS; row += KERNEL_W) {
+    group_sums(sum + row, KERNEL_W, shares);
+    UNROLL for (int t = row; t < row + KERNEL_W; t++)
+      if (IS_FIRST_MEMBER) store(dw + t * BLOCK, add ? sum[t] + load(dw + t * BLOCK) : sum[t]);
   }
 #if SUMS
   output dy_sum = ITEM_START(sums) + (size_t)(group * blocks + block) * BLOCK;

@@ -102,7 +102,8 @@ KERNELS = {
         f"dy w images {SIZES} rows steps {DX}", f"dy w images {SIZES} 1 WINDOW GRADIENT",
     ),
     "depthwise_backward_weights": (
-        f"x dy dw sums?SUMS images {SIZES} rows blocks add", f"x dy dw sums images {SIZES} rows blocks add 0 WINDOW",
+        f"x dy dw sums?SUMS images {SIZES} rows blocks add parts",
+        f"x dy dw sums images {SIZES} rows blocks add 0 WINDOW",
     ),
     "pointwise_forward": (f"x w y m k {OUT}", "x w y m k 1*PANELS EPILOGUE"),
     "pointwise_backward_data": (f"dy t m k {DX}", "dy t m k 1*PANELS GRADIENT"),

@@ -124,6 +124,7 @@ def _start_rows(e: Emitter, p: Product, rows: int, members: int = 1, parts: int 
 
 CACHED_BYTES = 512 << 10  # of activations, a chunk of rows that the tiles read repeatedly
 FEW_ITEMS = 4096  # a quarter of what keeps a GPU busy
+FEW_TILE = 4  # inputs: short programs, few of them, since fetching one takes a GPU longer than small layers do
 FEW_ROWS = 4  # up to here the gradient of the input is summed within vectors, without a transposed kernel
 
 
@@ -233,11 +234,17 @@ class Depthwise(Family):
 
     def candidates(self, e: Emitter, p: Product) -> list[KernelConfig]:
         """Neighbouring outputs, and work-items of a compute unit."""
+        if self._few(e, p):
+            return [{"tile": max(1, FEW_TILE // p.window.strides[1]), "items": 0}]
         stride = 1 if p.part == WEIGHTS else p.window.strides[1]
         width = ceil_div(p.sink[1], p.strides[1])
         best = {"tile": products.depthwise_tile(e.traits, width, stride), "items": 0}
         tiles = products.up_to(products.DEPTHWISE_TILES, width)
         return products.worth_trying(best, tile=tiles, items=products.items(e.traits))
+
+    def _few(self, e: Emitter, p: Product) -> bool:
+        """Rows would leave most of a GPU idle, so work-items take single tiles."""
+        return e.traits.gpu and p.images * p.window.output[0] * p.x.blocks < FEW_ITEMS
 
     def emit(self, e: Emitter, p: Product, config: KernelConfig) -> Sums | None:
         tile, items, gpu, blocks = config["tile"], config["items"], e.traits.gpu, p.x.blocks
@@ -254,19 +261,15 @@ class Depthwise(Family):
             self.leave_tail(e, p, grid[0], rows * width, height * width)
             return None
         height, width = p.window.output
-        # A GPU's work-items take single tiles where few rows would leave most of it idle.
-        few, members = gpu and p.images * height * blocks < FEW_ITEMS, e.traits.members
-        parts = ceil_div(width, tile) if few else 1
+        members, parts = e.traits.members, ceil_div(width, tile) if self._few(e, p) else 1
         row_parts = p.images * height * parts
         rows = e.split_rows(row_parts, blocks, 1 if gpu else 7, items)[1]
         total, rows = _start_rows(e, p, rows, members, parts)
         dy_sum = start_sum(e, p.sums, row_parts, total.groups, members)[0] if p.sums else None
-        if parts > 1:
-            more["parts"] = parts
         e.launch(
             "depthwise.cl", "depthwise_backward_weights", (total.groups * members, blocks), *p.reads,
             *(s.access(p.add) for s in (total, dy_sum) if s), *p.sizes, rows, blocks, int(p.add),
-            sums=dy_sum is not None, **more,
+            parts, sums=dy_sum is not None, **more,
         )  # fmt: skip
         return total, dy_sum
 

@@ -452,9 +452,8 @@ class Runner:
             handle, offset = self._memory(access.buffer)
             return number(handle), offset + access.first, access.nbytes, access.writes
 
-        def value(each: Any) -> str:
-            numeric = isinstance(each, np.generic)
-            return str(each.view(np.uint32)) if numeric else one_launch.memory(number(each))
+        def value(each: Any) -> int:
+            return int(each.view(np.uint32)) if isinstance(each, np.generic) else number(each)
 
         stages = one_launch.stages([list(map(place, launch.accesses)) for launch in self.launches])
         bodies, texts, parts = dict[tuple, one_launch.Body](), list[str](), list[one_launch.Part]()

@@ -2,9 +2,10 @@
 wait for each other where a launch needs what others wrote.
 
 To enqueue a launch takes the host some 7 microseconds there, more than a small launch takes the device; work-groups
-that wait for each other take one. NVIDIA's compiler returns PTX, assembly as text. Here each kernel becomes a function
-of the numbers of its work-group and work-item. A work-group of the persistent kernel has more work-items than theirs,
-and calls it for several of their work-groups at a time, each with a share of the local memory and a barrier of its own.
+that wait for each other take one. NVIDIA's compiler returns PTX, assembly as text. Here the instructions of each kernel
+become a block of one kernel, which reads a table: for each launch, which block, how many work-groups, its arguments.
+A work-group of the persistent kernel has more work-items than theirs, and does several of their work-groups at a time,
+each with a share of the local memory and a barrier of its own.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ from edgelearn.errors import KernelError
 from edgelearn.launch import Launch
 
 THREADS = 256  # of a work-group, which leaves each 255 registers
+BARRIERS = 15  # of a work-group, beside that of all its work-items
 WARP = 32  # work-items that arrive at a barrier together
 ALIGNMENT = 1024  # of a share of local memory
-ARGUMENTS = ("group_x", "group_y", "group_z", "groups_x", "groups_y", "groups_z", "item", "room", "barrier")
 NAME = "all_launches"
+GO_ON, WAIT, END = range(3)  # what follows a launch: the next one, a wait for all work-groups and then that, or nothing
+HEAD = 12  # words of a launch in the table before its arguments
+RECORDS = 4 << 10  # bytes of local memory for what is read from the table, at most
+LOCAL_MEMORY = {"sm_90a": 227 << 10}  # bytes that a work-group may have, by target; 48 kB of others
 
 HEADER = re.compile(r"\.version[^\n]*\n\.target[^\n]*\n\.address_size[^\n]*\n")
 COMMENT = re.compile(r"//[^\n]*")
@@ -35,15 +40,14 @@ OTHERS = re.compile(r"^\s*(?:\.(?:visible|extern|weak)\s+)?\.(?:func|const|globa
 
 @dataclass(frozen=True)
 class Body:
-    """A kernel as a function of PTX.
+    """A kernel as a block of PTX.
 
     Arguments:
-    - `name`, `text`: of the function.
+    - `text`: the block.
     - `local`: bytes of local memory that its work-groups take.
     - `widths`: bits of each argument of the kernel.
     """
 
-    name: str
     text: str
     local: int
     widths: tuple[int, ...]
@@ -62,11 +66,11 @@ def shared_header(programs: Sequence[str]) -> str:
 
 
 def body(ptx: str, name: str, group: int) -> Body:
-    """Turn the only kernel of a program into a function.
+    """Turn the only kernel of a program into a block.
 
     Arguments:
     - `ptx`: the program.
-    - `name`: of the function.
+    - `name`: of the block.
     - `group`: work-items of the kernel's work-groups.
 
     Raises KernelError if the program has more than a kernel and its local memory, asks for what isn't known here, or
@@ -90,16 +94,28 @@ def body(ptx: str, name: str, group: int) -> Body:
         raise KernelError(f"The program of '{name}' can't be part of one launch: it is more than a kernel.")
     parameters = PARAMETER.findall(entry[2])
     widths = tuple(int(kind[1:]) for kind, _ in parameters)
-    declared = [f".param .b{width} {own}" for width, (_, own) in zip(widths, parameters, strict=True)]
-    begin = f".func {name}({', '.join([*declared, *(f'.param .b32 {own}' for own in ARGUMENTS)])})\n{{\n"
-    for own in ARGUMENTS:
-        begin += f".reg .b32 %{own};\nld.param.b32 %{own}, [{own}];\n"
-    begin += ".reg .b64 %local;\ncvt.u64.u32 %local, %room;\n"
-    return Body(name, begin + _of_its_place(text[entry.end() :], name, group, places), local, widths)
+    text = _of_its_arguments(text[entry.end() : text.rindex("}")], name, [own for _, own in parameters], widths)
+    text = _of_its_place(text, name, group, places)
+    text = re.sub(r"\bret;", "bra DONE;", text.replace("$L__", f"$L_{name}_"))
+    return Body(f"{{\n{text}\nbra DONE;\n}}", local, widths)
+
+
+def _of_its_arguments(text: str, name: str, parameters: Sequence[str], widths: Sequence[int]) -> str:
+    """The kernel's instructions with words of the table in place of its arguments: numbers, or which of the memories
+    that the one launch has."""
+    for index, (own, width) in enumerate(zip(parameters, widths, strict=True)):
+        place = f"[%record+{4 * (HEAD + index)}]"
+        new = rf"ld.shared.u32 %place, {place};\nadd.u32 %place, %place, %memories;\nld.shared.u64 \2, [%place];"
+        text = re.sub(
+            rf"\bld\.param\.(\w+)\s+(%\w+), \[{own}\];", new if width == 64 else rf"ld.shared.\1 \2, {place};", text
+        )
+    if re.search(r"\.param\b", text):
+        raise KernelError(f"The program of '{name}' can't be part of one launch: it uses an argument unusually.")
+    return text
 
 
 def _of_its_place(text: str, name: str, group: int, places: dict[str, int]) -> str:
-    """The kernel's instructions with the function's arguments in place of what the device says of a launch."""
+    """The kernel's instructions with the block's place in place of what the device says of a launch."""
     special = {"%ntid.x": str(group), "%tid.x": "%item"}
     for number, axis in enumerate("xyz"):
         special |= {f"%ctaid.{axis}": f"%group_{axis}", f"%nctaid.{axis}": f"%groups_{axis}"}
@@ -152,13 +168,13 @@ class Part:
 
     Arguments:
     - `launch`: the launch. `body`: its kernel.
-    - `values`: its arguments, as PTX names them: numbers of memories, or the bits of numbers.
+    - `values`: its arguments: numbers of memories, or the bits of numbers.
     - `stage`: when it runs.
     """
 
     launch: Launch
     body: Body
-    values: tuple[str, ...]
+    values: tuple[int, ...]
     stage: int
 
     @property
@@ -169,9 +185,39 @@ class Part:
         return -(-first // self.launch.group), y, z
 
 
-def memory(number: int) -> str:
-    """The value of an argument that is one of the one launch's memories."""
-    return f"[{NAME}_{number}]"
+def table(parts: Sequence[Part], bodies: Sequence[Body], groups: int, local: int) -> np.ndarray:
+    """What the persistent kernel reads for each launch, in the order in which it runs them: uint32, (launches, words).
+
+    A work-group takes as many of a launch's work-groups at a time as have work-items and room in `local` bytes. They go
+    to the `groups` work-groups in turn, beginning after the one that took the last of the same stage.
+
+    Arguments:
+    - `bodies`: of all parts, each once.
+    """
+    ordered = sorted(parts, key=lambda part: part.stage)
+    words = np.zeros((len(parts), -(-(HEAD + max(len(part.values) for part in parts)) // 4) * 4), np.uint32)
+    given = 0
+    for row, part, following in zip(words, ordered, [*ordered[1:], None], strict=True):
+        group, room, (x, y, z) = part.launch.group, part.body.room, part.grid
+        count = max(1, min(THREADS // group, local // room if room else BARRIERS, BARRIERS))
+        then = END if following is None else WAIT if following.stage > part.stage else GO_ON
+        row[:HEAD] = (
+            bodies.index(part.body), then, group, room, count * group, -given % groups, groups * count, x * y * z,
+            x, y, z, 0,
+        )  # fmt: skip
+        sizes = zip(part.values, part.body.widths, strict=True)
+        row[HEAD : HEAD + len(part.values)] = [value * 8 if width == 64 else value for value, width in sizes]
+        given = given + x * y * z if then == GO_ON else 0
+    return words
+
+
+def arena(header: str, parts: Sequence[Part]) -> int:
+    """Bytes of local memory: room for as many work-groups of each launch as there are work-items for, if the device has
+    that much."""
+    known = [size for target, size in LOCAL_MEMORY.items() if f".target {target}," in header]
+    most = (known or [48 << 10])[0] - RECORDS
+    wanted = max(part.body.room * (THREADS // part.launch.group) for part in parts)
+    return max(ALIGNMENT, min(wanted, most), *(part.body.local for part in parts))
 
 
 def source(header: str, parts: Sequence[Part], memories: int, barrier: tuple[int, int], groups: int) -> str:
@@ -183,83 +229,122 @@ def source(header: str, parts: Sequence[Part], memories: int, barrier: tuple[int
     - `memories`: number of its arguments, each a memory.
     - `barrier`: number of a memory, and the first byte there of four by which work-groups wait; zeros at first.
     """
-    bodies = {part.body.name: part.body for part in parts}
-    local = max(ALIGNMENT, *(body.local for body in bodies.values()))
-    lines = [header, f".shared .align {ALIGNMENT} .b8 arena[{local}];", WAIT, *(body.text for body in bodies.values())]
-    declared = ", ".join(f".param .u64 .ptr .global .align 16 {NAME}_{number}" for number in range(memories))
-    lines += [f".entry {NAME}({declared})", f".maxntid {THREADS}, 1, 1", ".minnctapersm 1", "{", REGISTERS]
-    last, given = 0, 0
-    for number, part in sorted(enumerate(parts), key=lambda pair: pair[1].stage):
-        if part.stage > last:
-            lines.append(f"ld.param.u64 %memory, {memory(barrier[0])};\nadd.u64 %memory, %memory, {barrier[1]};")
-            lines.append(f"call wait_for_all, (%memory, {groups});")
-            last, given = part.stage, 0
-        elif number:  # else one might use barriers and local memory that others still use for the launch before
-            lines.append("bar.sync 0;")
-        lines.append(_part(number, part, groups, given, local))
-        given += int(np.prod(part.grid))
-    return "\n".join([*lines, "ret;", "}", ""])
+    bodies = list(dict.fromkeys(part.body for part in parts))
+    local = arena(header, parts)
+    words = table(parts, bodies, groups, local)
+    count, size = len(words), words.shape[1]
+    values = ", ".join(map(str, [*words.ravel(), *[0] * size]))  # and one that is fetched, but not run
+    labels = [f"BODY_{number}" for number in range(len(bodies))]
+    names = [f"{NAME}_{number}" for number in range(memories)]
+    given = "\n".join(
+        f"ld.param.u64 %memory, [{name}];\nst.shared.u64 [memories+{8 * number}], %memory;"
+        for number, name in enumerate(names)
+    )
+    places = {
+        "GIVEN": given, "STRIDE": 4 * size, "WORDS": size, "GROUPS": groups, "COUNTER": f"[{names[barrier[0]]}]",
+        "FIRST": barrier[1], "COMPLETES": 0x80000001 - groups, "GO_ON": GO_ON, "END": END, "LABELS": ", ".join(labels),
+        "BODIES": "\n".join(f"{label}: {own.text}" for label, own in zip(labels, bodies, strict=True)),
+    }  # fmt: skip
+    declared = ", ".join(f".param .u64 .ptr .global .align 16 {name}" for name in names)
+    text = f"""{header}.global .align 16 .b32 table[{(count + 1) * size}] = {{{values}}};
+.shared .align {ALIGNMENT} .b8 arena[{local}];
+.shared .align 16 .b8 records[{8 * size}];
+.shared .align 8 .b8 memories[{8 * memories}];
+.entry {NAME}({declared})
+.maxntid {THREADS}, 1, 1
+.minnctapersm 1
+{{
+"""
+    return text + re.sub("|".join(f"<{name}>" for name in places), lambda at: str(places[at[0][1:-1]]), MAIN) + "}\n"
 
 
-def _part(number: int, part: Part, groups: int, given: int, local: int) -> str:
-    """Instructions by which a work-group does its part of a launch, taking several of the launch's work-groups at a
-    time: as many as have work-items and room in `local` bytes. They go to the `groups` work-groups in turn, beginning
-    after the one that took the last of the `given` ones of the same stage."""
-    group, room, (x, y, z) = part.launch.group, part.body.room, part.grid
-    count = max(1, min(THREADS // group, local // room if room else THREADS))
-    text = f"// {part.launch.kernel} {part.launch.layer}\n"
-    if count * group < THREADS:
-        text += f"setp.ge.u32 %idle, %me, {count * group};\n@%idle bra END_{number};\n"
-    text += f"div.u32 %share, %me, {group};\nrem.u32 %item, %me, {group};\nmad.lo.u32 %room, %share, {room}, %arena;\n"
-    text += f"add.u32 %barrier, %share, 1;\nadd.u32 %at, %own, {-given % groups};\nrem.u32 %at, %at, {groups};\n"
-    text += f"mad.lo.u32 %at, %share, {groups}, %at;\nsetp.ge.u32 %idle, %at, {x * y * z};\n@%idle bra END_{number};\n"
-    text += f"MORE_{number}:\nrem.u32 %x, %at, {x};\ndiv.u32 %y, %at, {x};\ndiv.u32 %z, %y, {y};\n"
-    text += f"rem.u32 %y, %y, {y};\n{{\n"
-    names = []
-    places = ("%x", "%y", "%z", str(x), str(y), str(z), "%item", "%room", "%barrier")
-    values = [*zip(part.values, part.body.widths, strict=True), *((value, 32) for value in places)]
-    for index, (value, width) in enumerate(values):
-        if width == 64:
-            text += f"ld.param.u64 %memory, {value};\n"
-        text += f".param .b{width} a{index};\nst.param.b{width} [a{index}], {'%memory' if width == 64 else value};\n"
-        names.append(f"a{index}")
-    text += f"call {part.body.name}, ({', '.join(names)});\n}}\nbar.sync %barrier, {group};\n"
-    text += f"add.u32 %at, %at, {groups * count};\nsetp.lt.u32 %more, %at, {x * y * z};\n@%more bra MORE_{number};\n"
-    return text + f"END_{number}:"
-
-
-REGISTERS = """.reg .pred %idle, %more;
-.reg .b32 %me, %own, %arena, %share, %item, %room, %barrier, %at, %x, %y, %z;
-.reg .b64 %memory;
+# Two records of the table are in local memory: that of the launch, and the next one, which is on its way meanwhile.
+# The first work-group adds what completes 1 << 31, so that this bit of the counter changes when all have come, and no
+# count begins anew.
+MAIN = """.reg .pred %idle, %more, %copies;
+.reg .b32 %me, %own, %record, %place, %word, %body, %then, %group, %room, %used, %start, %stride, %total, %none;
+.reg .b32 %groups_x, %groups_y, %groups_z, %group_x, %group_y, %group_z, %share, %item, %barrier, %at, %memories;
+.reg .b32 %added, %before;
+.reg .b64 %memory, %next, %local;
 mov.u32 %me, %tid.x;
 mov.u32 %own, %ctaid.x;
-mov.u32 %arena, arena;"""
-
-# The first group adds what completes 1 << 31, so that this bit changes when all have come, and no count begins anew.
-WAIT = """.func wait_for_all(.param .b64 barrier, .param .b32 groups)
-{
-.reg .pred %p<3>;
-.reg .b32 %r<7>;
-.reg .b64 %counter;
+mov.u32 %record, records;
+mov.u32 %memories, memories;
+setp.ne.u32 %idle, %me, 0;
+@%idle bra GIVEN;
+<GIVEN>
+GIVEN:
+setp.lt.u32 %copies, %me, <WORDS>;
+mov.u64 %next, table;
+mul.wide.u32 %memory, %me, 4;
+add.u64 %next, %next, %memory;
+mad.lo.u32 %place, %me, 4, %record;
+@%copies ld.global.nc.u32 %word, [%next];
+@%copies st.shared.u32 [%place], %word;
 bar.sync 0;
-mov.u32 %r0, %tid.x;
-setp.ne.u32 %p0, %r0, 0;
-@%p0 bra ALL_CAME;
-ld.param.u64 %counter, [barrier];
-ld.param.u32 %r1, [groups];
-mov.u32 %r2, %ctaid.x;
-setp.eq.u32 %p1, %r2, 0;
-sub.u32 %r3, 0x80000001, %r1;
-selp.b32 %r4, %r3, 1, %p1;
+NEXT:
+add.u64 %next, %next, <STRIDE>;
+@%copies ld.global.nc.u32 %word, [%next];
+ld.shared.v4.u32 {%body, %then, %group, %room}, [%record];
+ld.shared.v4.u32 {%used, %start, %stride, %total}, [%record+16];
+ld.shared.v4.u32 {%groups_x, %groups_y, %groups_z, %none}, [%record+32];
+setp.ge.u32 %idle, %me, %used;
+@%idle bra LEFT;
+div.u32 %share, %me, %group;
+rem.u32 %item, %me, %group;
+add.u32 %barrier, %share, 1;
+mov.u32 %place, arena;
+mad.lo.u32 %place, %share, %room, %place;
+cvt.u64.u32 %local, %place;
+add.u32 %at, %own, %start;
+rem.u32 %at, %at, <GROUPS>;
+mad.lo.u32 %at, %share, <GROUPS>, %at;
+setp.ge.u32 %idle, %at, %total;
+@%idle bra LEFT;
+MORE:
+rem.u32 %group_x, %at, %groups_x;
+div.u32 %group_z, %at, %groups_x;
+rem.u32 %group_y, %group_z, %groups_y;
+div.u32 %group_z, %group_z, %groups_y;
+TARGETS: .branchtargets <LABELS>;
+brx.idx %body, TARGETS;
+<BODIES>
+DONE:
+ld.shared.u32 %group, [%record+8];
+ld.shared.v2.u32 {%stride, %total}, [%record+24];
+bar.sync %barrier, %group;
+add.u32 %at, %at, %stride;
+setp.lt.u32 %more, %at, %total;
+@%more bra MORE;
+LEFT:
+ld.shared.u32 %then, [%record+4];
+mov.u32 %place, records;
+sub.u32 %record, %place, %record;
+add.u32 %place, %place, <STRIDE>;
+add.u32 %record, %record, %place;
+mad.lo.u32 %place, %me, 4, %record;
+@%copies st.shared.u32 [%place], %word;
+bar.sync 0;
+setp.eq.u32 %more, %then, <GO_ON>;
+@%more bra NEXT;
+setp.eq.u32 %more, %then, <END>;
+@%more bra LAST;
+setp.ne.u32 %idle, %me, 0;
+@%idle bra ALL_CAME;
+ld.param.u64 %memory, <COUNTER>;
+add.u64 %memory, %memory, <FIRST>;
+setp.eq.u32 %more, %own, 0;
+selp.b32 %added, <COMPLETES>, 1, %more;
 fence.acq_rel.gpu;
-atom.global.add.u32 %r5, [%counter], %r4;
+atom.global.add.u32 %before, [%memory], %added;
 AGAIN:
-ld.acquire.gpu.global.u32 %r6, [%counter];
-xor.b32 %r6, %r6, %r5;
-setp.ge.s32 %p2, %r6, 0;
-@%p2 bra AGAIN;
-fence.acq_rel.gpu;
+ld.acquire.gpu.global.u32 %added, [%memory];
+xor.b32 %added, %added, %before;
+setp.ge.s32 %more, %added, 0;
+@%more bra AGAIN;
 ALL_CAME:
 bar.sync 0;
+bra NEXT;
+LAST:
 ret;
-}"""
+"""

@@ -4,6 +4,18 @@
 // Floats have the zero point 0 and ignore it. Each input column of a tile is loaded once.
 #include "window.h"
 
+// Columns of a row of an image and 0 beside it. A GPU reads all of them before it looks which lie inside: a branch for
+// each would have it wait for each in turn.
+#if VECTORS > 1
+#define INSIDE(value, low, end) ((value) < (low) ? (low) : (value) >= (end) ? (end) - 1 : (value))
+INLINE Sum column_of(Data plane, const int row, const int column, const int height, const int width,
+                     const short zero) {
+  const int inside = row >= 0 && row < height && column >= 0 && column < width;
+  const Sum v = column_at(plane + (INSIDE(row, 0, height) * width + INSIDE(column, 0, width)) * BLOCK, zero);
+  return inside ? v : (Sum)0;
+}
+#endif
+
 INLINE void clear(Sum *sums, const int count) { UNROLL for (int i = 0; i < count; i++) sums[i] = (Sum)0; }
 
 // sum[output] += column q of the span times every tap of row ky that meets it
@@ -18,6 +30,10 @@ INLINE void spread_column(Sum sum[TILE], const Sum column, const Sum tap[TAPS], 
 INLINE void forward_tile(Sum sum[TILE], Data plane, const Sum tap[TAPS], const Sizes s, const int oy, const int ox,
                          const short zero) {
   clear(sum, TILE);
+#if VECTORS > 1
+  UNROLL for (int ky = 0; ky < KERNEL_H; ky++) UNROLL for (int q = 0; q < SPAN; q++)
+    spread_column(sum, column_of(plane, INPUT_Y(oy, ky), INPUT_X(ox, 0) + q, s.height, s.width, zero), tap, q, ky);
+#else
   const int edge = INPUT_X(ox, 0), inside = edge >= 0 && edge + SPAN <= s.width;
   UNROLL for (int ky = 0; ky < KERNEL_H; ky++) {
     const int iy = INPUT_Y(oy, ky);
@@ -30,6 +46,7 @@ INLINE void forward_tile(Sum sum[TILE], Data plane, const Sum tap[TAPS], const S
         if (edge + q >= 0 && edge + q < s.width) spread_column(sum, column_at(p + q * BLOCK, zero), tap, q, ky);
     }
   }
+#endif
 }
 
 // The outputs that a tile of TILE input columns (every STRIDE_X-th, from column `residue` on) meets lie between these.
@@ -50,6 +67,15 @@ INLINE void gather_column(Sum sum[TILE], const Sum column, const Sum tap[TAPS], 
 INLINE void backward_tile(Sum sum[TILE], Data plane, const Sum tap[TAPS], const Sizes s, const int iy, const int ox,
                           const int residue, const short zero) {
   clear(sum, TILE);
+#if VECTORS > 1
+  UNROLL for (int phase = 0; phase < STRIDE_Y; phase++) if ((iy + PAD_TOP) % STRIDE_Y == phase) {
+    UNROLL for (int ky = 0; ky < KERNEL_H; ky++) if ((phase - ky * DILATION_Y) % STRIDE_Y == 0) {
+      const int oy = REACH_Y(iy, ky) < 0 ? -1 : REACH_Y(iy, ky) / STRIDE_Y;
+      UNROLL for (int q = FIRST_REACH; q <= LAST_REACH; q++)
+        gather_column(sum, column_of(plane, oy, ox + q, s.out_height, s.out_width, zero), tap, q, ky, residue);
+    }
+  }
+#else
   const int inside = ox + FIRST_REACH >= 0 && ox + LAST_REACH < s.out_width;
   UNROLL for (int ky = 0; ky < KERNEL_H; ky++) {
     const int reach_y = REACH_Y(iy, ky), oy = reach_y / STRIDE_Y;
@@ -64,22 +90,32 @@ INLINE void backward_tile(Sum sum[TILE], Data plane, const Sum tap[TAPS], const 
           gather_column(sum, column_at(p + q * BLOCK, zero), tap, q, ky, residue);
     }
   }
+#endif
+}
+
+// The products of column q of the inputs with the gradients g that row ky of the taps meets it with
+INLINE void multiply_column(Sum sum[TAPS], const Sum column, const Sum g[TILE], const int q, const int ky) {
+  UNROLL for (int kx = 0; kx < KERNEL_W; kx++) {
+    const int i = q - kx * DILATION_X;
+    if (i >= 0 && i % STRIDE_X == 0 && i / STRIDE_X < TILE) sum[ky * KERNEL_W + kx] += column * g[i / STRIDE_X];
+  }
 }
 
 // sum[tap] += the products of TILE gradients g of the outputs from (oy, ox) on with the inputs they met
 INLINE void add_weight_products(Sum sum[TAPS], Data plane, const Sum g[TILE], const Sizes s, const int oy, const int ox,
                                 const short zero) {
+#if VECTORS > 1
+  UNROLL for (int ky = 0; ky < KERNEL_H; ky++) UNROLL for (int q = 0; q < SPAN; q++)
+    multiply_column(sum, column_of(plane, INPUT_Y(oy, ky), INPUT_X(ox, 0) + q, s.height, s.width, zero), g, q, ky);
+#else
   const int edge = INPUT_X(ox, 0), inside = edge >= 0 && edge + SPAN <= s.width;
   UNROLL for (int ky = 0; ky < KERNEL_H; ky++) {
     const int iy = INPUT_Y(oy, ky);
     if (iy < 0 || iy >= s.height) continue;
     Data p = plane + (iy * s.width + edge) * BLOCK;
-    UNROLL for (int q = 0; q < SPAN; q++) if (inside || (edge + q >= 0 && edge + q < s.width)) {
-      const Sum column = column_at(p + q * BLOCK, zero);
-      UNROLL for (int kx = 0; kx < KERNEL_W; kx++) {
-        const int i = q - kx * DILATION_X;
-        if (i >= 0 && i % STRIDE_X == 0 && i / STRIDE_X < TILE) sum[ky * KERNEL_W + kx] += column * g[i / STRIDE_X];
-      }
-    }
+    UNROLL for (int q = 0; q < SPAN; q++)
+      if (inside || (edge + q >= 0 && edge + q < s.width))
+        multiply_column(sum, column_at(p + q * BLOCK, zero), g, q, ky);
   }
+#endif
 }

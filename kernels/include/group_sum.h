@@ -10,12 +10,13 @@
 #define SEVERAL
 #endif
 
-// Local memory for group_sum, declared by the kernel
+// Local memory for group_sum, and for group_sums of `count` at once, declared by the kernel
 #if GROUP > VECTORS
-#define LOCAL_SHARES(name) __local V name[GROUP]
+#define SEVERAL_LOCAL_SHARES(name, count) __local V name[(count) * GROUP]
 #else
-#define LOCAL_SHARES(name) __local V *const name = 0
+#define SEVERAL_LOCAL_SHARES(name, count) __local V *const name = 0
 #endif
+#define LOCAL_SHARES(name) SEVERAL_LOCAL_SHARES(name, 1)
 
 // In two rounds: shares of the same channels become SUMMED sums, then one.
 #if MEMBERS > 8
@@ -23,22 +24,27 @@
 #else
 #define SUMMED 1
 #endif
-INLINE V group_sum(const V v, __local V *shares) {
+INLINE void group_sums(V *v, const int count, __local V *shares) {
 #if GROUP > VECTORS
   const int me = get_local_id(0), mine = me % VECTORS;
-  shares[me] = v;
+  UNROLL for (int n = 0; n < count; n++) shares[n * GROUP + me] = v[n];
   barrier(CLK_LOCAL_MEM_FENCE);
   if (me < SUMMED * VECTORS) {
-    V sum = shares[me];
-    UNROLL for (int i = 1; i < MEMBERS / SUMMED; i++) sum += shares[me + i * SUMMED * VECTORS];
-    shares[me] = sum;
+    UNROLL for (int n = 0; n < count; n++) {
+      V sum = shares[n * GROUP + me];
+      UNROLL for (int i = 1; i < MEMBERS / SUMMED; i++) sum += shares[n * GROUP + me + i * SUMMED * VECTORS];
+      shares[n * GROUP + me] = sum;
+    }
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  V sum = shares[mine];
-  UNROLL for (int i = 1; i < SUMMED; i++) sum += shares[i * VECTORS + mine];
+  UNROLL for (int n = 0; n < count; n++) {
+    v[n] = shares[n * GROUP + mine];
+    UNROLL for (int i = 1; i < SUMMED; i++) v[n] += shares[n * GROUP + i * VECTORS + mine];
+  }
   barrier(CLK_LOCAL_MEM_FENCE);
-  return sum;
-#else
-  return v;
 #endif
+}
+INLINE V group_sum(V v, __local V *shares) {
+  group_sums(&v, 1, shares);
+  return v;
 }

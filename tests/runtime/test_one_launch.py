@@ -3,6 +3,7 @@
 import itertools
 import operator
 import re
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -14,8 +15,20 @@ from edgelearn.graph import Network
 from edgelearn.launch import Launch
 from edgelearn.models import mobilenet_v2_cifar
 from edgelearn.ops import SGD, Conv2D, Dense, GlobalAveragePooling2D, ReLU, Softmax
-from edgelearn.runtime import list_devices, one_launch
-from edgelearn.runtime.one_launch import THREADS, WARP, Part, body, memory, shared_header, source, stages
+from edgelearn.runtime import list_devices
+from edgelearn.runtime.one_launch import (
+    HEAD,
+    THREADS,
+    WARP,
+    Body,
+    Part,
+    arena,
+    body,
+    shared_header,
+    source,
+    stages,
+    table,
+)
 
 DEVICES = pytest.mark.parametrize("device", list_devices(), ids=lambda device: device.id.replace(" ", "-"))
 PTX = """//
@@ -51,6 +64,10 @@ PTX = """//
 \tst.shared.u32 \t[add_$_shares+4], %r3;
 \tbar.sync \t0;
 \tld.global.nc.v4.u32 \t{%r5, %r6, %r7, %r8}, [%rd1];
+\tld.param.u32 \t%r9, [add_param_1];
+\tld.param.f32 \t%f1, [add_param_2];
+\tbra \t$L__BB0_1;
+$L__BB0_1:
 \tret;
 
 }
@@ -66,20 +83,22 @@ PTX = """//
 """
 
 
-def test_a_kernel_becomes_a_function_of_its_place():
-    found = body(PTX, "work_0_add", 64)
+def test_a_kernel_becomes_a_block_of_its_place():
+    found = body(PTX, "0_add", 64)
     assert (found.local, found.widths) == (16 + 1024, (64, 32, 32))
     for instruction in (
-        ".param .b64 add_param_0, .param .b32 add_param_1, .param .b32 add_param_2, .param .b32 group_x",
+        f"ld.shared.u32 %place, [%record+{4 * HEAD}];\nadd.u32 %place, %place, %memories;\nld.shared.u64 %rd1",
+        f"ld.shared.u32 %r9, [%record+{4 * HEAD + 4}];", f"ld.shared.f32 %f1, [%record+{4 * HEAD + 8}];",
         "mov.u32 \t%r1, %group_x;", "mov.u32 \t%r2, 64;", "mov.u32 \t%r3, %item;", "mov.b32 \t%r4, 0;",
         "mov.b32 \t%r5, %groups_x;", "mov.u32 \t%r6, 0;", "add.s64 %rd2, %local, 16;",
         "st.shared.u32 \t[%local+20], %r3;", "bar.sync %barrier, 64;", "ld.global.v4.u32 \t{%r5, %r6",
+        "bra \t$L_0_add_BB0_1;", "$L_0_add_BB0_1:\n\tbra DONE;",
     ):  # fmt: skip
-        assert instruction in found.text
-    assert not re.search(r"%ctaid|%tid|%envreg|\.nc|\.shared \.align|metadata|reqntid|//", found.text)
+        assert instruction in found.text, found.text
+    assert not re.search(r"%ctaid|%tid|%envreg|\.nc|\.shared \.align|metadata|reqntid|\bret\b|\.param|//", found.text)
 
 
-@pytest.mark.parametrize("group", [48, 512])
+@pytest.mark.parametrize("group", [48, 2 * THREADS])
 def test_groups_that_do_not_fit_are_refused(group):
     with pytest.raises(KernelError, match=f"work-groups are of {group}"):
         body(PTX, "work", group)
@@ -92,6 +111,7 @@ def test_groups_that_do_not_fit_are_refused(group):
         (".entry add", ".func other()\n{\nret;\n}\n.entry add", "more than a kernel"),
         ("%envreg3", "%envreg9", "unknown register"),
         ("mov.u64 \t%rd2, add_$_shares", "mov.u64 \t%rd2, add_$_shares+8", "local memory"),
+        ("ld.param.u32 \t%r9, [add_param_1]", "cvta.param.u64 \t%r9, add_param_1", "argument"),
     ],
 )
 def test_what_is_not_known_is_refused(old, new, words):
@@ -112,82 +132,129 @@ def test_launches_wait_for_those_whose_bytes_they_share():
 
 
 OPERATIONS = {
-    "mov": lambda a: a, "add": operator.add, "rem": operator.mod, "div": operator.floordiv,
-    "mad.lo": lambda a, b, c: a * b + c, "setp.ge": operator.ge, "setp.lt": operator.lt,
+    "mov": lambda a: a, "cvt": lambda a: a, "add": operator.add, "sub": operator.sub, "rem": operator.mod,
+    "div": operator.floordiv, "mul.wide": operator.mul, "mad.lo": lambda a, b, c: a * b + c, "setp.ge": operator.ge,
+    "setp.lt": operator.lt, "selp": lambda a, b, c: a if c else b, "setp.ne": operator.ne, "setp.eq": operator.eq,
 }  # fmt: skip
+LOADED = re.compile(r"ld\.\S+ \{?([^\[{}]*)\}?, \[(.*)\];")
 
 
-def calls(main: str, own: int, me: int) -> list[tuple[str, list[int]]]:
-    """Run the one launch's instructions for a work-item `me` of the work-group `own`; returns (function, its
-    arguments), memories being 0."""
-    lines, at, arguments, found = main.splitlines(), 0, dict[str, int](), []
-    registers = {"%tid.x": me, "%ctaid.x": own, "arena": 0, "%memory": 0}
+def run(text: str, own: int, me: int, shared: dict[int, int], found: list) -> Iterator[str]:
+    """Run the one launch's own instructions for the work-item `me` of the work-group `own`, whose local memory is
+    `shared`. Appends what bodies are called with to `found`; yields where work-items wait for each other."""
+    words = [int(word) for word in re.search(r"table\[\d+\] = \{(.*)\};", text)[1].split(", ")]
+    lines, at = text[text.index("mov.u32 %me") :].splitlines(), 0
+    labels = re.search(r"\.branchtargets (.*);", text)[1].split(", ")
+    registers = {"%tid.x": me, "%ctaid.x": own, "arena": 0, "records": 1 << 20, "memories": 1 << 30, "table": 0}
 
     def value(name: str) -> int:
-        return int(name) if name.isdigit() else registers[name]
+        return int(name) if re.fullmatch(r"-?\d+", name) else registers[name]
 
-    while at < len(lines):
-        line, at = lines[at], at + 1
-        if match := re.fullmatch(r"@(%\w+) bra (\w+);", line):
-            at = lines.index(f"{match[2]}:") if registers[match[1]] else at
-        elif match := re.fullmatch(r"st\.param\.b\d+ \[(\w+)\], (\S+);", line):
-            arguments[match[1]] = value(match[2])
-        elif match := re.fullmatch(r"call (work\w+), \((.*)\);", line):
-            found.append((match[1], [arguments[name] for name in match[2].split(", ")]))
-        elif match := re.fullmatch(r"(\w+(?:\.lo|\.ge|\.lt)?)\.u\d+ (%\w+), (.*);", line):
+    def place(name: str) -> int:
+        return sum(map(value, name.split("+")))
+
+    while (line := lines[at]) != "ret;":
+        at += 1
+        if match := re.match(r"@(%\w+) ", line):
+            if not registers[match[1]]:
+                continue
+            line = line[match.end() :]
+        if match := re.fullmatch(r"bra (\w+);", line):
+            at = lines.index(f"{match[1]}:")
+        elif line == "brx.idx %body, TARGETS;":
+            names = ("group_x", "group_y", "group_z", "groups_x", "groups_y", "groups_z", "item", "local", "barrier")
+            arguments = [shared[registers["%record"] + 4 * (HEAD + number)] for number in range(3)]
+            found.append((labels[registers["%body"]], arguments, [registers[f"%{name}"] for name in names]))
+            at = lines.index("DONE:")
+        elif line == "bar.sync 0;":
+            yield "all here"
+        elif line.startswith("fence"):  # the first work-item waits for other work-groups
+            yield "all"
+            at = lines.index("ALL_CAME:")
+        elif match := LOADED.fullmatch(line):
+            source = words if "global" in line else shared
+            for number, register in enumerate(match[1].split(", ")):
+                start = place(match[2]) // (4 if source is words else 1) if "param" not in line else None
+                step = 1 if source is words else 4
+                registers[register] = 0 if start is None else source[start + number * step]
+        elif match := re.fullmatch(r"st\.shared\.u\d+ \[(.*)\], (%\w+);", line):
+            shared[place(match[1])] = value(match[2])
+        elif match := re.fullmatch(
+            r"(mov|cvt|\w+(?:\.lo|\.wide|\.ge|\.lt|\.ne|\.eq)?)(?:\.[usb]\d+)+ (%\w+), (.*);", line
+        ):
             registers[match[2]] = OPERATIONS[match[1]](*map(value, match[3].split(", ")))
-    return found
+        else:
+            assert line.startswith(("bar.sync %barrier", "TARGETS")) or line.endswith(":"), line
+
+
+def calls(text: str, own: int) -> tuple[list, list]:
+    """What a work-group's work-items call bodies with, the first of each warp; and where they waited for others."""
+    shared, found, waits = dict[int, int](), list[tuple](), list[str]()
+    own_calls = {me: list[tuple]() for me in range(THREADS) if me % WARP == 0 or me < HEAD + 4}  # who copy a record
+    items = {me: run(text, own, me, shared, own_calls[me]) for me in own_calls}
+    waiting = dict[int, str]()
+    while items:
+        for me in list(items):
+            waiting[me] = next(items[me], "left")
+            while waiting[me] == "all":
+                waits.append("all")
+                waiting[me] = next(items[me], "left")
+        assert len(set(waiting.values())) == 1  # all of a work-group come to the same place
+        if waiting[0] == "left":
+            break
+        waits.append("all here")
+    for me in range(0, THREADS, WARP):
+        found += own_calls[me]
+    return found, waits
+
+
+def _parts(launches: Sequence[tuple[Launch, Body, int]]) -> list[Part]:
+    return [Part(launch, own, (1, number, 0), stage) for number, (launch, own, stage) in enumerate(launches)]
 
 
 @pytest.mark.parametrize(("groups", "shares"), [(3, 4), (7, 4), (132, 1)])
 def test_each_work_item_of_each_launch_is_run_once(groups, shares):
     """Looks at the first work-item of each warp."""
-    small, large = body(PTX, "work_small", 64), body(PTX.replace("[1024]", "[8192]"), "work_large", 128)
+    small, large = body(PTX, "small", 64), body(PTX.replace("[1024]", "[40000]"), "large", 128)
     launches = [Launch("", "add", (), (640, 3, 2), 64, ()), Launch("", "add", (), (256,), 128, ())]
     # The second launch of the first stage begins where the 60 work-groups of the first one end.
-    parts = [
-        Part(launch, own, (memory(0), str(number), "0"), stage)
-        for number, (launch, own, stage) in enumerate(
-            [(launches[0], small, 0), (launches[1], large, 0), (launches[0], small, 1)]
-        )
-    ]
-    text = source(shared_header([PTX]), parts, 1, (0, 192), groups)
-    main = text[text.index(f".entry {one_launch.NAME}") :].replace("ld.param.u64 %memory", "//")
+    parts = _parts([(launches[0], small, 0), (launches[1], large, 0), (launches[0], small, 1)])
+    text = source(shared_header([PTX]), parts, 2, (0, 192), groups)
     found, at_once = list[tuple](), set[tuple]()
-    for own, me in itertools.product(range(groups), range(0, THREADS, WARP)):
-        for name, (_, number, _, x, y, z, *grid, item, room, barrier) in calls(main, own, me):
+    for own in range(groups):
+        for name, (memory, number, _), (x, y, z, *grid, item, room, barrier) in calls(text, own)[0]:
             found.append((number, x, y, z, item))
-            assert tuple(grid) == parts[number].grid and name == parts[number].body.name
-            at_once.add((name, me // parts[number].launch.group, room, barrier))
+            assert tuple(grid) == parts[number].grid and memory == 8  # the address of the second one, from the first
+            at_once.add((name, room, barrier))
     wanted = [
         (number, x, y, z, item) for number, part in enumerate(parts)
         for x, y, z, item in itertools.product(*map(range, part.grid), range(0, part.launch.group, WARP))
     ]  # fmt: skip
     assert sorted(found) == wanted
     # Four small work-groups have 2 kB and a barrier each, where one of the large ones has room.
-    rooms = {("work_small", share, 2048 * share, share + 1) for share in range(shares)}
-    assert at_once == {("work_large", 0, 0, 1)} | rooms
+    assert at_once == {("BODY_1", 0, 1)} | {("BODY_0", 2048 * share, share + 1) for share in range(shares)}
 
 
-def test_the_source_calls_each_kernel_between_waits():
-    bodies = [body(PTX, "work_0_add", 64), body(PTX, "work_1_add", 128)]
-    launches = [Launch("", "add", (), (640, 3), 64, ()), Launch("", "add", (), (256,), 128, ())]
-    parts = [
-        Part(launches[0], bodies[0], (memory(0), "7", "0"), 0), Part(launches[1], bodies[1], (memory(1), "8", "0"), 1),
-        Part(launches[1], bodies[1], (memory(0), "9", "0"), 0),
-    ]  # fmt: skip
-    assert [part.grid for part in parts] == [(10, 3, 1), (2, 1, 1), (2, 1, 1)]
-    text = source(shared_header([PTX]), parts, 2, (1, 192), 132)
-    main = text[text.index(f".entry {one_launch.NAME}") :]
-    assert text.count(".func work_0_add") == text.count(".func work_1_add") == 1
-    order = re.findall(r"call (\w+)|^bar\.sync (0);", main, re.MULTILINE)
-    # A launch of the same stage begins when all work-items have left the one before.
-    assert [name or zero for name, zero in order] == ["work_0_add", "0", "work_1_add", "wait_for_all", "work_1_add"]
-    assert f"ld.param.u64 %memory, {memory(1)};\nadd.u64 %memory, %memory, 192;" in main
-    # The arena has room for one work-group, though 256 work-items are four groups of 64.
-    assert "arena[1040]" in text and "setp.ge.u32 %idle, %me, 64;" in main
-    # The third one begins where the 30 groups of the first one ended.
-    assert f"add.u32 %at, %own, {132 - 30};" in main
+def test_work_groups_wait_between_stages():
+    launch, own = Launch("", "add", (), (640,), 64, ()), body(PTX, "add", 64)
+    parts = _parts([(launch, own, stage) for stage in (0, 1, 0, 2)])
+    text = source(shared_header([PTX]), parts, 2, (1, 192), 4)
+    assert text.count("BODY_0:") == 1 and "BODY_1" not in text
+    found, waits = calls(text, 0)
+    # Launches of a stage wait for the work-items of the one before, those of others for all work-groups.
+    assert [number for _, (_, number, _), _ in found[:4]] == [0, 2, 1, 3]
+    here = "all here"
+    assert waits == [here, here, here, "all", here, here, "all", here, here]
+    # The second launch of the first stage begins where the 10 work-groups of the first one ended.
+    assert table(parts, [own], 4, 4096)[:, 5].tolist() == [0, -10 % 4, 0, 0]
+    assert "ld.param.u64 %memory, [all_launches_1];\nadd.u64 %memory, %memory, 192;" in text
+
+
+@pytest.mark.parametrize(("target", "at_once"), [("sm_90", 1), ("sm_90a", 2)])
+def test_local_memory_is_as_large_as_the_device_allows(target, at_once):
+    own = body(PTX.replace("[1024]", "[36000]"), "add", 128)
+    part = Part(Launch("", "add", (), (256,), 128, ()), own, (0, 0, 0), 0)
+    assert arena(shared_header([PTX.replace("sm_90", target)]), [part]) // own.room == at_once
 
 
 @DEVICES
@@ -199,7 +266,7 @@ def test_the_barrier_is_planned(device):
     )
     assert plain.storage.barrier is None
     assert one.storage.barrier and one.storage.barrier.nbytes == 64
-    assert 64 <= one.peak_bytes - plain.peak_bytes <= 128  # aligned
+    assert one.peak_bytes - plain.peak_bytes == device.alignment
 
 
 def _network() -> Network:
