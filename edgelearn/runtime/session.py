@@ -249,19 +249,20 @@ class Session(Displayed):
             scalars[Scalar.SECOND_CORRECTION] = request.optimizer.second_correction(step)
         words, seed = scalars.view(np.uint32), request.seed
         words[Scalar.SEED], words[Scalar.SEED_HIGH], words[Scalar.STEP] = seed & 0xFFFFFFFF, seed >> 32, step
+        control = np.zeros(self.plan.bytes_by_role[Role.CONTROL] // 4, np.float32)  # sent in one copy
+
+        def put(tensor: Tensor) -> np.ndarray:
+            start = self.plan.offsets[tensor.buffer] // 4
+            control[start : start + 16] = scalars
+            return control[start : start + 16]
+
         own = storage.controls.values() if len(self._factors) > 1 else ()
-        for control, factor in zip((storage.control, *own), (self._factors[0], *self._factors), strict=False):
-            sent = scalars.copy()
-            sent[Scalar.INVERSE_BATCH] = factor / examples * scale
-            self.send(control.scalars.buffer, sent)
+        for output, factor in zip((storage.control, *own), (self._factors[0], *self._factors), strict=False):
+            put(output.scalars)[Scalar.INVERSE_BATCH] = factor / examples * scale
         for group in storage.groups if step else ():
             if group.rate != 1:
-                sent = scalars.copy()
-                sent[Scalar.LEARNING_RATE] *= group.rate
-                self.send(storage.scalars_of(group).buffer, sent)
-        counters = storage.control.counters.buffer
-        handle, offset = self.at(counters)
-        self.context.fill_zero(handle, counters.nbytes, offset)
+                put(storage.scalars_of(group))[Scalar.LEARNING_RATE] *= group.rate
+        self._send(self.context.copy(self.by_role[Role.CONTROL].handle, control))
 
     def _send_batch(self, x: InputArrays | None, targets: PackedTargets | None) -> None:
         """Send the examples of a micro-batch, and their targets where there are any."""
@@ -510,7 +511,10 @@ class Session(Displayed):
 
     def send(self, buffer: Buffer, array: np.ndarray) -> None:
         """Copy an array to the device, but return while the copy is still on its way."""
-        self._sent.append(self._copy(buffer, array))
+        self._send(self._copy(buffer, array))
+
+    def _send(self, copy: Any) -> None:
+        self._sent.append(copy)
         if len(self._sent) > SENT:
             self._sent.popleft().wait()
 
