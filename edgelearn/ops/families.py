@@ -234,11 +234,10 @@ class Depthwise(Family):
 
     def candidates(self, e: Emitter, p: Product) -> list[KernelConfig]:
         """Neighbouring outputs, and work-items of a compute unit."""
-        if self._few(e, p):
-            return [{"tile": max(1, FEW_TILE // p.window.strides[1]), "items": 0}]
-        stride = 1 if p.part == WEIGHTS else p.window.strides[1]
-        width = ceil_div(p.sink[1], p.strides[1])
-        best = {"tile": products.depthwise_tile(e.traits, width, stride), "items": 0}
+        width, stride = ceil_div(p.sink[1], p.strides[1]), 1 if p.part == WEIGHTS else p.window.strides[1]
+        few = max(1, FEW_TILE // p.window.strides[1])
+        tile = few if self._few(e, p) else products.depthwise_tile(e.traits, width, stride)
+        best = {"tile": tile, "items": 0}
         tiles = products.up_to(products.DEPTHWISE_TILES, width)
         return products.worth_trying(best, tile=tiles, items=products.items(e.traits))
 
