@@ -3,6 +3,7 @@ not again for the binaries that would be kept. No features of sound are kept; re
 Tables are as wide as without a terminal. A kernel that a compiler warns of fails the test that builds it, and an answer
 with other entries than the manual lists the test that runs the command."""
 
+import ctypes
 import gc
 import os
 import shlex
@@ -63,6 +64,9 @@ UNOPTIMISED = (
 )  # fmt: skip
 ROOT = Path(__file__).parents[1]  # which is on the path of processes that tests start
 FLAGS, NOT_OPTIMISED = "POCL_EXTRA_BUILD_FLAGS", "-cl-opt-disable"
+GETENV = ctypes.CDLL(None).getenv  # of C, which PoCL asks
+GETENV.restype = ctypes.c_char_p
+GIVEN = GETENV(FLAGS.encode())
 WHOLE = ("00_start_here", "07_keywords")  # notebooks that a browser runs from top to bottom without --all-notebooks
 SPEAKING = ("cli", "experiments", "keywords", "widgets")  # folders whose tests use words that tests/data has tested
 CLIPS = 2000  # synthesised ones that are kept, of 64 kB
@@ -188,6 +192,7 @@ def _kernels_compile_sooner(request, fast_linker):
             patch.setenv("POCL_CACHE_DIR", str(kept))
             patch.setattr(kernels, "_in_use", WeakValueDictionary())
         yield
+    assert GETENV(FLAGS.encode()) == GIVEN, f"os.environ gave {FLAGS} to C: change os.environ._data"
 
 
 @pytest.fixture(scope="session")
