@@ -49,7 +49,6 @@ INLINE void clear(V sum[ITEM_ROWS][FOURS]) {
   UNROLL for (int i = 0; i < ITEM_ROWS; i++) UNROLL for (int j = 0; j < FOURS; j++) sum[i][j] = (V)0;
 }
 
-INLINE int is_in(const int at, const int size) { return (uint)at < (uint)size; }
 
 // Loads rows [row, row + 16) of the blocks from `block` on of [blocks][height][16], zero from row `stop` on: `width`
 // channels of each, `fours` vectors a work-item.

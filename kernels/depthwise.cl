@@ -75,7 +75,8 @@ KERNEL depthwise_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int imag
 }
 
 // partials[group]: [c/16][taps][16] = (add ? what was there : 0) + the sum of x * dy over parts of (image, output row)
-// pairs of the group, `rows` a member, each row in `parts`: as a whole, or tile by tile; with SUMS, sums[group]: [c] is that of dy
+// pairs of the group, `rows` a member, each row in `parts`: as a whole, or tile by tile; with SUMS, sums[group]: [c] is
+// that of dy
 KERNEL depthwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(partials) OUTPUT_IF(SUMS, sums),
                                   const int images, const int height, const int width, const int out_height,
                                   const int out_width, const int rows, const int blocks, const int add,
@@ -95,13 +96,7 @@ KERNEL depthwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(part
       input_values plane = ITEM_START(x) + (size_t)(block * images + image) * height * width * BLOCK;
       const size_t plane_of_dy = (size_t)(block * images + image) * out_height * out_width;
       input_values d = ITEM_START(dy) + (plane_of_dy + oy * out_width) * BLOCK;
-      UNROLL for (int i = 0; i < TILE; i++) {
-#if VECTORS > 1
-        g[i] = column_of(d, 0, ox + i, 1, out_width, 0);
-#else
-        g[i] = ox + i < out_width ? load(d + (ox + i) * BLOCK) : (V)0;
-#endif
-      }
+      UNROLL for (int i = 0; i < TILE; i++) g[i] = column_or_zero(d, 0, ox + i, 1, out_width, 0);
 #if SUMS
       UNROLL for (int i = 0; i < TILE; i++) columns += g[i];
 #endif

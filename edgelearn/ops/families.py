@@ -234,15 +234,17 @@ class Depthwise(Family):
 
     def candidates(self, e: Emitter, p: Product) -> list[KernelConfig]:
         """Neighbouring outputs, and work-items of a compute unit."""
-        width, stride = ceil_div(p.sink[1], p.strides[1]), 1 if p.part == WEIGHTS else p.window.strides[1]
-        few = max(1, FEW_TILE // p.window.strides[1])
-        tile = few if self._few(e, p) else products.depthwise_tile(e.traits, width, stride)
+        width, stride = ceil_div(p.sink[1], p.strides[1]), p.window.strides[1]
+        if self._few(e, p):
+            tile = max(1, FEW_TILE // stride)
+        else:
+            tile = products.depthwise_tile(e.traits, width, 1 if p.part == WEIGHTS else stride)
         best = {"tile": tile, "items": 0}
         tiles = products.up_to(products.DEPTHWISE_TILES, width)
         return products.worth_trying(best, tile=tiles, items=products.items(e.traits))
 
     def _few(self, e: Emitter, p: Product) -> bool:
-        """Rows would leave most of a GPU idle, so work-items take single tiles."""
+        """True where rows would leave most of a GPU idle, so that work-items take single tiles."""
         return e.traits.gpu and p.images * p.window.output[0] * p.x.blocks < FEW_ITEMS
 
     def emit(self, e: Emitter, p: Product, config: KernelConfig) -> Sums | None:

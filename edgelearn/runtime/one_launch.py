@@ -18,15 +18,16 @@ import numpy as np
 
 from edgelearn.errors import KernelError
 from edgelearn.launch import Launch
+from edgelearn.ops.tensor import ceil_div
 
 THREADS = 256  # of a work-group, which leaves each 255 registers
 BARRIERS = 15  # of a work-group, beside that of all its work-items
 WARP = 32  # work-items that arrive at a barrier together
 ALIGNMENT = 1024  # of a share of local memory
 NAME = "all_launches"
-GO_ON, WAIT, END = range(3)  # what follows a launch: the next one, a wait for all work-groups and then that, or nothing
+GO_ON, WAIT, END = range(3)  # a launch is followed by the next one, by a wait for all work-groups, or by nothing
 HEAD = 12  # words of a launch in the table before its arguments
-RECORDS = 4 << 10  # bytes of local memory for what is read from the table, at most
+RECORDS = 4 << 10  # bytes of local memory for rows of the table, at most
 LOCAL_MEMORY = {"sm_90a": 227 << 10}  # bytes that a work-group may have, by target; 48 kB of others
 
 HEADER = re.compile(r"\.version[^\n]*\n\.target[^\n]*\n\.address_size[^\n]*\n")
@@ -55,7 +56,7 @@ class Body:
     @property
     def room(self) -> int:
         """Bytes from a work-group's local memory to that of the next one."""
-        return -(-self.local // ALIGNMENT) * ALIGNMENT
+        return ceil_div(self.local, ALIGNMENT) * ALIGNMENT
 
 
 def shared_header(programs: Sequence[str]) -> str:
@@ -182,11 +183,12 @@ class Part:
         """Work-groups in each dimension."""
         first, *others = self.launch.grid
         y, z = [*others, 1, 1][:2]
-        return -(-first // self.launch.group), y, z
+        return ceil_div(first, self.launch.group), y, z
 
 
 def table(parts: Sequence[Part], bodies: Sequence[Body], groups: int, local: int) -> np.ndarray:
-    """What the persistent kernel reads for each launch, in the order in which it runs them: uint32, (launches, words).
+    """Return the table that the persistent kernel reads, a row for each launch in the order in which it runs them:
+    uint32, (launches, words).
 
     A work-group takes as many of a launch's work-groups at a time as have work-items and room in `local` bytes. They go
     to the `groups` work-groups in turn, beginning after the one that took the last of the same stage.
@@ -195,7 +197,8 @@ def table(parts: Sequence[Part], bodies: Sequence[Body], groups: int, local: int
     - `bodies`: of all parts, each once.
     """
     ordered = sorted(parts, key=lambda part: part.stage)
-    words = np.zeros((len(parts), -(-(HEAD + max(len(part.values) for part in parts)) // 4) * 4), np.uint32)
+    width = ceil_div(HEAD + max(len(part.values) for part in parts), 4) * 4  # words are read four at a time
+    words = np.zeros((len(parts), width), np.uint32)
     given = 0
     for row, part, following in zip(words, ordered, [*ordered[1:], None], strict=True):
         group, room, (x, y, z) = part.launch.group, part.body.room, part.grid
@@ -214,10 +217,9 @@ def table(parts: Sequence[Part], bodies: Sequence[Body], groups: int, local: int
 def arena(header: str, parts: Sequence[Part]) -> int:
     """Bytes of local memory: room for as many work-groups of each launch as there are work-items for, if the device has
     that much."""
-    known = [size for target, size in LOCAL_MEMORY.items() if f".target {target}," in header]
-    most = (known or [48 << 10])[0] - RECORDS
+    most = next((size for target, size in LOCAL_MEMORY.items() if f".target {target}," in header), 48 << 10)
     wanted = max(part.body.room * (THREADS // part.launch.group) for part in parts)
-    return max(ALIGNMENT, min(wanted, most), *(part.body.local for part in parts))
+    return max(ALIGNMENT, min(wanted, most - RECORDS), *(part.body.local for part in parts))
 
 
 def source(header: str, parts: Sequence[Part], memories: int, barrier: tuple[int, int], groups: int) -> str:
@@ -232,7 +234,7 @@ def source(header: str, parts: Sequence[Part], memories: int, barrier: tuple[int
     bodies = list(dict.fromkeys(part.body for part in parts))
     local = arena(header, parts)
     words = table(parts, bodies, groups, local)
-    count, size = len(words), words.shape[1]
+    count, size = words.shape
     values = ", ".join(map(str, [*words.ravel(), *[0] * size]))  # and one that is fetched, but not run
     labels = [f"BODY_{number}" for number in range(len(bodies))]
     names = [f"{NAME}_{number}" for number in range(memories)]

@@ -4,17 +4,19 @@
 // Floats have the zero point 0 and ignore it. Each input column of a tile is loaded once.
 #include "window.h"
 
-// Columns of a row of an image and 0 beside it. A GPU reads all of them before it looks which lie inside: a branch for
-// each would have it wait for each in turn.
+// A column of a row of an image, 0 outside. A GPU reads before it looks whether it lies inside: a branch for each column
+// would have it wait for each in turn.
+INLINE int nearest_in(const int at, const int size) { return at < 0 ? 0 : at < size ? at : size - 1; }
+INLINE Sum column_or_zero(Data plane, const int row, const int column, const int height, const int width,
+                          const short zero) {
+  const int inside = is_in(row, height) && is_in(column, width);
 #if VECTORS > 1
-#define INSIDE(value, low, end) ((value) < (low) ? (low) : (value) >= (end) ? (end) - 1 : (value))
-INLINE Sum column_of(Data plane, const int row, const int column, const int height, const int width,
-                     const short zero) {
-  const int inside = row >= 0 && row < height && column >= 0 && column < width;
-  const Sum v = column_at(plane + (INSIDE(row, 0, height) * width + INSIDE(column, 0, width)) * BLOCK, zero);
+  const Sum v = column_at(plane + (nearest_in(row, height) * width + nearest_in(column, width)) * BLOCK, zero);
   return inside ? v : (Sum)0;
-}
+#else
+  return inside ? column_at(plane + (row * width + column) * BLOCK, zero) : (Sum)0;
 #endif
+}
 
 INLINE void clear(Sum *sums, const int count) { UNROLL for (int i = 0; i < count; i++) sums[i] = (Sum)0; }
 
@@ -32,7 +34,7 @@ INLINE void forward_tile(Sum sum[TILE], Data plane, const Sum tap[TAPS], const S
   clear(sum, TILE);
 #if VECTORS > 1
   UNROLL for (int ky = 0; ky < KERNEL_H; ky++) UNROLL for (int q = 0; q < SPAN; q++)
-    spread_column(sum, column_of(plane, INPUT_Y(oy, ky), INPUT_X(ox, 0) + q, s.height, s.width, zero), tap, q, ky);
+    spread_column(sum, column_or_zero(plane, INPUT_Y(oy, ky), INPUT_X(ox, 0) + q, s.height, s.width, zero), tap, q, ky);
 #else
   const int edge = INPUT_X(ox, 0), inside = edge >= 0 && edge + SPAN <= s.width;
   UNROLL for (int ky = 0; ky < KERNEL_H; ky++) {
@@ -72,7 +74,7 @@ INLINE void backward_tile(Sum sum[TILE], Data plane, const Sum tap[TAPS], const 
     UNROLL for (int ky = 0; ky < KERNEL_H; ky++) if ((phase - ky * DILATION_Y) % STRIDE_Y == 0) {
       const int oy = REACH_Y(iy, ky) < 0 ? -1 : REACH_Y(iy, ky) / STRIDE_Y;
       UNROLL for (int q = FIRST_REACH; q <= LAST_REACH; q++)
-        gather_column(sum, column_of(plane, oy, ox + q, s.out_height, s.out_width, zero), tap, q, ky, residue);
+        gather_column(sum, column_or_zero(plane, oy, ox + q, s.out_height, s.out_width, zero), tap, q, ky, residue);
     }
   }
 #else
@@ -106,7 +108,7 @@ INLINE void add_weight_products(Sum sum[TAPS], Data plane, const Sum g[TILE], co
                                 const short zero) {
 #if VECTORS > 1
   UNROLL for (int ky = 0; ky < KERNEL_H; ky++) UNROLL for (int q = 0; q < SPAN; q++)
-    multiply_column(sum, column_of(plane, INPUT_Y(oy, ky), INPUT_X(ox, 0) + q, s.height, s.width, zero), g, q, ky);
+    multiply_column(sum, column_or_zero(plane, INPUT_Y(oy, ky), INPUT_X(ox, 0) + q, s.height, s.width, zero), g, q, ky);
 #else
   const int edge = INPUT_X(ox, 0), inside = edge >= 0 && edge + SPAN <= s.width;
   UNROLL for (int ky = 0; ky < KERNEL_H; ky++) {

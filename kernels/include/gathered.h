@@ -55,7 +55,6 @@ INLINE Place place_of(const int row_tile, const int column_tile) {
   return (Place){row_tile * ROWS, column_tile * COLUMNS, row, number % WARPS_ACROSS * WARP_COLUMNS};
 }
 
-INLINE int is_in(const int at, const int size) { return (uint)at < (uint)size; }
 INLINE __global const Chunk *chunk_at(factors row, const int rows) {
   return (__global const Chunk *)(row + (long)rows * BLOCK);
 }

@@ -13,6 +13,8 @@
 // Input columns that TILE neighbouring outputs read
 #define SPAN ((TILE - 1) * STRIDE_X + (KERNEL_W - 1) * DILATION_X + 1)
 
+INLINE int is_in(const int at, const int size) { return (uint)at < (uint)size; }
+
 // Sizes of the images of input and output
 typedef struct { int images, height, width, out_height, out_width; } Sizes;
 #define SIZES ((Sizes){images, height, width, out_height, out_width})

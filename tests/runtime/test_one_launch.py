@@ -142,10 +142,12 @@ LOADED = re.compile(r"ld\.\S+ \{?([^\[{}]*)\}?, \[(.*)\];")
 def run(text: str, own: int, me: int, shared: dict[int, int], found: list) -> Iterator[str]:
     """Run the one launch's own instructions for the work-item `me` of the work-group `own`, whose local memory is
     `shared`. Appends what bodies are called with to `found`; yields where work-items wait for each other."""
-    words = [int(word) for word in re.search(r"table\[\d+\] = \{(.*)\};", text)[1].split(", ")]
+    words = re.search(r"table\[\d+\] = \{(.*)\};", text)[1].split(", ")
+    table = {4 * number: int(word) for number, word in enumerate(words)}
     lines, at = text[text.index("mov.u32 %me") :].splitlines(), 0
     labels = re.search(r"\.branchtargets (.*);", text)[1].split(", ")
     registers = {"%tid.x": me, "%ctaid.x": own, "arena": 0, "records": 1 << 20, "memories": 1 << 30, "table": 0}
+    registers["%memory"] = 0  # an argument
 
     def value(name: str) -> int:
         return int(name) if re.fullmatch(r"-?\d+", name) else registers[name]
@@ -166,17 +168,17 @@ def run(text: str, own: int, me: int, shared: dict[int, int], found: list) -> It
             arguments = [shared[registers["%record"] + 4 * (HEAD + number)] for number in range(3)]
             found.append((labels[registers["%body"]], arguments, [registers[f"%{name}"] for name in names]))
             at = lines.index("DONE:")
+        elif line.startswith("ld.param"):
+            continue
         elif line == "bar.sync 0;":
             yield "all here"
         elif line.startswith("fence"):  # the first work-item waits for other work-groups
             yield "all"
             at = lines.index("ALL_CAME:")
         elif match := LOADED.fullmatch(line):
-            source = words if "global" in line else shared
+            memory = table if "global" in line else shared
             for number, register in enumerate(match[1].split(", ")):
-                start = place(match[2]) // (4 if source is words else 1) if "param" not in line else None
-                step = 1 if source is words else 4
-                registers[register] = 0 if start is None else source[start + number * step]
+                registers[register] = memory[place(match[2]) + 4 * number]
         elif match := re.fullmatch(r"st\.shared\.u\d+ \[(.*)\], (%\w+);", line):
             shared[place(match[1])] = value(match[2])
         elif match := re.fullmatch(
@@ -188,24 +190,23 @@ def run(text: str, own: int, me: int, shared: dict[int, int], found: list) -> It
 
 
 def calls(text: str, own: int) -> tuple[list, list]:
-    """What a work-group's work-items call bodies with, the first of each warp; and where they waited for others."""
+    """Return the bodies that the first work-items of a work-group's warps run, with their arguments, and the waits of
+    the work-group."""
     shared, found, waits = dict[int, int](), list[tuple](), list[str]()
     own_calls = {me: list[tuple]() for me in range(THREADS) if me % WARP == 0 or me < HEAD + 4}  # who copy a record
     items = {me: run(text, own, me, shared, own_calls[me]) for me in own_calls}
     waiting = dict[int, str]()
-    while items:
+    while "left" not in waiting.values():
         for me in list(items):
             waiting[me] = next(items[me], "left")
             while waiting[me] == "all":
                 waits.append("all")
                 waiting[me] = next(items[me], "left")
         assert len(set(waiting.values())) == 1  # all of a work-group come to the same place
-        if waiting[0] == "left":
-            break
-        waits.append("all here")
+        waits.append(waiting[0])
     for me in range(0, THREADS, WARP):
         found += own_calls[me]
-    return found, waits
+    return found, waits[:-1]
 
 
 def _parts(launches: Sequence[tuple[Launch, Body, int]]) -> list[Part]:
