@@ -69,8 +69,8 @@ INLINE V otherwise_second(const V a, const V b, const V g) { return a != (V)0 ? 
 #ifndef KIND_C
 #define KIND_C WHOLE
 #endif
-typedef struct { input start; int image, down, right, m, kind; } Operand;
-#define OPERAND(x) INPUT(x), const int x##_image, const int x##_down, const int x##_right, const int x##_m
+typedef struct { input_values start; int image, down, right, m, kind; } Operand;
+#define OPERAND(x) INPUT_VALUES(x), const int x##_image, const int x##_down, const int x##_right, const int x##_m
 #define OPERAND_OF(x, kind) ((Operand){START(x), x##_image, x##_down, x##_right, x##_m, kind})
 
 typedef struct { int image, y, x; } Pixel;
@@ -82,15 +82,15 @@ INLINE Pixel pixel_of(const int row, const int height, const int width) {
 INLINE V value_at_pixel(const Operand o, const int block, const int row, const Pixel p) {
   if (o.kind == WHOLE) return load(o.start + row_at(block, o.m, row) + FIRST_CHANNEL);
   const int own = p.image * o.image + p.y * o.down + p.x * o.right;
-  if (o.kind == SINGLE) return (V)o.start[(size_t)own * BLOCK];
+  if (o.kind == SINGLE) return (V)float_of(o.start[(size_t)own * BLOCK]);
   return load(o.start + row_at(block, o.m, own) + FIRST_CHANNEL);
 }
 
 // y = f(a, b)
-KERNEL combine(OPERAND(a), OPERAND(b), OUTPUT(y), ROWS_ARGUMENTS PADDING_ARGUMENTS, const int height,
+KERNEL combine(OPERAND(a), OPERAND(b), OUTPUT_VALUES(y), ROWS_ARGUMENTS PADDING_ARGUMENTS, const int height,
                const int width) {
   const Operand a = OPERAND_OF(a, KIND_A), b = OPERAND_OF(b, KIND_B);
-  output y = ITEM_START(y);
+  output_values y = ITEM_START(y);
   const Band band = band_of(m, count);
   for (int row = band.start; row < band.stop; row++) {
     const Pixel p = pixel_of(row, height, width);
@@ -100,10 +100,10 @@ KERNEL combine(OPERAND(a), OPERAND(b), OUTPUT(y), ROWS_ARGUMENTS PADDING_ARGUMEN
 }
 
 // y = c != 0 ? a : b
-KERNEL choose(OPERAND(c), OPERAND(a), OPERAND(b), OUTPUT(y), ROWS_ARGUMENTS PADDING_ARGUMENTS, const int height,
+KERNEL choose(OPERAND(c), OPERAND(a), OPERAND(b), OUTPUT_VALUES(y), ROWS_ARGUMENTS PADDING_ARGUMENTS, const int height,
               const int width) {
   const Operand c = OPERAND_OF(c, KIND_C), a = OPERAND_OF(a, KIND_A), b = OPERAND_OF(b, KIND_B);
-  output y = ITEM_START(y);
+  output_values y = ITEM_START(y);
   const Band band = band_of(m, count);
   for (int row = band.start; row < band.stop; row++) {
     const Pixel p = pixel_of(row, height, width);
@@ -114,10 +114,10 @@ KERNEL choose(OPERAND(c), OPERAND(a), OPERAND(b), OUTPUT(y), ROWS_ARGUMENTS PADD
 }
 
 // dx = dy times the derivative by an operand (the FIRST or the second) that has the size of the result
-KERNEL combine_gradient(OPERAND(a), OPERAND(b), INPUT(dy), ROWS_ARGUMENTS PADDING_ARGUMENTS, const int height,
+KERNEL combine_gradient(OPERAND(a), OPERAND(b), INPUT_VALUES(dy), ROWS_ARGUMENTS PADDING_ARGUMENTS, const int height,
                         const int width, GRADIENT_ARGUMENTS) {
   const Operand a = OPERAND_OF(a, KIND_A), b = OPERAND_OF(b, KIND_B);
-  input dy = ITEM_START(dy);
+  input_values dy = ITEM_START(dy);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
   for (int row = band.start; row < band.stop; row++) {
@@ -135,13 +135,13 @@ KERNEL combine_gradient(OPERAND(a), OPERAND(b), INPUT(dy), ROWS_ARGUMENTS PADDIN
 // The same of an operand that is repeated, m rows of images of own_height x own_width: the sum over `images` images of
 // `down` x `right` pixels, all that have the same value of the operand. A work-group adds up `count` pixels a member,
 // and writes one of `groups` sums, [group][block][row].
-KERNEL combine_gradient_sum(OPERAND(a), OPERAND(b), INPUT(dy), const int m, const int full, const int channels,
+KERNEL combine_gradient_sum(OPERAND(a), OPERAND(b), INPUT_VALUES(dy), const int m, const int full, const int channels,
                             const int height, const int width, const int own_height, const int own_width,
                             const int images, const int down, const int right, const int groups, const int count,
                             GRADIENT_ARGUMENTS) {
   LOCAL_SHARES(shares);
   const Operand a = OPERAND_OF(a, KIND_A), b = OPERAND_OF(b, KIND_B);
-  input dy = ITEM_START(dy);
+  input_values dy = ITEM_START(dy);
   const Gradient dx = GRADIENT;
   const int row = get_group_id(0) / groups, group = get_group_id(0) % groups, total = images * down * right;
   const int start = group * MEMBERS * count;

@@ -134,8 +134,8 @@ KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RES
 }
 
 // partials[group]: sum dz and sum dz * normalized y of each channel over the group's rows
-KERNEL group_gradients(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(partials),
-                       SET_ARGUMENTS, const int blocks, const int count) {
+KERNEL group_gradients(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(deviation_inverse), GATE_ARGUMENTS
+                       OUTPUT(partials), SET_ARGUMENTS, const int blocks, const int count) {
   LOCAL_SHARES(shares);
   input_values dz = ITEM_START(dz);
   const Stored y = STORED_START(y);
@@ -146,7 +146,8 @@ KERNEL group_gradients(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(
   const Decoding decoding = decoding_of(y, block / SUB_BANDS);
   const V mean = load(ITEM_START(mean_in) + block * BLOCK);
   const V inverse = load(ITEM_START(deviation_inverse) + block * BLOCK);
-  const GradientSums own = sums_of_rows(dz, y, decoding, rows, block, start, stop, mean, inverse);
+  const Affine gate = GATE_OF(block * BLOCK);
+  const GradientSums own = sums_of_rows(dz, y, decoding, rows, block, start, stop, mean, inverse, gate);
   const V sum = group_sum(own.sum, shares), product = group_sum(own.product, shares);
   if (!IS_FIRST_MEMBER) return;
   store(partials + (size_t)(group * 2 * blocks + block) * BLOCK, sum);
@@ -170,8 +171,8 @@ KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean_in), INPUT(dev
 }
 
 // dx = dz * scale + y * slope + offset
-KERNEL normalize_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope), INPUT(offset), SET_ARGUMENTS,
-                          const int count, GRADIENT_ARGUMENTS) {
+KERNEL normalize_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope), INPUT(offset), GATE_ARGUMENTS
+                          SET_ARGUMENTS, const int count, GRADIENT_ARGUMENTS) {
   input_values dz = ITEM_START(dz);
   const Stored y = STORED_START(y);
   const Gradient dx = GRADIENT;
@@ -181,14 +182,16 @@ KERNEL normalize_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT
   const Decoding decoding = decoding_of(y, band.block / SUB_BANDS);
   const V s = load(ITEM_START(scale) + channel), k = load(ITEM_START(slope) + channel);
   const V o = load(ITEM_START(offset) + channel);
+  const Affine gate = GATE_OF(channel);
   for (int row = band.start; row < band.stop; row++) {
     const size_t at = set_row_at(rows, band.block, row);
-    write_gradient(dx, at, load(dz + at) * s + LOAD_STORED(y, at, decoding) * k + o);
+    const V g = through_gate(load(dz + at), LOAD_STORED(y, at, decoding), gate);
+    write_gradient(dx, at, g * s + LOAD_STORED(y, at, decoding) * k + o);
   }
 }
 
 KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(slope), INPUT(offset),
-                                 RESULT_ARGUMENTS, SET_ARGUMENTS, const int blocks_y) {
+                                 GATE_ARGUMENTS RESULT_ARGUMENTS, SET_ARGUMENTS, const int blocks_y) {
   LOCAL_RECORDS(shared);
   input_values dz = ITEM_START(dz);
   input scale = ITEM_START(scale), slope = ITEM_START(slope), offset = ITEM_START(offset);
@@ -205,7 +208,8 @@ KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale)
       const int row = first + i, set = set_of(rows, block, row);
       const V a = load(scale + set), k = load(slope + set), o = load(offset + set);
       const V v = LOAD_STORED(y, row_at(block, m, row), decoding);
-      write_result(result, &s, block, row, load(dz + row_at(block, m, row)) * a + v * k + o, uniform.of[i]);
+      const V g = through_gate(load(dz + row_at(block, m, row)), v, GATE_OF(set));
+      write_result(result, &s, block, row, g * a + v * k + o, uniform.of[i]);
     }
   }
   WRITE_STATISTICS(s, shared);
@@ -213,7 +217,7 @@ KERNEL normalize_backward_result(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale)
 
 // group_gradients, finish_gradients and normalize_backward in one launch; a work-group takes none, one or several sets.
 KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse),
-                      OUTPUT(dgamma), OUTPUT(dbeta), SINK_ARGUMENTS, SET_ARGUMENTS, const int all_blocks,
+                      GATE_ARGUMENTS OUTPUT(dgamma), OUTPUT(dbeta), SINK_ARGUMENTS, SET_ARGUMENTS, const int all_blocks,
                       const int moving, const int add) {
   LOCAL_RECORDS(shared);
   LOCAL_SHARES(shares);
@@ -228,13 +232,14 @@ KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mea
     const Decoding decoding = decoding_of(y, block / SUB_BANDS);
     const V mean = load(ITEM_START(mean_in) + at), inverse = load(ITEM_START(deviation_inverse) + at);
     const V s = load(ITEM_START(scale) + at);
-    const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse, shares);
+    const Affine gate = GATE_OF(at);
+    const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse, gate, shares);
     const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, s, mean, inverse, m,
                                        moving, add, 1);
     int row = MEMBER * AT_ONCE;
     for (; row + AT_ONCE <= m; row += MEMBERS * AT_ONCE)
-      write_gradients_of(dx, &statistics, dz, y, decoding, rows, block, row, AT_ONCE, s, b);
-    if (row < m) write_gradients_of(dx, &statistics, dz, y, decoding, rows, block, row, m - row, s, b);
+      write_gradients_of(dx, &statistics, dz, y, decoding, rows, block, row, AT_ONCE, s, b, gate);
+    if (row < m) write_gradients_of(dx, &statistics, dz, y, decoding, rows, block, row, m - row, s, b, gate);
   }
   WRITE_STATISTICS(statistics, shared);
 }
@@ -242,8 +247,8 @@ KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mea
 // finish_gradients and normalize_backward in one launch: every work-group combines the groups' sums, the first one of a
 // set writes dgamma and dbeta. Without sub-bands.
 KERNEL finish_backward(INPUT(partials), INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mean_in),
-                       INPUT(deviation_inverse), OUTPUT(dgamma), OUTPUT(dbeta), SINK_ARGUMENTS, const int m,
-                       const int sets, const int groups, const int moving, const int add) {
+                       INPUT(deviation_inverse), GATE_ARGUMENTS OUTPUT(dgamma), OUTPUT(dbeta), SINK_ARGUMENTS,
+                       const int m, const int sets, const int groups, const int moving, const int add) {
   LOCAL_RECORDS(shared);
   LOCAL_SHARES(shares);
   input_values dz = ITEM_START(dz);
@@ -260,11 +265,12 @@ KERNEL finish_backward(INPUT(partials), INPUT_VALUES(dz), INPUT_STORED(y), INPUT
     const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, normalizer.scale,
                                        normalizer.mean, normalizer.inverse, m, moving, add, slice.first == 0);
     const Decoding decoding = decoding_of(y, slice.block);
+    const Affine gate = GATE_OF(at);
     int row = slice.first + MEMBER * AT_ONCE;
     SEVERAL_ROWS for (; row + AT_ONCE <= slice.last; row += MEMBERS * AT_ONCE)
-      write_gradients_of(dx, &s, dz, y, decoding, rows, slice.block, row, AT_ONCE, normalizer.scale, b);
+      write_gradients_of(dx, &s, dz, y, decoding, rows, slice.block, row, AT_ONCE, normalizer.scale, b, gate);
     if (row < slice.last)
-      write_gradients_of(dx, &s, dz, y, decoding, rows, slice.block, row, slice.last - row, normalizer.scale, b);
+      write_gradients_of(dx, &s, dz, y, decoding, rows, slice.block, row, slice.last - row, normalizer.scale, b, gate);
   }
   WRITE_STATISTICS(s, shared);
 }

@@ -40,6 +40,7 @@ from edgelearn.ops import (
     finish,
     quantize,
 )
+from edgelearn.ops.arithmetic import Elementwise
 from edgelearn.ops.emit import Answers, Control, GradientSum, Pieces, emit_channel_sums
 from edgelearn.ops.finish import emit_finite_check, emit_unscaled
 from edgelearn.ops.formats import KernelView, QuantizedTensor, Stored, is_integers, tensor_of
@@ -136,9 +137,12 @@ class Lowering:
         self.measure, self.prepare, self.micro, self.finish = (
             Emitter(traits, storage, unfused=request.unfused, one_launch=request.one_launch) for _ in range(4)
         )
+        self._shared = {node.shares for node in nodes.values()} - {""}
         # Else sums are rounded, too.
         sums = self.micro.fuses("sums") and not self.rounds
-        fused = fuse(self.network, sums=sums, epilogues=self.micro.fuses("epilogues"))
+        epilogues = self.micro.fuses("epilogues")
+        gated = self._takes_gate if epilogues and not (self.rounds or traits.bare) else None
+        fused = fuse(self.network, sums=sums, epilogues=epilogues, gated=gated)
         parts = (tuple(node for node in stage.nodes if node.name not in heads) for stage in fused)
         self.stages = [Stage(part) for part in parts if part]
         self.trained = trained_stages(self.network, self.stages, request.input_gradients)
@@ -163,10 +167,9 @@ class Lowering:
         self.gradients: dict[str, Stored] = {}
         self.unmasked: set[str] = set()
         self.shares: dict[Tensor, dict[str, Tensor]] = {}  # of a gradient, by the layers that share its weight
-        self._shared = {node.shares for node in nodes.values()} - {""}
         self._stages = {stage.output.name: stage for stage in self.stages}
         self.views = {name: node for name, node in self._sliced().items() if not self.rounds}
-        applies = self.micro.fuses("epilogues") and not (self.rounds or traits.gpu or traits.bare)
+        applies = epilogues and not (self.rounds or traits.gpu or traits.bare)
         self.gates = self._gated() if applies else {}
         self._places = {node.name: place for place, stage in enumerate(self.stages) for node in stage.nodes}
         logits = [self.logits[name] for name in self.losses.by_output]
@@ -308,10 +311,20 @@ class Lowering:
     # -- of stages -----------------------------------------------------------------------------------------------
 
     def uses_batch(self, stage: Stage) -> bool:
-        """True if the stage's BatchNorm uses batch statistics. As in Keras, a frozen one uses the stored ones."""
-        if stage.norm is None or not self.trains or self.request.batchnorm != "batch":
+        """True if the stage's BatchNorm uses batch statistics."""
+        return stage.norm is not None and self._uses_batch(stage.norm)
+
+    def _takes_gate(self, node: Node) -> bool:
+        """True for a BatchNorm whose kernels can apply a gate: those of stored statistics are part of the layer
+        before."""
+        open_ = node.name not in self.plain
+        return open_ and isinstance(node.op, BatchNormalization) and self._uses_batch(node)
+
+    def _uses_batch(self, node: Node) -> bool:
+        """True if a BatchNorm uses batch statistics. As in Keras, a frozen one uses the stored ones."""
+        if not self.trains or self.request.batchnorm != "batch":
             return False
-        norm = stage.norm.owner
+        norm = node.owner
         if self.network.trainable.isdisjoint({f"{norm}/gamma", f"{norm}/beta"}):
             return False
         if norm in self._shared:
@@ -331,8 +344,9 @@ class Lowering:
         """The dtype that the stage's kernels read and write."""
         first = stage.nodes[0]
         takes = first.op.takes_halves(*self.network.input_shapes(first.inputs))
-        moves_numbers = first.op.selects and first.name in self.numbers
-        return self.request.compute.stored if takes and not moves_numbers else "float32"
+        compared = first.inputs if isinstance(first.op, Elementwise) else ()  # which may be numbers of rows
+        exact = not self.numbers.isdisjoint((first.name, *compared))
+        return self.request.compute.stored if takes and not exact else "float32"
 
     def shape(self, node: Node) -> Shape:
         return (self.n, *node.shape)
@@ -746,8 +760,8 @@ class Lowering:
         masks_sum = name in self.unmasked and self._last_writer(name, reader) is None
         if masks_sum:
             self.unmasked.remove(name)
-        mask = value if stage.activation != LINEAR and name not in self.unmasked else None
-        return Target(self.gradients[name], mask, stage.activation, accumulate, masks_sum=masks_sum)
+        mask = value if stage.mask != LINEAR and name not in self.unmasked else None
+        return Target(self.gradients[name], mask, stage.mask, accumulate, masks_sum=masks_sum)
 
     def _input_gradients(self) -> dict[str, Tensor]:
         """Gradients of the network's inputs, by name. Raises PlanError if the loss has none by one of them."""
@@ -800,7 +814,7 @@ class Lowering:
                 passed.append(name)
                 break
         self.gradients |= dict.fromkeys(passed, dz)
-        self.unmasked |= {name for name in passed if self._stages[name].activation != LINEAR}
+        self.unmasked |= {name for name in passed if self._stages[name].mask != LINEAR}
         return passed
 
     def _takes(self, name: str, dz: Tensor, reader: Stage) -> bool:
@@ -808,7 +822,7 @@ class Lowering:
         below, value = self._below(name), self.values[name]
         if below is None or name in self.gradients:
             return False
-        if below.activation != LINEAR:
+        if below.mask != LINEAR:
             last = self._last_writer(name, reader)
             if self.rounds or last is None or not last.op.masks_sums:
                 return False
@@ -859,7 +873,7 @@ class Lowering:
         stored = not self.uses_batch(stage)
         # Rounded, z isn't what scale and shift give.
         z = None if stored or self.rounds else self.values[stage.output.name]
-        batchnorm.emit_backward(self.micro, y, dz, s, dgamma, dbeta, target, stored, not self.first, z)
+        batchnorm.emit_backward(self.micro, y, dz, s, dgamma, dbeta, target, stored, not self.first, z, stage.gate)
         for gradient in (dgamma, dbeta):
             finish.emit_sum(self.finish, GradientSum(gradient))
 

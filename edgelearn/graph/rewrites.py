@@ -320,7 +320,7 @@ class Stage:
 
     Arguments:
     - `nodes`: a linear op, a BatchNorm and an activation, each of them optional; a sum and an activation; or any other
-      op alone.
+      op alone. The activation is a gate only after a BatchNorm.
     """
 
     nodes: tuple[Node, ...]
@@ -353,16 +353,31 @@ class Stage:
     @property
     def activation(self) -> Function:
         """The fused activation, or LINEAR."""
+        return self.gate if self.gate != LINEAR else self.mask
+
+    @property
+    def mask(self) -> Function:
+        """The fused activation if whoever writes the output's gradient multiplies it by the derivative, which follows
+        from the output; else LINEAR."""
         return self.output.op.epilogue if len(self.nodes) > 1 else LINEAR
 
+    @property
+    def gate(self) -> Function:
+        """The fused activation if the BatchNorm's backward pass multiplies by the derivative, which follows from what
+        it recomputes; else LINEAR."""
+        return self.output.op.gate if len(self.nodes) > 1 else LINEAR
 
-def fuse(network: Network, sums: bool = False, epilogues: bool = True) -> list[Stage]:
+
+def fuse(
+    network: Network, sums: bool = False, epilogues: bool = True, gated: Callable[[Node], bool] | None = None
+) -> list[Stage]:
     """Divide the network into stages, in order. A layer joins the one before it if its op `fuses_after` that one, which
     has no other reader and is no output.
 
     Arguments:
     - `sums`: an activation joins a sum of two tensors, too (default False).
     - `epilogues`: layers join other layers (default True).
+    - `gated`: says of a BatchNorm if a gate joins it, too (default: none does).
     """
     stages: list[Stage] = []
     fused: set[str] = set()
@@ -374,7 +389,8 @@ def fuse(network: Network, sums: bool = False, epilogues: bool = True) -> list[S
         while len(readers := network.consumers(nodes[-1].name)) == 1 and nodes[-1].name not in outputs:
             op = readers[0].op
             after_sum = sums and op.epilogue != LINEAR and _adds_two(network, nodes[-1])
-            if not after_sum and not (epilogues and op.fuses_after(nodes[-1].op)):
+            after_norm = gated is not None and op.gate != LINEAR and gated(nodes[-1])
+            if not (after_sum or after_norm) and not (epilogues and op.fuses_after(nodes[-1].op)):
                 break
             nodes += readers
         fused |= {node.name for node in nodes}

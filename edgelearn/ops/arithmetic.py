@@ -96,7 +96,7 @@ def emit_combined(
     channels, macros = _selected(function, (a, b), padded)
     e.launch(
         "arithmetic.cl", "combine", (groups, y.blocks), *a.arguments, *b.arguments, y.write, y.rows, count, *channels,
-        height, width, **macros,
+        height, width, **macros, **y.value_macros,
     )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def emit_chosen(e: Emitter, condition: BroadcastOperand, a: BroadcastOperand, b:
     channels, macros = _selected("same", (a, b), any(o.kind == OperandKind.SINGLE for o in operands))
     e.launch(
         "arithmetic.cl", "choose", (groups, y.blocks), *(argument for o in operands for argument in o.arguments),
-        y.write, y.rows, count, *channels, height, width, kind_c=condition.kind, **macros,
+        y.write, y.rows, count, *channels, height, width, kind_c=condition.kind, **macros, **y.value_macros,
     )  # fmt: skip
 
 
@@ -290,6 +290,7 @@ def _emit_along(e: Emitter, kernel: str, x: Tensor, target: Target, factor: floa
 class Elementwise(Op):
     """Base of functions of several tensors whose sizes of 1 are repeated."""
 
+    has_values = True
     takes: ClassVar[str] = "two inputs"  # for errors
 
     def formula(self, xp: Any, *inputs: Any, **_: Any) -> Any:

@@ -246,6 +246,12 @@ class Op:
         """The function if an epilogue can apply this op, else LINEAR."""
         return LINEAR
 
+    @property
+    def gate(self) -> Function:
+        """The function if the kernels before can apply this op, and those of their gradients its derivative; else
+        LINEAR."""
+        return LINEAR
+
     def activation_of_integers(self, shapes: Sequence[Shape]) -> Function | None:
         """The activation by which `emit_integer_sum` computes this op from inputs of these shapes: that of an op which
         only selects between its input and constants, or none of a sum of two. None if it can't."""

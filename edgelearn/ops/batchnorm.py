@@ -18,7 +18,7 @@ from .emit import Emitter
 from .formats import Stored, reads, stored_macros, tensor_of
 from .quantize import group_size
 from .target import Target
-from .tensor import BLOCK, Function, Shape, Tensor, ceil_div
+from .tensor import BLOCK, LINEAR, Function, Shape, Tensor, ceil_div
 
 WHOLE_ROWS = 1024  # that a work-group of a GPU goes through three times while three launches begin
 SLICES_GPU = 8  # work-groups that normalize, a compute unit of a GPU
@@ -142,6 +142,23 @@ class Sets:
         return cls(value.blocks * parts, rows, arguments, macros | {"sub_bands": parts}, problem)
 
 
+@dataclass(frozen=True)
+class _Gate:
+    """A gate by whose derivative kernels of the backward pass multiply dz, and the numbers that its input follows from.
+    LINEAR is none."""
+
+    function: Function
+    statistics: Statistics
+
+    @property
+    def reads(self) -> tuple[In, ...]:
+        return () if self.function == LINEAR else (self.statistics.scale.read, self.statistics.shift.read)
+
+    @property
+    def macros(self) -> dict[str, Any]:
+        return {} if self.function == LINEAR else self.function.macros("gate") | {"gated": True}
+
+
 def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor], bias: Tensor | None) -> Statistics:
     """Emit scale and shift from the moving statistics, once a mini-batch, since gamma and beta may be trained."""
     gamma = w["gamma"]
@@ -157,7 +174,10 @@ def emit_kept_statistics(e: Emitter, op: BatchNormalization, w: dict[str, Tensor
 def emit_batch(
     e: Emitter, op: BatchNormalization, y: Stored, w: dict[str, Tensor], z: Target, activation: Function
 ) -> Statistics:
-    """Emit z = activation(y * scale + shift) with the micro-batch's statistics, and update the moving ones."""
+    """Emit z = activation(y * scale + shift) with the micro-batch's statistics, and update the moving ones.
+
+    `activation`: may be a gate, whose derivative `emit_backward` applies.
+    """
     names = ("batch scale", "batch shift", "batch mean", "batch 1/deviation")
     s = Statistics(*(e.tensor(name, w["gamma"].shape) for name in names))
     parts = (
@@ -173,7 +193,7 @@ def emit_batch(
     with e.choose("batchnorm_forward", sets.problem, _variants(e, sets, z)) as choice:
         if choice["whole"]:
             sizes = *sets.arguments, sets.count, *pace
-            _launch(e, "whole_forward", sets, sets.count, (*reads(y), *parts), z, sizes, **activation.macros())
+            _launch(e, "whole_forward", sets, sets.count, (*reads(y), *parts), z, sizes, **_applied(activation))
             _leave_residual(e, z)
         else:
             members, groups, count = _divide(e, sets)
@@ -198,7 +218,7 @@ def _finish_forward(
     sizes = sets.rows, sets.count, count, number, span, *pace
     if slices := _slices(e, sets, z, number):
         inputs = partials.read, *reads(y), *parts
-        _launch(e, "finish_forward", sets, slices, inputs, z, sizes, **activation.macros())
+        _launch(e, "finish_forward", sets, slices, inputs, z, sizes, **_applied(activation))
         _leave_residual(e, z)
         with e.replay():
             emit_normalize(e, y, s, z, activation)
@@ -215,15 +235,20 @@ def emit_normalize(e: Emitter, y: Stored, statistics: Statistics, z: Target, act
     sets = Sets.of(y, statistics.scale)
     if not z.is_plain:
         inputs = (*reads(y), statistics.scale.read, statistics.shift.read)
-        _emit_result(e, "normalize_forward_result", sets, inputs, z, **activation.macros())
+        _emit_result(e, "normalize_forward_result", sets, inputs, z, **_applied(activation))
         return
     groups, count = e.bands(sets.rows, sets.count, 64)
     e.launch(
         "batchnorm.cl", "normalize_forward", (groups, sets.count), *reads(y), statistics.scale.read,
-        statistics.shift.read, z.tensor.write, *sets.arguments, count, **activation.macros(), **sets.macros,
+        statistics.shift.read, z.tensor.write, *sets.arguments, count, **_applied(activation), **sets.macros,
         **z.tensor.value_macros,
     )  # fmt: skip
     _leave_residual(e, z)
+
+
+def _applied(activation: Function) -> dict[str, Any]:
+    """The macros by which kernels of the forward pass apply an activation."""
+    return activation.macros() | ({"gated": True} if activation.of_input else {})
 
 
 def _leave_residual(e: Emitter, z: Target) -> None:
@@ -243,45 +268,51 @@ def emit_backward(
     kept: bool,
     add: bool,
     z: Stored | None = None,
+    gate: Function = LINEAR,
 ) -> None:
     """Emit the gradients of gamma and beta, and of y if there is a target.
 
     `kept`: the statistics are constants (moving averages). `add`: add to the gradients of earlier micro-batches.
-    `z`: what `emit_batch` wrote, if the launch that writes dz may take the sums of rows.
+    `z`: what `emit_batch` wrote, if the launch that writes dz may take the sums of rows. `gate`: the activation that it
+    applied, if dz is the gradient of what that is (default LINEAR: dz is the gradient before the activation).
     """
     sums = [dgamma.update, dbeta.update] if add else [dgamma.write, dbeta.write]
     sets, flags = Sets.of(y, s.scale), (int(kept), int(add))
     tail = _tail(e, dz, sets, "norm_sums")
     own = isinstance(z, Tensor) and tail and tail.without in (None, z.buffer)  # else the mask is another layer's
-    if tail and own and isinstance(y, Tensor) and y.dtype == dz.dtype:
+    gated = _Gate(gate, s)
+    if tail and own and gate == LINEAR and isinstance(y, Tensor) and y.dtype == dz.dtype:
         partials = _records(e, "partial gradients", tail.groups, sets)
         e.extend(dz, y.read, s.mean.read, s.inverse.read, s.scale.read, s.shift.read, partials.write)
-        _finish_backward(e, sets, y, dz, s, partials, tail.groups, sums, target, flags)
+        _finish_backward(e, sets, y, dz, s, partials, tail.groups, sums, target, flags, gated)
         return
     with e.choose("batchnorm_backward", sets.problem, _variants(e, sets, target)) as choice:
         if target and choice["whole"]:
-            inputs = dz.read, *reads(y), s.scale.read, s.mean.read, s.inverse.read, *sums
-            _launch(e, "whole_backward", sets, sets.count, inputs, target, (*sets.arguments, sets.count, *flags))
+            inputs = dz.read, *reads(y), s.scale.read, s.mean.read, s.inverse.read
+            sizes = *sets.arguments, sets.count, *flags
+            _launch(
+                e, "whole_backward", sets, sets.count, (*inputs, *gated.reads, *sums), target, sizes, **gated.macros
+            )
             return
         members, groups, count = _divide(e, sets)
         partials = _records(e, "partial gradients", groups, sets)
         e.launch(
             "batchnorm.cl", "group_gradients", (groups * members, sets.count), dz.read, *reads(y), s.mean.read,
-            s.inverse.read, partials.write, *sets.arguments, sets.count, count, group=group_size(e), **sets.macros,
-            **dz.value_macros,
+            s.inverse.read, *gated.reads, partials.write, *sets.arguments, sets.count, count, group=group_size(e),
+            **sets.macros, **dz.value_macros, **gated.macros,
         )  # fmt: skip
-        _finish_backward(e, sets, y, dz, s, partials, groups, sums, target, flags)
+        _finish_backward(e, sets, y, dz, s, partials, groups, sums, target, flags, gated)
 
 
 def _finish_backward(
     e: Emitter, sets: Sets, y: Stored, dz: Tensor, s: Statistics, partials: Tensor, groups: int, sums: Sequence[Access],
-    target: Target | None, flags: tuple[int, int],
+    target: Target | None, flags: tuple[int, int], gate: _Gate,
 ) -> None:  # fmt: skip
     """Emit the gradients of gamma and beta from sums of `groups` of rows, and that of y if there is a target."""
     sizes = sets.rows, sets.count, groups, *flags
     if target and (slices := _slices(e, sets, target, groups)):
-        inputs = partials.read, dz.read, *reads(y), s.scale.read, s.mean.read, s.inverse.read, *sums
-        _launch(e, "finish_backward", sets, slices, inputs, target, sizes)
+        inputs = partials.read, dz.read, *reads(y), s.scale.read, s.mean.read, s.inverse.read
+        _launch(e, "finish_backward", sets, slices, (*inputs, *gate.reads, *sums), target, sizes, **gate.macros)
         return
     slope, offset = e.tensor("slope", s.scale.shape), e.tensor("offset", s.scale.shape)
     e.launch(
@@ -289,13 +320,14 @@ def _finish_backward(
         s.inverse.read, *sums, slope.write, offset.write, *sizes, group=group_size(e),
     )  # fmt: skip
     if target and not target.is_plain:
-        inputs = (dz.read, *reads(y), s.scale.read, slope.read, offset.read)
-        _emit_result(e, "normalize_backward_result", sets, inputs, target)
+        inputs = (dz.read, *reads(y), s.scale.read, slope.read, offset.read, *gate.reads)
+        _emit_result(e, "normalize_backward_result", sets, inputs, target, **gate.macros)
     elif target:
         bands, count = e.bands(sets.rows, sets.count, 64)
         e.launch(
             "batchnorm.cl", "normalize_backward", (bands, sets.count), dz.read, *reads(y), s.scale.read, slope.read,
-            offset.read, *sets.arguments, count, *target.arguments, **target.macros, **sets.macros,
+            offset.read, *gate.reads, *sets.arguments, count, *target.arguments, **target.macros, **sets.macros,
+            **gate.macros,
         )  # fmt: skip
 
 

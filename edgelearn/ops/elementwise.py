@@ -41,7 +41,7 @@ class Activation(Op):
     @property
     def function(self) -> Function:
         """The pair of functions in `source`, and its parameters."""
-        return Function(self.kernel, astuple(self))
+        return Function(self.kernel, astuple(self), of_input=self.needs_input)
 
     def value(self, x: np.ndarray) -> np.ndarray:
         """The function in NumPy."""
@@ -58,8 +58,8 @@ class Activation(Op):
 
     @property
     def gate(self) -> Function:
-        """The function if kernels of dense layers on CPUs can apply it and multiply by its derivative, which follows
-        from its input; else LINEAR."""
+        """The function if its derivative follows from its input, and kernels can apply both that know this: those of
+        BatchNorms with batch statistics, and of dense layers on CPUs; else LINEAR."""
         gates = self.keeps_zero and self.needs_input and self.source == Activation.source
         return self.function if gates else LINEAR
 
@@ -317,7 +317,7 @@ class HardSwish(Activation):
 
     @property
     def function(self) -> Function:
-        return Function("hard_swish", (1 / 6, 0.5))
+        return Function("hard_swish", (1 / 6, 0.5), of_input=True)
 
     def formula(self, xp: Any, x: Any) -> Any:
         return x * xp.clip(1 / 6 * x + 0.5, 0.0, 1.0)
@@ -337,7 +337,7 @@ class GELU(Activation):
 
     @property
     def function(self) -> Function:
-        return Function("gelu_tanh" if self.approximate else "gelu")
+        return Function("gelu_tanh" if self.approximate else "gelu", of_input=True)
 
     def formula(self, xp: Any, x: Any) -> Any:
         if self.approximate:

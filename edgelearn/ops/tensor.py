@@ -30,11 +30,13 @@ class Function:
     - `parameters`: up to two numbers that it is compiled with (default none).
     - `two_slopes`: the derivative has two values only, those where the output is 0 and where it is 1 (default False).
       Then a mask of bits can replace the output.
+    - `of_input`: the derivative follows from the input, not the output (default False).
     """
 
     name: str = "linear"
     parameters: tuple[float, ...] = ()
     two_slopes: bool = False
+    of_input: bool = False
 
     def macros(self, prefix: str = "activation") -> dict[str, Any]:
         """The macros that select it. Names such as tanh are macros themselves in some drivers, so an underscore is

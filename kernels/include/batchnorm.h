@@ -43,6 +43,29 @@ typedef struct { input gamma, beta; output scale, shift, mean, inverse, moving_m
 
 typedef struct { V scale, shift; } Affine;
 
+// GATED: the activation's derivative follows from its input, y * scale + shift, which is nowhere stored. So kernels of
+// the backward pass apply it themselves, as GATE: their dz is the gradient of the activation's output.
+#if GATED
+#include "functions.h"
+#define GATE_ARGUMENTS INPUT(gate_scale), INPUT(gate_shift),
+#define GATE_OF(set) ((Affine){load(ITEM_START(gate_scale) + (set)), load(ITEM_START(gate_shift) + (set))})
+#else
+#define GATE_ARGUMENTS
+#define GATE_OF(set) ((Affine){(V)1, (V)0})
+#endif
+#ifndef GATE
+#define GATE linear_
+#endif
+#ifndef GATE_A
+#define GATE_A 0.0f
+#endif
+#ifndef GATE_B
+#define GATE_B 0.0f
+#endif
+INLINE V through_gate(const V g, const V y, const Affine gate) {
+  return JOIN(GATE, backward)(y * gate.scale + gate.shift, g, GATE_A, GATE_B);
+}
+
 // Scale, shift and 1 / deviation from a mean and a biased variance; moving averages moved as Keras does:
 // moving = moving * momentum + batch * (1 - momentum), with pace = 1 - momentum from the host, which float32 would
 // round. The first member of a work-group writes them, if it `writes`.
@@ -231,11 +254,12 @@ INLINE GradientSums combined_sums(input partials, const Groups of, const int blo
 
 // A work-item's sums of rows [start, stop) of a set of dz and dz * normalized y
 INLINE GradientSums sums_of_rows(input_values dz, const Stored y, const Decoding decoding, const Rows rows,
-                                 const int block, const int start, const int stop, const V mean, const V inverse) {
+                                 const int block, const int start, const int stop, const V mean, const V inverse,
+                                 const Affine gate) {
   V sum = (V)0, product = (V)0;
   SEVERAL for (int row = start + MEMBER; row < stop; row += MEMBERS) {
     const size_t here = set_row_at(rows, block, row);
-    const V g = load(dz + here);
+    const V g = through_gate(load(dz + here), LOAD_STORED(y, here, decoding), gate);
     sum += g;
     product += g * ((LOAD_STORED(y, here, decoding) - mean) * inverse);
   }
@@ -244,11 +268,12 @@ INLINE GradientSums sums_of_rows(input_values dz, const Stored y, const Decoding
 
 // The sums of a set of dz and dz * normalized y, chunk by chunk
 INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding decoding, const Rows rows,
-                               const int block, const int m, const V mean, const V inverse, __local V *shares) {
+                               const int block, const int m, const V mean, const V inverse, const Affine gate,
+                               __local V *shares) {
   V sum = (V)0, product = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int stop = start + CHUNK < m ? start + CHUNK : m;
-    const GradientSums chunk = sums_of_rows(dz, y, decoding, rows, block, start, stop, mean, inverse);
+    const GradientSums chunk = sums_of_rows(dz, y, decoding, rows, block, start, stop, mean, inverse, gate);
     sum += chunk.sum;
     product += chunk.product;
   }
@@ -258,11 +283,12 @@ INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding d
 // Writes the gradients of `count` rows of a set from `first` on, AT_ONCE at most.
 INLINE void write_gradients_of(const Sink sink, RangeStatistics *s, input_values dz, const Stored y,
                                const Decoding decoding, const Rows rows, const int block, const int first,
-                               const int count, const V scale, const Backward b) {
+                               const int count, const V scale, const Backward b, const Affine gate) {
   const Uniform uniform = uniform_of(sink, block, first);
   UNROLL for (int i = 0; i < AT_ONCE; i++) if (i < count) {
     const size_t here = set_row_at(rows, block, first + i);
-    const V v = load(dz + here) * scale - LOAD_STORED(y, here, decoding) * b.slope + b.offset;
+    const V v = through_gate(load(dz + here), LOAD_STORED(y, here, decoding), gate) * scale
+                - LOAD_STORED(y, here, decoding) * b.slope + b.offset;
     write_row(sink, s, rows, block, first + i, v, uniform.of[i]);
   }
 }

@@ -10,13 +10,21 @@ from edgelearn.compile.policies import checkpoints, nested
 from edgelearn.errors import PlanError
 from edgelearn.graph import Network
 from edgelearn.ops import (
+    GELU,
     SGD,
     Add,
+    BatchNormalization,
     Conv2D,
     DepthwiseConv2D,
     Format,
+    GlobalAveragePooling2D,
+    HardSwish,
     Losses,
+    Multiply,
     ReLU,
+    Reshape,
+    Sigmoid,
+    SiLU,
     SoftmaxCrossEntropy,
     Traits,
     batchnorm,
@@ -51,6 +59,27 @@ def bottlenecks() -> Network:
         unit(net, f"{name}_depthwise", DepthwiseConv2D(3, padding="same", use_bias=False), relu=ReLU(6))
         y = unit(net, f"{name}_project", Conv2D(16, 1, use_bias=False), relu=None)
         x = net.add(f"{name}_add", Add(), x, y)
+    return head(net)
+
+
+def gated() -> Network:
+    """Activations whose derivative follows from their input: after a depthwise convolution whose output two layers read
+    (Hu et al. 2018), after a projection that a shortcut joins, and after layers that aren't BatchNorms with batch
+    statistics alone."""
+    net = Network("gated", (6, 7, 3))
+    x = unit(net, "stem", Conv2D(20, 3, padding="same"), relu=SiLU())
+    y = unit(net, "depthwise", DepthwiseConv2D(3, padding="same", use_bias=False), relu=HardSwish())
+    net.add("mean", GlobalAveragePooling2D(), y)
+    net.add("pixel", Reshape((1, 1, 20)))
+    net.add("narrow", Conv2D(4, 1))
+    net.add("narrow_silu", SiLU())
+    net.add("weights", Conv2D(20, 1))
+    weights = net.add("sigmoid", Sigmoid())
+    net.add("weighed", Multiply(), y, weights)
+    y = unit(net, "project", Conv2D(20, 1, use_bias=False), relu=GELU())
+    net.add("sum", Add(), y, x)
+    net.add("norm", BatchNormalization())
+    net.add("norm_silu", SiLU())
     return head(net)
 
 
@@ -113,6 +142,32 @@ def test_sums_by_the_launch_that_normalizes(start, kernels, make, traits):
     expected, others = first_step(start, request.without("residual"), traits=traits)
     assert loss == expected
     same_bits(gradients, others)
+
+
+GPU = Traits(gpu=True, compute_units=8)
+
+
+@pytest.mark.parametrize("traits", (CPU, GPU), ids=("CPU", "GPU"))
+@pytest.mark.parametrize(("micro", "batchnorm"), ((1, "batch"), (3, "batch"), (2, "moving")))
+def test_gates_in_the_launch_that_normalizes(kernels, micro, batchnorm, traits):
+    check_step(kernels, gated(), micro, batchnorm, traits=traits)
+
+
+@pytest.mark.parametrize("traits", (CPU, GPU), ids=("CPU", "GPU"))
+def test_what_a_gate_is_of_is_not_stored(start, kernels, traits):
+    """Nor written: two launches less for each gate, and the same values but for rounding."""
+    request = Request(gated(), EXAMPLES, 2, SGD(0.05), "batch", seed=7)
+    plan = make_plan(request, kernels.context.device, traits=traits)
+    assert set(macros(plan, "GATED")) == {"stem", "depthwise", "project", "norm"}
+    single = [launch.layer for launch in plan.step_launches if launch.kernel.startswith("activation")]
+    assert set(single) == {"narrow_silu", "sigmoid"}
+    net = gated()
+    net.freeze("norm")
+    frozen = make_plan(Request(net, EXAMPLES, 2, SGD(0.05), "batch"), kernels.context.device, traits=traits)
+    assert set(macros(frozen, "GATED")) == {"stem", "depthwise", "project"}
+    moving = make_plan(replace(request, batchnorm="moving"), kernels.context.device, traits=traits)
+    assert not macros(moving, "GATED") and plan.peak_bytes < moving.peak_bytes
+    same(steps(start, replace(request, activation_memory=checkpoints)), steps(start, request))
 
 
 def test_a_normalized_tensor_that_others_read_is_written(kernels):
