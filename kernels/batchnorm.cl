@@ -19,35 +19,21 @@ KERNEL fold_statistics(INPUT(gamma), INPUT(beta), INPUT(mean), INPUT(variance), 
   store(JOB_ITEM_START(deviation_inverse, 7) + at, inverse);
 }
 
-// partials[group]: the mean and the sum of squared deviations of each channel over the group's `count` rows. Two passes
-// over rows that stay in the cache: no cancellation.
+// partials[group]: the mean and the sum of squared deviations of each channel over the group's `count` rows
 KERNEL group_statistics(INPUT_STORED(y), OUTPUT(partials), SET_ARGUMENTS, const int blocks, const int count) {
-  LOCAL_SHARES(shares);
+  SEVERAL_LOCAL_SHARES(shares, 2);
   const Stored y = STORED_START(y);
   output partials = ITEM_START(partials);
-  const Rows rows = SET_ROWS;
   const int group = get_group_id(0), block = get_global_id(1);
-  const int start = group * count, stop = start + count < m ? start + count : m, first = start + MEMBER;
-  const Decoding decoding = decoding_of(y, block / SUB_BANDS);
-  V mean = (V)0, squares = (V)0;
-  SEVERAL for (int row = first; row < stop; row += MEMBERS)
-    mean += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
-  mean = group_sum(mean, shares);
-  mean *= 1.0f / (stop - start);
-  SEVERAL for (int row = first; row < stop; row += MEMBERS) {
-    const V d = LOAD_STORED(y, set_row_at(rows, block, row), decoding) - mean;
-    squares += d * d;
-  }
-  squares = group_sum(squares, shares);
-  if (!IS_FIRST_MEMBER) return;
-  store(partials + (size_t)(group * 2 * blocks + block) * BLOCK, mean);
-  store(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, squares);
+  const int start = group * count, stop = start + count < m ? start + count : m;
+  const Moments own = moments_of_rows(y, decoding_of(y, block / SUB_BANDS), SET_ROWS, block, start, stop, shares);
+  if (IS_FIRST_MEMBER) store_sums(partials, group, block, blocks, own.mean, own.squares);
 }
 
 // Statistics of groups of rows combined
 KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const int blocks, const int count,
                          const int groups, const int span, const float epsilon, const float pace) {
-  LOCAL_SHARES(shares);
+  SEVERAL_LOCAL_SHARES(shares, 2);
   const Groups of = {m, blocks, count, groups, span};
   combined_statistics(ITEM_START(partials), PARTS, of, get_group_id(0), epsilon, pace, 1, shares);
 }
@@ -56,7 +42,7 @@ KERNEL finish_statistics(INPUT(partials), PARTS_ARGUMENTS, const int m, const in
 KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, SINK_ARGUMENTS, SET_ARGUMENTS, const int all_blocks,
                      const float epsilon, const float pace RESIDUAL_ARGUMENT) {
   LOCAL_RECORDS(shared);
-  LOCAL_SHARES(shares);
+  SEVERAL_LOCAL_SHARES(shares, 2);
   const Stored y = STORED_START(y);
   const Sink z = SINK(m);
   const Rows rows = SET_ROWS;
@@ -77,7 +63,7 @@ KERNEL finish_forward(INPUT(partials), INPUT_STORED(y), PARTS_ARGUMENTS, SINK_AR
                       const int count, const int groups, const int span, const float epsilon,
                       const float pace RESIDUAL_ARGUMENT) {
   LOCAL_RECORDS(shared);
-  LOCAL_SHARES(shares);
+  SEVERAL_LOCAL_SHARES(shares, 2);
   const Stored y = STORED_START(y);
   const Sink z = SINK(m);
   const Rows rows = {m, m};
@@ -136,7 +122,7 @@ KERNEL normalize_forward_result(INPUT_STORED(y), INPUT(scale), INPUT(shift), RES
 // partials[group]: sum dz and sum dz * normalized y of each channel over the group's rows
 KERNEL group_gradients(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(deviation_inverse), GATE_ARGUMENTS
                        OUTPUT(partials), SET_ARGUMENTS, const int blocks, const int count) {
-  LOCAL_SHARES(shares);
+  SEVERAL_LOCAL_SHARES(shares, 2);
   input_values dz = ITEM_START(dz);
   const Stored y = STORED_START(y);
   output partials = ITEM_START(partials);
@@ -148,17 +134,15 @@ KERNEL group_gradients(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(mean_in), INPUT(
   const V inverse = load(ITEM_START(deviation_inverse) + block * BLOCK);
   const Affine gate = GATE_OF(block * BLOCK);
   const GradientSums own = sums_of_rows(dz, y, decoding, rows, block, start, stop, mean, inverse, gate);
-  const V sum = group_sum(own.sum, shares), product = group_sum(own.product, shares);
-  if (!IS_FIRST_MEMBER) return;
-  store(partials + (size_t)(group * 2 * blocks + block) * BLOCK, sum);
-  store(partials + (size_t)((group * 2 + 1) * blocks + block) * BLOCK, product);
+  const GradientSums sums = sums_of_group(own, shares);
+  if (IS_FIRST_MEMBER) store_sums(partials, group, block, blocks, sums.sum, sums.product);
 }
 
 // dbeta = sum dz, dgamma = sum dz * normalized y, and slope and offset for normalize_backward
 KERNEL finish_gradients(INPUT(partials), INPUT(scale), INPUT(mean_in), INPUT(deviation_inverse), OUTPUT(dgamma),
                         OUTPUT(dbeta), OUTPUT(slope), OUTPUT(offset), const int m, const int blocks, const int groups,
                         const int moving, const int add) {
-  LOCAL_SHARES(shares);
+  SEVERAL_LOCAL_SHARES(shares, 2);
   const int block = get_group_id(0), at = block * BLOCK;
   const Groups of = {m, blocks, 0, groups, 0};
   const GradientSums sums = combined_sums(ITEM_START(partials), of, block, shares);
@@ -220,7 +204,7 @@ KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mea
                       GATE_ARGUMENTS OUTPUT(dgamma), OUTPUT(dbeta), SINK_ARGUMENTS, SET_ARGUMENTS, const int all_blocks,
                       const int moving, const int add) {
   LOCAL_RECORDS(shared);
-  LOCAL_SHARES(shares);
+  SEVERAL_LOCAL_SHARES(shares, 2);
   input_values dz = ITEM_START(dz);
   const Stored y = STORED_START(y);
   const Sink dx = SINK(m);
@@ -250,7 +234,7 @@ KERNEL finish_backward(INPUT(partials), INPUT_VALUES(dz), INPUT_STORED(y), INPUT
                        INPUT(deviation_inverse), GATE_ARGUMENTS OUTPUT(dgamma), OUTPUT(dbeta), SINK_ARGUMENTS,
                        const int m, const int sets, const int groups, const int moving, const int add) {
   LOCAL_RECORDS(shared);
-  LOCAL_SHARES(shares);
+  SEVERAL_LOCAL_SHARES(shares, 2);
   input_values dz = ITEM_START(dz);
   const Stored y = STORED_START(y);
   const Sink dx = SINK(m);

@@ -113,18 +113,58 @@ INLINE float rows_of_group(const Groups of, const int g) {
 INLINE Affine combined_statistics(input partials, const Parts parts, const Groups of, const int block,
                                   const float epsilon, const float pace, const int writes, __local V *shares) {
   V mean = (V)0, squares = (V)0;
+#if GROUP > VECTORS
+  const V near = load(partials + block * BLOCK);
+  V sums[2] = {(V)0, (V)0};  // as in moments_of_rows, of means
   SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
+    const float n = rows_of_group(of, g);
+    const V d = load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK) - near;
+    sums[0] += d * n;
+    sums[1] += load(partials + (size_t)((g * 2 + 1) * of.sets + block) * BLOCK) + d * d * n;
+  }
+  group_sums(sums, 2, shares);
+  mean = near + sums[0] * (1.0f / of.m);
+  squares = sums[1] - sums[0] * sums[0] * (1.0f / of.m);
+#else
+  for (int g = 0; g < of.groups; g++) {
     const float n = rows_of_group(of, g);
     mean += load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK) * (n / of.m);
   }
-  mean = group_sum(mean, shares);
-  SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
+  for (int g = 0; g < of.groups; g++) {
     const float n = rows_of_group(of, g);
     const V d = load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK) - mean;
     squares += load(partials + (size_t)((g * 2 + 1) * of.sets + block) * BLOCK) + d * d * n;
   }
-  squares = group_sum(squares, shares);
+#endif
   return write_statistics(parts, block, mean, squares * (1.0f / of.m), epsilon, pace, writes);
+}
+
+// The mean and the sum of squared deviations of rows [start, stop) of a set, by a work-group. A CPU reads them twice, the
+// second time from its first cache. A GPU, whose groups have none to themselves, reads them once: deviations are from the
+// first row, which is near enough to the mean that their squares don't cancel out.
+INLINE Moments moments_of_rows(const Stored y, const Decoding decoding, const Rows rows, const int block,
+                               const int start, const int stop, __local V *shares) {
+  const float share = 1.0f / (stop - start);
+#if GROUP > VECTORS
+  const V near = LOAD_STORED(y, set_row_at(rows, block, start), decoding);
+  V sums[2] = {(V)0, (V)0};
+  MANY for (int row = start + MEMBER; row < stop; row += MEMBERS) {
+    const V d = LOAD_STORED(y, set_row_at(rows, block, row), decoding) - near;
+    sums[0] += d;
+    sums[1] += d * d;
+  }
+  group_sums(sums, 2, shares);
+  return (Moments){near + sums[0] * share, sums[1] - sums[0] * sums[0] * share, stop - start};
+#else
+  V mean = (V)0, squares = (V)0;
+  for (int row = start; row < stop; row++) mean += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
+  mean *= share;
+  for (int row = start; row < stop; row++) {
+    const V d = LOAD_STORED(y, set_row_at(rows, block, row), decoding) - mean;
+    squares += d * d;
+  }
+  return (Moments){mean, squares, stop - start};
+#endif
 }
 
 // The statistics of a set by one work-group, and what its rows are multiplied by: y is read from memory once, chunk by
@@ -135,19 +175,10 @@ INLINE Affine whole_statistics(const Stored y, const Decoding decoding, const Pa
   V mean = (V)0, squares = (V)0;
   for (int start = 0; start < m; start += CHUNK) {
     const int count = m - start < CHUNK ? m - start : CHUNK;
-    V sum = (V)0, chunk_squares = (V)0;
-    SEVERAL for (int row = start + MEMBER; row < start + count; row += MEMBERS)
-      sum += LOAD_STORED(y, set_row_at(rows, block, row), decoding);
-    sum = group_sum(sum, shares);
-    const V center = sum * (1.0f / count);
-    SEVERAL for (int row = start + MEMBER; row < start + count; row += MEMBERS) {
-      const V d = LOAD_STORED(y, set_row_at(rows, block, row), decoding) - center;
-      chunk_squares += d * d;
-    }
-    chunk_squares = group_sum(chunk_squares, shares);
-    const V step = center - mean;
+    const Moments chunk = moments_of_rows(y, decoding, rows, block, start, start + count, shares);
+    const V step = chunk.mean - mean;
     mean += step * ((float)count / (start + count));
-    squares += chunk_squares + step * step * ((float)start * count / (start + count));
+    squares += chunk.squares + step * step * ((float)start * count / (start + count));
   }
   return write_statistics(parts, block, mean, squares * (1.0f / m), epsilon, pace, 1);
 }
@@ -243,13 +274,20 @@ typedef struct { V scale, mean, inverse; } Normalizer;
   ((Normalizer){load(ITEM_START(scale) + (block) * BLOCK), load(ITEM_START(mean_in) + (block) * BLOCK), \
              load(ITEM_START(deviation_inverse) + (block) * BLOCK)})
 
+// Sums of a work-group's members
+INLINE GradientSums sums_of_group(const GradientSums own, __local V *shares) {
+  V sums[2] = {own.sum, own.product};
+  group_sums(sums, 2, shares);
+  return (GradientSums){sums[0], sums[1]};
+}
+
 INLINE GradientSums combined_sums(input partials, const Groups of, const int block, __local V *shares) {
   V sum = (V)0, product = (V)0;
   SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
     sum += load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK);
     product += load(partials + (size_t)((g * 2 + 1) * of.sets + block) * BLOCK);
   }
-  return (GradientSums){group_sum(sum, shares), group_sum(product, shares)};
+  return sums_of_group((GradientSums){sum, product}, shares);
 }
 
 // A work-item's sums of rows [start, stop) of a set of dz and dz * normalized y
@@ -257,7 +295,7 @@ INLINE GradientSums sums_of_rows(input_values dz, const Stored y, const Decoding
                                  const int block, const int start, const int stop, const V mean, const V inverse,
                                  const Affine gate) {
   V sum = (V)0, product = (V)0;
-  SEVERAL for (int row = start + MEMBER; row < stop; row += MEMBERS) {
+  MANY for (int row = start + MEMBER; row < stop; row += MEMBERS) {
     const size_t here = set_row_at(rows, block, row);
     const V g = through_gate(load(dz + here), LOAD_STORED(y, here, decoding), gate);
     sum += g;
@@ -277,7 +315,7 @@ INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding d
     sum += chunk.sum;
     product += chunk.product;
   }
-  return (GradientSums){group_sum(sum, shares), group_sum(product, shares)};
+  return sums_of_group((GradientSums){sum, product}, shares);
 }
 
 // Writes the gradients of `count` rows of a set from `first` on, AT_ONCE at most.

@@ -6,8 +6,10 @@
 // of the hint where it can't follow it.
 #if GROUP > VECTORS && defined(__NV_CL_C_VERSION)
 #define SEVERAL __attribute__((opencl_unroll_hint(4)))
+#define MANY __attribute__((opencl_unroll_hint(8)))
 #else
 #define SEVERAL
+#define MANY
 #endif
 
 // Local memory for group_sum, and for group_sums of `count` at once, declared by the kernel
