@@ -41,6 +41,7 @@ from edgelearn.ops import (
     quantize,
 )
 from edgelearn.ops.arithmetic import Elementwise
+from edgelearn.ops.convolution import BySquares
 from edgelearn.ops.emit import Answers, Control, GradientSum, Pieces, emit_channel_sums
 from edgelearn.ops.finish import emit_finite_check, emit_unscaled
 from edgelearn.ops.formats import KernelView, QuantizedTensor, Stored, is_integers, tensor_of
@@ -114,6 +115,7 @@ class Lowering:
     - `held`: the representation of its tensors.
     - `values`, `before_norm`, `statistics`, `integer`: left by the forward pass: outputs by layer, inputs of BatchNorms
       that use batch statistics and statistics by stage, and names of stages that multiply integers.
+    - `squares`: convolutions over squares of pixels of the network's input, by stage.
     - `added`: names of layers whose output no launch writes, but its sum with another tensor.
     - `gradients`: of layers' outputs, by name. `unmasked`: names of those not yet multiplied by the derivative of an
       activation, which the last reader's share will be.
@@ -171,6 +173,9 @@ class Lowering:
         self.views = {name: node for name, node in self._sliced().items() if not self.rounds}
         applies = epilogues and not (self.rounds or traits.gpu or traits.bare)
         self.gates = self._gated() if applies else {}
+        self.squares = self._by_squares()
+        self._kernels: dict[str, Tensor] = {}  # over squares, by stage
+        self._over_squares: list[tuple[BySquares, Tensor, Tensor]] = []  # with the gradients of both kernels
         self._places = {node.name: place for place, stage in enumerate(self.stages) for node in stage.nodes}
         logits = [self.logits[name] for name in self.losses.by_output]
         self._reached = ancestors(logits, lambda name: nodes[name].inputs if name in nodes else ())
@@ -214,6 +219,17 @@ class Lowering:
                 if isinstance(op, Activation) and op.gate != LINEAR and readers[0].name not in self.plain:
                     found[stage.name] = readers[0]
         return found
+
+    def _by_squares(self) -> dict[str, BySquares]:
+        """Convolutions that matrix units compute over squares of the network's input, by stage: its only readers."""
+        found = {}
+        for stage in self.stages:
+            name, owner = stage.inputs[0], stage.nodes[0].owner
+            alone = name in self.inputs and len(self.network.consumers(name)) == 1 and name not in self.plain
+            own = owner not in self._shared and not (self.rounds or self.request.input_gradients)
+            if self.request.compute.uses_units and alone and own and self.inputs[name].block < BLOCK:
+                found[stage.name] = BySquares.of(stage.nodes[0].op, self.network.shape_of(name))
+        return {name: squares for name, squares in found.items() if squares}
 
     def _gate_before(self, name: str, reader: Stage | None) -> tuple[str, Function] | None:
         """(the dense layer before layer `name`, the function that `name` is of it), if `reader` alone reads that and
@@ -358,8 +374,19 @@ class Lowering:
         )  # fmt: skip
 
     def master_kernel(self, stage: Stage) -> Tensor:
-        """The kernel that is updated."""
-        return self.storage.parameter(f"{stage.nodes[0].owner}/kernel")
+        """The kernel that is updated, or the one over squares that follows from it."""
+        kernel = self.storage.parameter(f"{stage.nodes[0].owner}/kernel")
+        if stage.name not in self.squares:
+            return kernel
+        if stage.name not in self._kernels:
+            self._kernels[stage.name] = self.squares[stage.name].emit_kernel(self.prepare, kernel)
+        return self._kernels[stage.name]
+
+    def linear(self, stage: Stage) -> LinearOp:
+        """The stage's linear op, or the one over squares in its place."""
+        op = stage.nodes[0].op
+        assert isinstance(op, LinearOp)
+        return self.squares[stage.name].op if stage.name in self.squares else op
 
     def bias(self, stage: Stage) -> Tensor | None:
         """The bias of the stage's linear op."""
@@ -409,12 +436,14 @@ class Lowering:
             wide = compute.uses_units and x.block < BLOCK
             self.values[name] = self._converted(x, "float32", "padded") if wide else x
             return
-        readers = (stage for stage in self.stages if name in stage.inputs)
+        readers = [stage for stage in self.stages if name in stage.inputs]
         integers = self.held.stores("activations", name) and all(map(self.multiplies_integers, readers))
         value = self.held.rounded("activations", name, x, integers, is_input=True)
         if isinstance(value, QuantizedTensor):
             if integers and x.block < BLOCK and self.micro.traits.matrix_unit:
                 value = quantize.emit_padded_integers(self.micro, value)
+        elif squares := next((self.squares[stage.name] for stage in readers if stage.name in self.squares), None):
+            value = squares.emit_input(self.micro, value, compute.stored)
         elif compute.stores_halves or (compute.uses_units and value.block < BLOCK):
             value = self._converted(value, compute.stored, "padded")
         self.values[name] = value
@@ -524,13 +553,14 @@ class Lowering:
     def _multiply(self, stage: Stage, x: Tensor, out: Tensor) -> None:
         """A linear op on floats, with stored statistics if a BatchNorm follows: folded where both are frozen."""
         frozen = stage.name not in self.trained and self.held.format("weights", stage.name) is None
-        if frozen and stage.norm is not None and not self.request.compute.stores_halves:
+        folds = stage.norm is not None and stage.name not in self.squares and not self.request.compute.stores_halves
+        if frozen and folds:
             kernel, bias = self._folded(stage)
-            kernel = self.held.prepared(linear(stage).forward_view(self.prepare, x, kernel))
-            linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias, stage.activation))
+            kernel = self.held.prepared(self.linear(stage).forward_view(self.prepare, x, kernel))
+            self.linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias, stage.activation))
             return
         with self._forward_kernel(stage, x) as (kernel,):
-            linear(stage).emit_linear(self.micro, x, kernel, out, self._epilogue(stage))
+            self.linear(stage).emit_linear(self.micro, x, kernel, out, self._epilogue(stage))
 
     def _multiply_gated(self, stage: Stage, x: Tensor, out: Tensor) -> None:
         """A dense layer on floats, and the activation after it in the same launch, which leaves `out`, what that is of,
@@ -543,15 +573,15 @@ class Lowering:
         self.micro.layer = before
         kept = out if self.micro.keeps else None
         with self._forward_kernel(stage, x) as (kernel,):
-            linear(stage).emit_linear(self.micro, x, kernel, y, Epilogue(None, bias, node.op.gate, kept))
+            self.linear(stage).emit_linear(self.micro, x, kernel, y, Epilogue(None, bias, node.op.gate, kept))
             with self.micro.replay():
-                linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias))
+                self.linear(stage).emit_linear(self.micro, x, kernel, out, Epilogue(None, bias))
                 node.op.emit_forward(self.micro, [out], y)
         self.values[node.name] = y
 
     def _forward_kernel(self, stage: Stage, x: Tensor) -> AbstractContextManager[list[Tensor]]:
         """The kernel as the stage's linear op reads it, given `x`."""
-        view = linear(stage).forward_view(self.prepare, x, self.master_kernel(stage))
+        view = self.linear(stage).forward_view(self.prepare, x, self.master_kernel(stage))
         return self.held.read_as([self.kernel(stage, view)], x.dtype)
 
     def _before_norm(self, stage: Stage, x: Tensor) -> Stored:
@@ -560,7 +590,7 @@ class Lowering:
 
         def emit(target: Target) -> None:
             with self._forward_kernel(stage, x) as (kernel,):
-                linear(stage).emit_linear(self.micro, x, kernel, target.tensor, epilogue)
+                self.linear(stage).emit_linear(self.micro, x, kernel, target.tensor, epilogue)
 
         return self._norm_input(stage, emit, False, x.dtype)
 
@@ -570,7 +600,7 @@ class Lowering:
 
     def _multiply_integers(self, stage: Stage, x: QuantizedTensor) -> None:
         """A linear op on integers, and the sums after it that its kernel can compute."""
-        op, kernel, held, after = linear(stage), self.kernel(stage), self.held, self._stages_after(stage, x)
+        op, kernel, held, after = self.linear(stage), self.kernel(stage), self.held, self._stages_after(stage, x)
 
         def emit(target: Target, epilogue: Epilogue, *added: Residual) -> None:
             op.emit_linear(self.micro, x, kernel, target, epilogue, *added)
@@ -590,7 +620,7 @@ class Lowering:
         without a backward pass: the next one if it adds another stored tensor, and the one after that if it is an
         activation. Nothing else reads what is between."""
         found: list[Stage] = []
-        depthwise = linear(stage).geometry(x.tensor).kind == "depthwise"
+        depthwise = self.linear(stage).geometry(x.tensor).kind == "depthwise"
         # A backward pass reads what is between; kernels of depthwise convolutions have no such sum.
         if self.trains or depthwise or not adds_residuals(self.micro, x):
             return found
@@ -885,7 +915,7 @@ class Lowering:
         self._parameter_gradients(stage, x, dy, statistics)
         if target is not None:
             assert isinstance(dy, Tensor)
-            op, scale = linear(stage), statistics.scale if statistics else None
+            op, scale = self.linear(stage), statistics.scale if statistics else None
             view = op.backward_view(self.prepare, x, self.master_kernel(stage), scale)
             with self.held.read_as([self.kernel(stage, view)], dy.dtype) as (kernel,):
                 op.emit_backward_data(self.micro, x, kernel, dy, target)
@@ -893,7 +923,7 @@ class Lowering:
     def _backward_integers(self, stage: Stage, x: Stored, dz: Stored) -> None:
         """A linear op that multiplies integers."""
         assert isinstance(x, QuantizedTensor)
-        op, name = linear(stage), stage.inputs[0]
+        op, name = self.linear(stage), stage.inputs[0]
         dy, statistics = self._through_norm(stage, dz, integers=True)
         self._parameter_gradients(stage, x, dy, statistics)
         below = self._below(name)
@@ -941,6 +971,9 @@ class Lowering:
         follow from the sums of its products (see kernels/finish.cl).
         """
         dkernel, dbias = (self.gradient(stage.name, role) for role in ("kernel", "bias"))
+        if dkernel and stage.name in self.squares:
+            whole, dkernel = dkernel, self._workspace(stage, "gradient over squares", self.master_kernel(stage))
+            self._over_squares.append((self.squares[stage.name], dkernel, whole))
         if statistics is None:
             for part in filter(None, self._sums(stage, x, dy, dkernel, dbias)[::-1]):
                 finish.emit_sum(self.finish, part)
@@ -974,7 +1007,7 @@ class Lowering:
     ) -> tuple[GradientSum | None, GradientSum | None]:
         """Add the products of x and dy to `kernel_total`, and dy to `dy_total`, where these are given; the sums that
         are to be completed."""
-        op, micro, add = linear(stage), self.micro, not self.first
+        op, micro, add = self.linear(stage), self.micro, not self.first
         if kernel_total:
             return op.emit_backward_weights(micro, x, dy, kernel_total, dy_total, add)
         if isinstance(dy, QuantizedTensor):
@@ -991,6 +1024,8 @@ class Lowering:
         self.held.check(finish)
         self.at("optimizer")
         finish.emit_jobs()
+        for squares, over_squares, gradient in self._over_squares:
+            squares.emit_gradient(finish, over_squares, gradient)
         for gradient, shares in self.shares.items():
             for share in list(shares.values())[1:]:
                 emit_copy(finish, share, Target(gradient, accumulate=True))
@@ -1079,13 +1114,6 @@ class Lowering:
             return None
         skip(nbytes // unit)
         return Pieces(len(rows), self.finish.table(tuple(rows)), tuple(found))
-
-
-def linear(stage: Stage) -> LinearOp:
-    """The stage's linear op."""
-    op = stage.nodes[0].op
-    assert isinstance(op, LinearOp)
-    return op
 
 
 def norm(stage: Stage) -> tuple[Node, BatchNormalization]:

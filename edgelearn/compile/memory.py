@@ -189,7 +189,8 @@ class Compress(Encoding):
         if not has_range(self.format):
             self.format.emit_encode(e, x, y)
             return QuantizedTensor(y, None, self.format, name)
-        record = e.tensor("range of the compressed tensor", (1, 16), Role.RANGE)
+        # A stage's input of BatchNorm and its output may both be compressed.
+        record = e.tensor(f"range of compressed '{node.name}'", (1, 16), Role.RANGE)
         held = QuantizedTensor(y, record, self.format, name)
         emit_measured_range(e, Quantizer(name, self.format, CurrentMinMax(), record), x)
         quantize.emit_to_integers(e, x, held)

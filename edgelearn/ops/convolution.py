@@ -3,21 +3,24 @@ channel with its own kernel; and Conv2DTranspose, the gradient of a convolution 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from edgelearn.errors import ShapeError
+from edgelearn.launch import In, Role
 
-from .base import LinearOp, Weight, is_count
+from .base import LinearOp, Op, Weight, is_count
 from .emit import LONGEST_SUM, Emitter, Epilogue, GradientSum, emit_channel_sums, start_sum
 from .formats import KernelView
 from .products import Geometry
 from .quantize import Residual
 from .target import Target, emit_copy
-from .tensor import Shape, Tensor, ceil_div
+from .tensor import BLOCK, Shape, Tensor, ceil_div
 from .window import Padding, Pair, Window, pair
 
 
@@ -113,6 +116,114 @@ class Conv2D(Sliding):
 
     def view(self, x: Tensor, kernel: Tensor, scale: Tensor | None) -> KernelView:
         return KernelView(kernel, 0 if self.groups > 1 else self.window(x.shape[1:]).taps, scale)
+
+
+@dataclass(frozen=True)
+class BySquares:
+    """A convolution in steps of two over a network's input, computed in steps of one over its squares of 2 x 2 pixels,
+    whose channels lie side by side. Matrix units read 16 channels of a pixel at a time: of an image in colours 3 are
+    used so, but 12 of a square, and 7 x 7 pixels are 4 x 4 squares.
+
+    Arguments:
+    - `op`: the convolution over squares.
+    - `shape`: of the input as squares.
+    - `rows`: by row of its kernel, that of the original kernel, -1 for zeros.
+    - `height`, `width`: of the input.
+    """
+
+    op: Conv2D
+    shape: Shape
+    rows: tuple[int, ...]
+    height: int
+    width: int
+
+    @classmethod
+    def of(cls, op: Op, shape: Shape) -> BySquares | None:
+        """`op` for an input of `shape`; None for other layers, and where squares have too many channels."""
+        if type(op) is not Conv2D or op.groups > 1 or 4 * shape[-1] > BLOCK:
+            return None
+        window = op.window(shape)
+        if window.strides != (2, 2) or window.dilation != (1, 1) or window.taps == 1:
+            return None
+        axes = [_Axis(*axis) for axis in zip(shape[:2], window.kernel, window.padding, window.output, strict=True)]
+        padding = tuple((axis.before, axis.after) for axis in axes)
+        if min(map(min, padding)) < 0:
+            return None
+        pixels = [
+            (ky, kx) if ky is not None and kx is not None else None
+            for square in itertools.product(*(range(axis.taps) for axis in axes))
+            for ky, kx in itertools.product(*(axis.of_square(at) for axis, at in zip(axes, square, strict=True)))
+        ]
+        channels = shape[-1]
+        rows = [
+            (pixel[0] * window.kernel[1] + pixel[1]) * channels + channel if pixel else -1
+            for pixel in pixels
+            for channel in range(channels)
+        ]
+        by_squares = replace(op, kernel_size=tuple(axis.taps for axis in axes), strides=1, padding=padding)
+        return cls(by_squares, (*(axis.squares for axis in axes), 4 * channels), tuple(rows), *shape[:2])
+
+    def emit_input(self, e: Emitter, x: Tensor, dtype: str) -> Tensor:
+        """The input as squares, of `dtype`."""
+        y = e.tensor("squares", (x.images, *self.shape), dtype=dtype)
+        groups, count = e.bands(y.rows, y.blocks, 64)
+        e.launch(
+            "space_to_depth.cl", "squares_of_pixels", (groups, y.blocks), x.read, y.rows, count, *self.shape[:2],
+            self.height, self.width, y.write, pixel_channels=x.channels, **y.value_macros,
+        )  # fmt: skip
+        return y
+
+    def emit_kernel(self, e: Emitter, kernel: Tensor) -> Tensor:
+        """The kernel over squares, prepared once a mini-batch."""
+        size = pair(self.op.kernel_size)
+        y = e.tensor("kernel over squares", (*size, self.shape[-1], kernel.channels), Role.PREPARED)
+        self._emit_rows(e, kernel, y, self.rows)
+        return y
+
+    def emit_gradient(self, e: Emitter, gradient: Tensor, target: Tensor) -> None:
+        """Emit the gradient of the kernel from that of the one over squares."""
+        places = {row: place for place, row in enumerate(self.rows)}
+        self._emit_rows(e, gradient, target, [places[row] for row in range(target.rows)])
+
+    def _emit_rows(self, e: Emitter, x: Tensor, y: Tensor, sources: Sequence[int]) -> None:
+        groups, count = e.bands(y.rows, y.blocks, 64)
+        e.launch(
+            "space_to_depth.cl", "move_rows", (groups, y.blocks), x.read, In(e.table((tuple(sources),))), y.rows, count,
+            x.rows, y.write,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of `BySquares`: pixels of the input, taps of the kernel, pixels of padding, and of the output. A tap q
+    pixels from the output's own place reads square q // 2, and in it pixel q % 2."""
+
+    size: int
+    kernel: int
+    padding: Pair
+    output: int
+
+    @property
+    def squares(self) -> int:
+        return ceil_div(self.size, 2)
+
+    @property
+    def before(self) -> int:
+        """Squares of padding before the input."""
+        return ceil_div(self.padding[0], 2)
+
+    @property
+    def after(self) -> int:
+        return self.output - 1 + self.taps - self.before - self.squares
+
+    @property
+    def taps(self) -> int:
+        return (self.kernel - 1 - self.padding[0]) // 2 + self.before + 1
+
+    def of_square(self, tap: int) -> list[int | None]:
+        """The kernel's taps of both pixels of a square, None beyond its ends."""
+        found = (2 * (tap - self.before) + pixel + self.padding[0] for pixel in (0, 1))
+        return [at if 0 <= at < self.kernel else None for at in found]
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,24 @@ def test_depth_rows(start, batchnorm):
     assert distance(gradients | {"loss": loss}, others | {"loss": other}) < 1e-3
 
 
+@pytest.mark.parametrize("frozen", (False, True))
+@pytest.mark.parametrize("batchnorm", ("moving", "batch"))
+@pytest.mark.parametrize("kind", ("tf32", "bf16"))
+def test_a_first_layer_over_squares(start, kind, batchnorm, frozen):
+    network = Network("squares", (9, 8, 3))
+    unit(network, "stem", Conv2D(20, 5, 2, "same"))
+    unit(network, "b", Conv2D(20, 1, use_bias=False))
+    data = drawn(head(network), 1)
+    if frozen:
+        network.freeze("stem", "stem_bn")
+    request = Request(network, EXAMPLES, 2, SGD(0.0), batchnorm, compute=Compute(kind, plain=True))
+    loss, gradients = first_step(start, request, data)  # over pixels
+    traits = Traits(gpu=True, compute_units=2, find_units=lambda: ("PLAIN_WGMMA",))
+    other, others = first_step(start, replace(request, compute=Compute(kind)), data, traits)
+    assert other == pytest.approx(loss, rel=BOUNDS[kind])
+    assert distance(gradients, others) < BOUNDS[kind]
+
+
 def test_bytes_of_halves(kernels):
     traits = Traits(gpu=True, compute_units=132, find_units=lambda: ("MMA",))
     request = Request(resnet18((224, 224, 3)), 32, 32, SGD(0.1, momentum=0.9), "batch")

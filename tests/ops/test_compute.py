@@ -20,12 +20,13 @@ from edgelearn.ops import (
     finish,
 )
 from edgelearn.ops.batchnorm import emit_backward, emit_batch
+from edgelearn.ops.convolution import BySquares
 from edgelearn.ops.emit import emit_channel_sums
 from edgelearn.ops.formats import emit_prepared
 from edgelearn.ops.target import emit_padded
-from edgelearn.ops.tensor import LINEAR, pack
+from edgelearn.ops.tensor import LINEAR, pack, unpack
 
-from .harness import Workbench, close
+from .harness import AS_GPUS_TOO, Workbench, close
 from .linear import FORMATS, TF32, Floats, Halves, check_linear, rounded_to_tf32
 
 LINEAR_OPS = {
@@ -229,3 +230,71 @@ def test_warpgroups_share_rows(bench, rng, name, kind):
     bench.compute, bench.turn = Compute(kind), 1
     op, shape = UNIT_SHAPES[name]
     check_linear(op, bench, rng, shape, numbers=numbers)
+
+
+SQUARES = [
+    (Conv2D(9, 7, 2, ((3, 3), (3, 3)), use_bias=False), (10, 12, 3)),
+    (Conv2D(9, 7, 2, "same"), (9, 11, 3)),
+    (Conv2D(17, 3, 2, "same"), (8, 6, 1)),
+    (Conv2D(17, (3, 2), 2), (9, 8, 4)),
+    (Conv2D(3, 3, 2, ((1, 0), (0, 1))), (6, 7, 2)),
+    (Conv2D(3, (1, 5), 2, ((0, 0), (4, 3))), (5, 4, 3)),
+]
+
+
+def by_squares(x: np.ndarray) -> np.ndarray:
+    images, height, width, channels = x.shape
+    even = np.pad(x, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)))
+    split = even.reshape(images, -(-height // 2), 2, -(-width // 2), 2, channels)
+    return split.transpose(0, 1, 3, 2, 4, 5).reshape(images, -(-height // 2), -(-width // 2), 4 * channels)
+
+
+@AS_GPUS_TOO
+@pytest.mark.parametrize(("op", "shape"), SQUARES, ids=str)
+def test_convolutions_over_squares(bench, rng, op, shape):
+    """Exactly the same products; and launches that move input, kernel and gradient."""
+    squares = BySquares.of(op, shape)
+    kernel = rng.standard_normal(op.kernel(shape).packed_shape).astype(np.float32)
+    x = rng.standard_normal((2, *shape)).astype(np.float32)
+    tx, tkernel = bench.put(x, shape[-1]), bench.put(kernel)
+    ty, halves = squares.emit_input(bench, tx, "float32"), squares.emit_input(bench, tx, "bfloat16")
+    over_squares = squares.emit_kernel(bench, tkernel)
+    total = bench.put(rng.standard_normal(over_squares.shape))
+    gradient = bench.empty(kernel.shape)
+    squares.emit_gradient(bench, total, gradient)
+    bench.run()
+    found, moved = bench.get(ty), bench.get(over_squares)
+    assert np.array_equal(found, by_squares(x))
+    assert np.array_equal(bench.get(halves), unpack(BFloat16().encode(pack(found)), found.shape))
+    assert not np.setdiff1d(kernel, moved).size and np.count_nonzero(moved) == kernel.size
+    y = op.product(np.float64(x), np.float64(kernel))
+    assert np.abs(squares.op.product(np.float64(found), np.float64(moved)) - y).max() < 1e-12
+    assert squares.op.output_shape(squares.shape) == op.output_shape(shape)
+    dy = np.float64(rng.standard_normal(y.shape))
+    _, expected = op.slopes(np.float64(x), np.float64(kernel), dy)
+    _, slopes = squares.op.slopes(np.float64(found), np.float64(moved), dy)
+    rows = np.array(squares.rows)
+    places = np.argsort(rows)[(rows < 0).sum() :]  # of the kernel's rows
+
+    def of_pixels(gradients: np.ndarray) -> np.ndarray:
+        return gradients.reshape(len(rows), -1)[places].reshape(kernel.shape)
+
+    assert np.abs(of_pixels(slopes) - expected).max() < 1e-12
+    assert np.array_equal(bench.get(gradient), of_pixels(bench.get(total)))
+
+
+@pytest.mark.parametrize(
+    ("op", "shape"),
+    [
+        (Conv2D(8, 3, 1, "same"), (8, 8, 3)),
+        (Conv2D(8, 3, 2, "same"), (8, 8, 5)),
+        (Conv2D(8, 1, 2), (8, 8, 3)),
+        (Conv2D(8, 2, 2, "valid", 1, 2), (8, 8, 2)),
+        (Conv2D(8, 3, 2, ((0, 0), (0, 0)), 2), (8, 8, 3)),
+        (Conv2D(8, (3, 2), 2), (9, 9, 3)),  # the last column is read by none
+        (DepthwiseConv2D(3, 2), (8, 8, 3)),
+    ],
+    ids=str,
+)
+def test_other_convolutions_read_pixels(op, shape):
+    assert BySquares.of(op, shape) is None
