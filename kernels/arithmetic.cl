@@ -156,9 +156,13 @@ KERNEL combine_gradient_sum(OPERAND(a), OPERAND(b), INPUT_VALUES(dy), const int 
   for (int chunk = start + ITEM % MEMBERS; chunk < stop; chunk += MEMBERS * CHUNK) {
     const int end = chunk + MEMBERS * CHUNK < stop ? chunk + MEMBERS * CHUNK : stop;
     V part = (V)0;
-    for (int k = chunk; k < end; k += MEMBERS) {
+    SEVERAL for (int k = chunk; k < end; k += MEMBERS) {
       const Pixel p = {own.image + k / (down * right), own.y + k / right % down, own.x + k % right};
+#if WHOLE_IMAGES  // repeated down and right, so that their pixels follow one another
+      const int at = own.image * height * width + k;
+#else
       const int at = (p.image * height + p.y) * width + p.x;
+#endif
       for (int block = first_block; block <= last_block; block++) {
         const V v = value_at_pixel(a, block, at, p), w = value_at_pixel(b, block, at, p);
         const V g = load(dy + row_at(block, full, at));

@@ -51,7 +51,7 @@ KERNEL whole_forward(INPUT_STORED(y), PARTS_ARGUMENTS, SINK_ARGUMENTS, SET_ARGUM
   for (int block = sets.first; block < sets.last; block++) {
     const Decoding decoding = decoding_of(y, block / SUB_BANDS);
     const Affine affine = whole_statistics(y, decoding, PARTS, rows, block, m, epsilon, pace, shares);
-    for (int row = MEMBER * AT_ONCE; row < m; row += MEMBERS * AT_ONCE)
+    for (int row = FIRST_ROW; row < m; row += MEMBERS * AT_ONCE)
       normalize_rows(z, &s, y, decoding, POINTER_IF(RESIDUAL, residual), rows, block, row, m, affine);
   }
   WRITE_STATISTICS(s, shared);
@@ -74,7 +74,7 @@ KERNEL finish_forward(INPUT(partials), INPUT_STORED(y), PARTS_ARGUMENTS, SINK_AR
     const Affine affine = combined_statistics(ITEM_START(partials), PARTS, of, slice.block, epsilon, pace,
                                               slice.first == 0, shares);
     const Decoding decoding = decoding_of(y, slice.block);
-    SEVERAL_ROWS for (int row = slice.first + MEMBER * AT_ONCE; row < slice.last; row += MEMBERS * AT_ONCE)
+    for (int row = slice.first + FIRST_ROW; row < slice.last; row += MEMBERS * AT_ONCE)
       normalize_rows(z, &s, y, decoding, POINTER_IF(RESIDUAL, residual), rows, slice.block, row, slice.last, affine);
   }
   WRITE_STATISTICS(s, shared);
@@ -91,7 +91,8 @@ KERNEL normalize_forward(INPUT_STORED(y), INPUT(scale), INPUT(shift), OUTPUT_VAL
   const V s = load(ITEM_START(scale) + band.block * BLOCK), t = load(ITEM_START(shift) + band.block * BLOCK);
   for (int row = band.start; row < band.stop; row++) {
     const size_t at = set_row_at(rows, band.block, row);
-    store(z + at, normalized(LOAD_STORED(y, at, decoding), s, t, POINTER_IF(RESIDUAL, residual), at));
+    const V other = LOAD_RESIDUAL(POINTER_IF(RESIDUAL, residual), at);
+    store(z + at, normalized(LOAD_STORED(y, at, decoding), other, s, t));
   }
 }
 
@@ -220,10 +221,8 @@ KERNEL whole_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT(mea
     const GradientSums sums = whole_sums(dz, y, decoding, rows, block, m, mean, inverse, gate, shares);
     const Backward b = write_gradients(ITEM_START(dgamma) + at, ITEM_START(dbeta) + at, sums, s, mean, inverse, m,
                                        moving, add, 1);
-    int row = MEMBER * AT_ONCE;
-    for (; row + AT_ONCE <= m; row += MEMBERS * AT_ONCE)
-      write_gradients_of(dx, &statistics, dz, y, decoding, rows, block, row, AT_ONCE, s, b, gate);
-    if (row < m) write_gradients_of(dx, &statistics, dz, y, decoding, rows, block, row, m - row, s, b, gate);
+    for (int row = FIRST_ROW; row < m; row += MEMBERS * AT_ONCE)
+      write_gradients_of(dx, &statistics, dz, y, decoding, rows, block, row, m, s, b, gate);
   }
   WRITE_STATISTICS(statistics, shared);
 }
@@ -250,11 +249,8 @@ KERNEL finish_backward(INPUT(partials), INPUT_VALUES(dz), INPUT_STORED(y), INPUT
                                        normalizer.mean, normalizer.inverse, m, moving, add, slice.first == 0);
     const Decoding decoding = decoding_of(y, slice.block);
     const Affine gate = GATE_OF(at);
-    int row = slice.first + MEMBER * AT_ONCE;
-    SEVERAL_ROWS for (; row + AT_ONCE <= slice.last; row += MEMBERS * AT_ONCE)
-      write_gradients_of(dx, &s, dz, y, decoding, rows, slice.block, row, AT_ONCE, normalizer.scale, b, gate);
-    if (row < slice.last)
-      write_gradients_of(dx, &s, dz, y, decoding, rows, slice.block, row, slice.last - row, normalizer.scale, b, gate);
+    for (int row = slice.first + FIRST_ROW; row < slice.last; row += MEMBERS * AT_ONCE)
+      write_gradients_of(dx, &s, dz, y, decoding, rows, slice.block, row, slice.last, normalizer.scale, b, gate);
   }
   WRITE_STATISTICS(s, shared);
 }

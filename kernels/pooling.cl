@@ -13,7 +13,7 @@ KERNEL global_average_forward(INPUT_VALUES(x), OUTPUT_VALUES(y), const int image
   const int image = get_group_id(0), block = get_global_id(1);
   const size_t first = row_at(block, images * pixels, image * pixels);
   V sum = (V)0;
-  for (int p = ITEM % MEMBERS; p < pixels; p += MEMBERS) sum += load(x + first + p * BLOCK);
+  MANY for (int p = ITEM % MEMBERS; p < pixels; p += MEMBERS) sum += load(x + first + p * BLOCK);
   sum = group_sum(sum, shares);
   if (IS_FIRST_MEMBER) store(y + row_at(block, images, image), sum * (1.0f / pixels));
 }

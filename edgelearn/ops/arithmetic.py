@@ -177,7 +177,8 @@ class Gradient:
         e.launch(
             "arithmetic.cl", "combine_gradient_sum", (x.rows * groups * members, x.blocks), *self._operands,
             self.dy.read, x.rows, self.dy.rows, own.full[3], *own.full[1:3], *own.sizes[1:3], *self._repeats, groups,
-            count, *arguments, group=group, whole=single, one_channel=single, **chosen, **macros,
+            count, *arguments, group=group, whole=single, one_channel=single, whole_images=own.sizes[1:3] == (1, 1), **chosen,
+            **macros,
         )  # fmt: skip
 
     def _group(self, e: Emitter) -> tuple[int, int, int]:

@@ -27,7 +27,7 @@ from edgelearn.device import Device
 from edgelearn.display import Displayed, plural
 from edgelearn.errors import KernelError
 from edgelearn.launch import Access, Await, Buffer, Launch, Many, Role, Transfer, scalar
-from edgelearn.ops.constants import HEADERS
+from edgelearn.ops.constants import HEADERS, StoredType
 from edgelearn.ops.tensor import UNIT
 
 from . import one_launch
@@ -109,6 +109,7 @@ VARIABLE = "EDGELEARN_PROGRAMS"
 DIGEST = hashlib.sha256
 DIGEST_BYTES = DIGEST().digest_size
 KEEP_THEIR_OWN = (POCL,)  # platforms that find compiled programs again
+OF_BFLOATS = f"-DVALUES={int(StoredType.BFLOAT16)}"
 FOR_SM_90A = "-DUNIT=WGMMA"  # option of programs that hold instructions as comments (`for_sm_90a`)
 ROOM = 4_000_000  # bytes that PoCL needs for a program
 QUIETLY = ("-w",)  # PoCL's compiler prints what it remarks to the terminal, past Python; the tests build without this
@@ -123,7 +124,7 @@ def build(context: Context, source: str, options: Sequence[str] = ()) -> Any:
     """
     import pyopencl as cl
 
-    options = [*options, *_exact_division(context)]
+    options = [*options, *_exact_division(context), *_bfloat_conversion(context, options)]
     kept = programs_folder() if context.device.platform not in KEEP_THEIR_OWN or VARIABLE in os.environ else None
     path = kept / _program_name(context.device, source, options) if kept else None
     if path and (binary := _load(path)):
@@ -169,6 +170,13 @@ def _exact_division(context: Context) -> list[str]:
 
     able = context.cl_context.devices[0].single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
     return ["-cl-fp32-correctly-rounded-divide-sqrt"] if context.device.is_gpu and able else []
+
+
+def _bfloat_conversion(context: Context, options: Sequence[str]) -> list[str]:
+    """Option of programs whose values are bfloat16, for GPUs that have instructions to round floats to them."""
+    maker, _, capability = context.device.architecture.partition("compute capability ")
+    able = not maker and capability and float(capability) >= 8
+    return ["-DCONVERTS_BFLOATS=1"] if able and OF_BFLOATS in options else []
 
 
 def _from_binary(context: Context, binary: bytes) -> Any:

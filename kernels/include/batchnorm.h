@@ -116,8 +116,8 @@ INLINE Affine combined_statistics(input partials, const Parts parts, const Group
 #if GROUP > VECTORS
   const V near = load(partials + block * BLOCK);
   V sums[2] = {(V)0, (V)0};  // as in moments_of_rows, of means
-  SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
-    const float n = rows_of_group(of, g);
+  for (int g = MEMBER; g < of.groups; g += MEMBERS) {
+    const float n = g * of.count + of.count < of.m ? of.count : of.m - g * of.count;
     const V d = load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK) - near;
     sums[0] += d * n;
     sums[1] += load(partials + (size_t)((g * 2 + 1) * of.sets + block) * BLOCK) + d * d * n;
@@ -191,8 +191,9 @@ INLINE Sets sets_of_group(const int sets) {
   return (Sets){group * sets / groups, (group + 1) * sets / groups};
 }
 
-// Where a kernel that goes through whole sets writes: floats or halves as gradient.h says (DIRECT), row by row, or to a
-// result that may be quantized, AT_ONCE rows that share their random numbers. A result has no sub-bands.
+// Where a kernel that goes through whole sets writes: floats or halves as gradient.h says (DIRECT), or to a result that may
+// be quantized, which has no sub-bands. A member of a work-group takes AT_ONCE rows at a time, which share random numbers, or
+// of which on GPUs all are on their way before the first is computed: row I from FIRST on is ROW.
 #ifndef DIRECT
 #define DIRECT 0
 #endif
@@ -200,14 +201,20 @@ INLINE Sets sets_of_group(const int sets) {
 typedef Gradient Sink;
 #define SINK_ARGUMENTS GRADIENT_ARGUMENTS
 #define SINK(m) GRADIENT
+#if GROUP > VECTORS
+#define AT_ONCE 4
+#else
 #define AT_ONCE 1
-#define SEVERAL_ROWS SEVERAL
+#endif
+#define FIRST_ROW MEMBER
+#define ROW(first, i) ((first) + (i) * MEMBERS)
 #else
 typedef Result Sink;
 #define SINK_ARGUMENTS RESULT_ARGUMENTS
 #define SINK(m) RESULT(m)
 #define AT_ONCE DRAWN_ROWS
-#define SEVERAL_ROWS
+#define FIRST_ROW (MEMBER * AT_ONCE)
+#define ROW(first, i) ((first) + (i))
 #endif
 
 INLINE Uniform uniform_of(const Sink sink, const int block, const int row) {
@@ -231,24 +238,33 @@ INLINE void write_row(const Sink sink, RangeStatistics *s, const Rows rows, cons
 #define RESIDUAL 0
 #endif
 #define RESIDUAL_ARGUMENT INPUT_OF_IF(RESIDUAL, Value, residual)
-INLINE V normalized(const V y, const V scale, const V shift, input_values residual, const size_t at) {
+INLINE V normalized(const V y, const V other, const V scale, const V shift) {
   V v = y * scale + shift;
 #if RESIDUAL
-  v += load(residual + at);
+  v += other;
 #endif
   return activate(v);
 }
+#if RESIDUAL
+#define LOAD_RESIDUAL(residual, at) load((residual) + (at))
+#else
+#define LOAD_RESIDUAL(residual, at) (V)0
+#endif
 
 // Writes the normalized rows of a set from `first` on, AT_ONCE of them, before `stop`.
 INLINE void normalize_rows(const Sink sink, RangeStatistics *s, const Stored y, const Decoding decoding,
                            input_values residual, const Rows rows, const int block, const int first, const int stop,
                            const Affine affine) {
   const Uniform uniform = uniform_of(sink, block, first);
-  UNROLL for (int i = 0; i < AT_ONCE; i++) if (first + i < stop) {
-    const size_t at = set_row_at(rows, block, first + i);
-    const V v = normalized(LOAD_STORED(y, at, decoding), affine.scale, affine.shift, residual, at);
-    write_row(sink, s, rows, block, first + i, v, uniform.of[i]);
+  V values[AT_ONCE], others[AT_ONCE];
+  UNROLL for (int i = 0; i < AT_ONCE; i++) {
+    const size_t at = set_row_at(rows, block, ROW(first, i) < stop ? ROW(first, i) : stop - 1);
+    values[i] = LOAD_STORED(y, at, decoding);
+    others[i] = LOAD_RESIDUAL(residual, at);
   }
+  UNROLL for (int i = 0; i < AT_ONCE; i++) if (ROW(first, i) < stop)
+    write_row(sink, s, rows, block, ROW(first, i), normalized(values[i], others[i], affine.scale, affine.shift),
+              uniform.of[i]);
 }
 
 // The rows of a set that a work-group normalizes, where several share a set, or none is left for it. Without sub-bands.
@@ -283,7 +299,7 @@ INLINE GradientSums sums_of_group(const GradientSums own, __local V *shares) {
 
 INLINE GradientSums combined_sums(input partials, const Groups of, const int block, __local V *shares) {
   V sum = (V)0, product = (V)0;
-  SEVERAL for (int g = MEMBER; g < of.groups; g += MEMBERS) {
+  for (int g = MEMBER; g < of.groups; g += MEMBERS) {
     sum += load(partials + (size_t)(g * 2 * of.sets + block) * BLOCK);
     product += load(partials + (size_t)((g * 2 + 1) * of.sets + block) * BLOCK);
   }
@@ -318,15 +334,19 @@ INLINE GradientSums whole_sums(input_values dz, const Stored y, const Decoding d
   return sums_of_group((GradientSums){sum, product}, shares);
 }
 
-// Writes the gradients of `count` rows of a set from `first` on, AT_ONCE at most.
+// Writes the gradients of rows of a set from `first` on, AT_ONCE of them, before `stop`.
 INLINE void write_gradients_of(const Sink sink, RangeStatistics *s, input_values dz, const Stored y,
                                const Decoding decoding, const Rows rows, const int block, const int first,
-                               const int count, const V scale, const Backward b, const Affine gate) {
+                               const int stop, const V scale, const Backward b, const Affine gate) {
   const Uniform uniform = uniform_of(sink, block, first);
-  UNROLL for (int i = 0; i < AT_ONCE; i++) if (i < count) {
-    const size_t here = set_row_at(rows, block, first + i);
-    const V v = through_gate(load(dz + here), LOAD_STORED(y, here, decoding), gate) * scale
-                - LOAD_STORED(y, here, decoding) * b.slope + b.offset;
-    write_row(sink, s, rows, block, first + i, v, uniform.of[i]);
+  V gradients[AT_ONCE], values[AT_ONCE];
+  UNROLL for (int i = 0; i < AT_ONCE; i++) {
+    const size_t at = set_row_at(rows, block, ROW(first, i) < stop ? ROW(first, i) : stop - 1);
+    gradients[i] = load(dz + at);
+    values[i] = LOAD_STORED(y, at, decoding);
+  }
+  UNROLL for (int i = 0; i < AT_ONCE; i++) if (ROW(first, i) < stop) {
+    const V v = through_gate(gradients[i], values[i], gate) * scale - values[i] * b.slope + b.offset;
+    write_row(sink, s, rows, block, ROW(first, i), v, uniform.of[i]);
   }
 }
