@@ -250,6 +250,17 @@ class Lowering:
         assert isinstance(op, SliceChannels)
         return whole.view(op.start, op.size) if isinstance(whole, Tensor) else None
 
+    def _reshaped(self, stage: Stage) -> Tensor | None:
+        """The output of a stage that only gives its input, which nothing else reads, another shape: the same tensor."""
+        node, (source, *_) = stage.nodes[0], stage.inputs
+        x, below = self.values[source], self._stages.get(source)
+        if below is None or self.rounds or not isinstance(node.op, Reshape | Flatten):
+            return None
+        alone = len(self.network.consumers(source)) == 1 and below.mask == LINEAR
+        inner = self.plain.isdisjoint({source, node.name}) and source not in self.views
+        alike = alone and inner and isinstance(x, Tensor) and x.block == BLOCK and x.channels == node.shape[-1]
+        return replace(x, shape=self.shape(node)) if alike else None
+
     def _control(self, output: str) -> Control:
         """The numbers of an output that has a loss, with targets for this size of micro-batch."""
         control, shape = self.storage.controls[output], self.network.nodes[output].shape
@@ -457,7 +468,7 @@ class Lowering:
         """Emit a stage, and leave its output in `values`, rounded."""
         inputs = [self.values[name] for name in stage.inputs]
         x, out = inputs[0], stage.output.name
-        if view := self._view(out, self.values):
+        if view := self._view(out, self.values) or self._reshaped(stage):
             self.values[out] = view
         elif isinstance(x, QuantizedTensor) and is_integers(x) and self.multiplies_integers(stage):
             self.integer.add(stage.name)
@@ -498,7 +509,7 @@ class Lowering:
         for name, x, other in zip(stage.inputs, values, values[::-1], strict=True):
             below = self._stages.get(name)
             read_once = len(self.network.consumers(name)) == 1 and name not in self.network.outputs
-            if below is None or not read_once or below.activation != LINEAR:
+            if below is None or not read_once or below.activation != LINEAR or self._reshaped(below):
                 continue
             if self.micro.tail_of(x, "residual"):
                 out = self.micro.tensor("output", x.shape, dtype=dtype)
@@ -749,6 +760,10 @@ class Lowering:
         assert isinstance(dz, Tensor)
         if self._through_integers(stage, dz) or self._view(stage.output.name, self.values):
             return  # the gradient of a view is part of its input's
+        if (y := self._reshaped(stage)) and self._below(stage.inputs[0]):
+            assert y.rows == dz.rows
+            self.gradients[stage.inputs[0]] = replace(dz, shape=inputs[0].shape)
+            return
         dtype, passed = self.dtype(stage), self._pass_on(stage, dz)
         with self.held.read_as([*inputs, self.values[stage.output.name], dz], dtype) as (*own, y, dz):
             targets = [

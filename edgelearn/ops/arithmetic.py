@@ -173,11 +173,11 @@ class Gradient:
         own, x = self.own, self.own.tensor
         _, members, group = self._group(e)
         _, chosen = self._macros
-        single = own.kind == OperandKind.SINGLE
+        single, whole_images = own.kind == OperandKind.SINGLE, own.sizes[1:3] == (1, 1)
         e.launch(
             "arithmetic.cl", "combine_gradient_sum", (x.rows * groups * members, x.blocks), *self._operands,
             self.dy.read, x.rows, self.dy.rows, own.full[3], *own.full[1:3], *own.sizes[1:3], *self._repeats, groups,
-            count, *arguments, group=group, whole=single, one_channel=single, whole_images=own.sizes[1:3] == (1, 1), **chosen,
+            count, *arguments, group=group, whole=single, one_channel=single, whole_images=whole_images, **chosen,
             **macros,
         )  # fmt: skip
 

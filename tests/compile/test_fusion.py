@@ -220,3 +220,16 @@ def test_steps_without_a_kind(kernels, kind, monkeypatch):
 def test_unknown_kinds(kernels):
     with pytest.raises(PlanError, match="'all' is no kind of fusion"):
         make_plan(Request(residual(), unfused=frozenset({"all"})), kernels.context.device)
+
+
+def test_other_shapes_are_views(start, kernels):
+    """A layer that gives a tensor another shape, and that alone reads it, neither writes nor copies."""
+    request = Request(gated(), EXAMPLES, 2, SGD(0.05), "batch", seed=7)
+    plan = make_plan(request, kernels.context.device)
+    assert not any(launch.layer == "pixel" for launch in plan.step_launches)
+    net = gated()
+    net.outputs = ("dense", "mean")
+    both = Request(net, EXAMPLES, 2, SGD(0.05), "batch", Losses({"dense": SoftmaxCrossEntropy()}), seed=7)
+    copied = make_plan(both, kernels.context.device)
+    assert [launch.kernel for launch in copied.step_launches if launch.layer == "pixel"] == ["reshape"] * 4
+    same_bits(first_step(start, request)[1], first_step(start, both)[1])
