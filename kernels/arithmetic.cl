@@ -92,7 +92,7 @@ KERNEL combine(OPERAND(a), OPERAND(b), OUTPUT_VALUES(y), ROWS_ARGUMENTS PADDING_
   const Operand a = OPERAND_OF(a, KIND_A), b = OPERAND_OF(b, KIND_B);
   output_values y = ITEM_START(y);
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  SEVERAL for (int row = band.start; row < band.stop; row += band.step) {
     const Pixel p = pixel_of(row, height, width);
     const V v = JOIN(FUNCTION, forward)(value_at_pixel(a, band.block, row, p), value_at_pixel(b, band.block, row, p));
     store(y + row_at(band.block, m, row), UNPADDED(v, band.block));
@@ -105,7 +105,7 @@ KERNEL choose(OPERAND(c), OPERAND(a), OPERAND(b), OUTPUT_VALUES(y), ROWS_ARGUMEN
   const Operand c = OPERAND_OF(c, KIND_C), a = OPERAND_OF(a, KIND_A), b = OPERAND_OF(b, KIND_B);
   output_values y = ITEM_START(y);
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const Pixel p = pixel_of(row, height, width);
     const V v = value_at_pixel(a, band.block, row, p), w = value_at_pixel(b, band.block, row, p);
     const V chosen = value_at_pixel(c, band.block, row, p) != (V)0 ? v : w;
@@ -120,7 +120,7 @@ KERNEL combine_gradient(OPERAND(a), OPERAND(b), INPUT_VALUES(dy), ROWS_ARGUMENTS
   input_values dy = ITEM_START(dy);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  SEVERAL for (int row = band.start; row < band.stop; row += band.step) {
     const Pixel p = pixel_of(row, height, width);
     const V v = value_at_pixel(a, band.block, row, p), w = value_at_pixel(b, band.block, row, p);
     const size_t at = row_at(band.block, m, row);

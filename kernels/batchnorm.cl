@@ -89,7 +89,7 @@ KERNEL normalize_forward(INPUT_STORED(y), INPUT(scale), INPUT(shift), OUTPUT_VAL
   const Band band = band_of(m, count);
   const Decoding decoding = decoding_of(y, band.block / SUB_BANDS);
   const V s = load(ITEM_START(scale) + band.block * BLOCK), t = load(ITEM_START(shift) + band.block * BLOCK);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = set_row_at(rows, band.block, row);
     const V other = LOAD_RESIDUAL(POINTER_IF(RESIDUAL, residual), at);
     store(z + at, normalized(LOAD_STORED(y, at, decoding), other, s, t));
@@ -168,7 +168,7 @@ KERNEL normalize_backward(INPUT_VALUES(dz), INPUT_STORED(y), INPUT(scale), INPUT
   const V s = load(ITEM_START(scale) + channel), k = load(ITEM_START(slope) + channel);
   const V o = load(ITEM_START(offset) + channel);
   const Affine gate = GATE_OF(channel);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = set_row_at(rows, band.block, row);
     const V g = through_gate(load(dz + at), LOAD_STORED(y, at, decoding), gate);
     write_gradient(dx, at, g * s + LOAD_STORED(y, at, decoding) * k + o);

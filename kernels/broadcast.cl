@@ -8,7 +8,7 @@ KERNEL repeat(INPUT(x), ROWS_ARGUMENTS, const int from_h, const int from_w, cons
   input x = ITEM_START(x);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / (height * width), py = row / width % height, px = row % width;
     const int from = (image * from_h + (from_h == 1 ? 0 : py)) * from_w + (from_w == 1 ? 0 : px);
     const V v = load(x + row_at(band.block, m / (height * width) * from_h * from_w, from));
@@ -23,7 +23,7 @@ KERNEL sum_repeated(INPUT(x), ROWS_ARGUMENTS, const int from_h, const int from_w
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
   const int down = height == 1 ? from_h : 1, right = width == 1 ? from_w : 1;
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / (height * width), py = row / width % height, px = row % width;
     const int from = (image * from_h + py) * from_w + px;
     input first = x + row_at(band.block, m / (height * width) * from_h * from_w, from);

@@ -9,7 +9,7 @@ KERNEL move_channels(INPUT_VALUES(x), ROWS_ARGUMENTS, const int first, const int
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
   const int block = first + band.block;
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     V v = (V)0;
     if (shift % BLOCK == 0 && channels % BLOCK == 0) {  // whole blocks, whose padding is 0
       const int from = block + shift / BLOCK;

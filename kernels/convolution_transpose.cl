@@ -8,7 +8,7 @@ KERNEL finish_outputs(OUTPUT(y), ROWS_ARGUMENTS EPILOGUE_ARGUMENTS) {
   output y = ITEM_START(y);
   const Band band = band_of(m, count);
   const Affine affine = affine_of(EPILOGUE, band.block * BLOCK);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     store(y + at, apply(affine, load(y + at)));
   }

@@ -133,8 +133,12 @@ KERNEL convolution_units_backward_data(INPUT_VALUES(x), INPUT_VALUES(w), const i
       const Handed sums = handed(mine, p, i, first, part);
       const int row = sums.row, channel = sums.channel;
       if (row >= rows || channel >= panels * BLOCK) continue;
+#if STRIDE_Y * STRIDE_X == 1
+      const int pixel = row;
+#else
       const int line = row / across * STRIDE_Y + top + row / (across * down) * (in_height - down * STRIDE_Y);
       const int pixel = line * in_width + row % across * STRIDE_X + edge;
+#endif
       write_gradient(dx, ((size_t)(channel / BLOCK) * in_rows + pixel) * BLOCK + channel % BLOCK, sums.v);
     }
     barrier(CLK_LOCAL_MEM_FENCE);

@@ -34,7 +34,7 @@ KERNEL begin(INPUT(x), OUTPUT(y), ROWS_ARGUMENTS STEP_ARGUMENTS) {
   input x = ITEM_START(x);
   output y = ITEM_START(y);
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     store(y + at, rounded(load(x + at), STEP));
   }
@@ -45,7 +45,7 @@ KERNEL couple(INPUT(x), INPUT(f), OUTPUT(y), ROWS_ARGUMENTS STEP_ARGUMENTS) {
   input x = ITEM_START(x), f = ITEM_START(f);
   output y = ITEM_START(y);
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     store(y + at, load(x + at) + rounded(load(f + at), STEP));
   }
@@ -56,7 +56,7 @@ KERNEL uncouple(INPUT(y), INPUT(f), OUTPUT(x), ROWS_ARGUMENTS STEP_ARGUMENTS) {
   input y = ITEM_START(y), f = ITEM_START(f);
   output x = ITEM_START(x);
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     store(x + at, load(y + at) - rounded(load(f + at), STEP));
   }

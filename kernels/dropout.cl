@@ -22,7 +22,7 @@ KERNEL dropout(INPUT_VALUES(x), INPUT_OF(uint, scalars), INPUT(counters), ROWS_A
   const int pixels = m / images, blocks = get_global_size(1), before = (int)counters[SEEN];
   const uint2 seed = (uint2)(scalars[SEED], scalars[SEED + 1]);
   V factor;
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     const int draws = drawn > 1 || row == band.start || row % pixels == 0;
     if (draws) for (int quarter = 0; quarter < BLOCK / 4; quarter++) {

@@ -8,7 +8,7 @@ KERNEL copy(INPUT_STORED(x), ROWS_ARGUMENTS, GRADIENT_ARGUMENTS) {
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
   const Decoding decoding = decoding_of(x, band.block);
-  for (int row = band.start; row < band.stop; row++) {
+  SEVERAL for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     write_gradient(dx, at, LOAD_STORED(x, at, decoding));
   }
@@ -19,7 +19,7 @@ KERNEL pad_channels(INPUT(x), ROWS_ARGUMENTS, const int channels, GRADIENT_ARGUM
   input x = START(x);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  SEVERAL for (int row = band.start; row < band.stop; row += band.step) {
     V v = (V)0;
     for (int i = 0; i < VECTOR_WIDTH; i++)
       if (FIRST_CHANNEL + i < channels) ELEMENT(v, i) = x[(size_t)row * channels + FIRST_CHANNEL + i];
@@ -32,7 +32,7 @@ KERNEL add(INPUT_VALUES(a), INPUT_VALUES(b), OUTPUT_VALUES(y), ROWS_ARGUMENTS) {
   input_values a = ITEM_START(a), b = ITEM_START(b);
   output_values y = ITEM_START(y);
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  SEVERAL for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     store(y + at, activate(load(a + at) + load(b + at)));
   }

@@ -155,7 +155,7 @@ KERNEL frozen_rows(INPUT(numbers), INPUT_FROZEN(w), OUTPUT(y), const int images,
   output y = ITEM_START(y);
   Frozen w = START(w);
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int place = named_row(numbers[value_at(row % taken, images, row / taken)], n);
     V v = (V)NAN;
     if (place >= 0) v = decoded(w + (size_t)place * row_bytes, band.block * BLOCK + FIRST_CHANNEL);

@@ -31,7 +31,7 @@ KERNEL gather(INPUT(x), INPUT_OF(int, table), ROWS_ARGUMENTS, const int axes, co
   const int filled = channels_of(band.block, channels) - FIRST_CHANNEL;
   V empty = (V)0;
   for (int i = 0; i < VECTOR_WIDTH; i++) if (i < filled) ELEMENT(empty, i) = fill;
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     Place place = {row / rows * from_rows, 0, 1};
     for (int a = axes - 2, rest = row % rows; a >= 0; rest /= axis[a * WORDS + SIZE], a--)
       place = moved(place, axis + a * WORDS, rest % axis[a * WORDS + SIZE]);

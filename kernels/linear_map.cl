@@ -15,7 +15,7 @@ KERNEL map_image(INPUT(x), INPUT_OF(int, rows), INPUT_OF(int, columns), ROWS_ARG
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
   const size_t images = m / (height * width);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / (height * width), oy = row / width % height, ox = row % width;
     input plane = x + row_at(band.block, images, image) * from_height * from_width;
     V sum = (V)0;

@@ -39,7 +39,7 @@ KERNEL local_response_forward(INPUT(x), OUTPUT(y), ROWS_ARGUMENTS, RESPONSE_ARGU
   input x = START(x);
   output y = ITEM_START(y);
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     const V s = response(x, m, row, band.block, channels, before, after, bias, alpha);
     store(y + at, load(x + at + FIRST_CHANNEL) * power(s, beta));
@@ -51,7 +51,7 @@ KERNEL local_response_terms(INPUT(x), INPUT(dy), OUTPUT(terms), ROWS_ARGUMENTS, 
   input x = START(x), dy = ITEM_START(dy);
   output terms = ITEM_START(terms);
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     const V s = response(x, m, row, band.block, channels, before, after, bias, alpha);
     store(terms + at, load(dy + at) * load(x + at + FIRST_CHANNEL) * power(s, beta) / s);
@@ -64,7 +64,7 @@ KERNEL local_response_backward(INPUT(x), INPUT(dy), INPUT(terms), ROWS_ARGUMENTS
   input x = START(x), dy = ITEM_START(dy), terms = START(terms);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     const V s = response(x, m, row, band.block, channels, before, after, bias, alpha);
     V sum = (V)0;

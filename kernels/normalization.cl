@@ -142,7 +142,7 @@ KERNEL normalize_examples(INPUT_VALUES(x), INPUT(statistics), OUTPUT_VALUES(y), 
   output_values y = ITEM_START(y);
   const Sets s = SETS;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     V v = normalized(load(x + row_at(band.block, m, row)), statistics, s, band.block, row);
 #if GAMMA
     v *= load(ITEM_START(gamma) + row_at(band.block, weight_rows, row % weight_rows));
@@ -184,7 +184,7 @@ KERNEL normalize_examples_backward(INPUT_VALUES(x), INPUT_VALUES(dy), INPUT(stat
   const Gradient dx = GRADIENT;
   const Sets s = SETS;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     const V g = through_gamma(GAMMA_START, s, band.block, row, load(dy + at));
     const V part = normalized(load(x + at), statistics, s, band.block, row)

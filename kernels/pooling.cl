@@ -22,7 +22,7 @@ KERNEL global_average_backward(INPUT_VALUES(dy), ROWS_ARGUMENTS, const int pixel
   input_values dy = ITEM_START(dy);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  SEVERAL for (int row = band.start; row < band.stop; row += band.step) {
     const V share = load(dy + row_at(band.block, m / pixels, row / pixels)) * (1.0f / pixels);
     write_gradient(dx, row_at(band.block, m, row), share);
   }
@@ -108,7 +108,7 @@ KERNEL max_forward(INPUT_OF(Candidate, x), OUTPUT_OF(Candidate, y), ROWS_ARGUMEN
   const Band band = band_of(m, count);
   const int images = m / (out_height * out_width);
   const Sizes sizes = SIZES;
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
     candidates plane = x + row_at(band.block, images, image) * height * width;
     write_selected(y + row_at(band.block, m, row), maximum(plane, window_of(sizes, oy, ox), width));
@@ -121,7 +121,7 @@ KERNEL average_forward(INPUT_VALUES(x), OUTPUT_VALUES(y), ROWS_ARGUMENTS, SIZES_
   const Band band = band_of(m, count);
   const int images = m / (out_height * out_width);
   const Sizes sizes = SIZES;
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
     input_values plane = x + row_at(band.block, images, image) * height * width;
     store(y + row_at(band.block, m, row), average(plane, window_of(sizes, oy, ox), width));
@@ -136,7 +136,7 @@ KERNEL max_backward(INPUT_VALUES(x), INPUT_VALUES(y), INPUT_VALUES(dy), ROWS_ARG
   const Band band = band_of(m, count);
   const int images = m / (height * width);
   const Sizes sizes = SIZES;
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / (height * width), py = row / width % height, px = row % width;
     const size_t plane_index = (size_t)band.block * images + image;
     input_values plane = x + plane_index * height * width * BLOCK;
@@ -165,7 +165,7 @@ KERNEL max_taps(INPUT_OF(Candidate, x), INPUT_OF(Candidate, y), OUTPUT_OF(char, 
   __global char *restrict chosen = ITEM_START(chosen);
   const Band band = band_of(m, count);
   const int images = m / (out_height * out_width);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
     candidates plane = x + row_at(band.block, images, image) * height * width;
     const Candidates most = candidates_at(y + row_at(band.block, m, row));
@@ -188,7 +188,7 @@ KERNEL max_backward_taps(INPUT_OF(char, chosen), INPUT_VALUES(dy), ROWS_ARGUMENT
   const Band band = band_of(m, count);
   const int images = m / (height * width);
   const Sizes sizes = SIZES;
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / (height * width), py = row / width % height, px = row % width;
     const size_t plane_index = (size_t)band.block * images + image;
     const Box outputs = outputs_with(sizes, py, px);
@@ -209,7 +209,7 @@ KERNEL average_backward(INPUT_VALUES(dy), ROWS_ARGUMENTS, SIZES_ARGUMENTS, GRADI
   const Band band = band_of(m, count);
   const int images = m / (height * width);
   const Sizes sizes = SIZES;
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / (height * width), py = row / width % height, px = row % width;
     const size_t plane_index = (size_t)band.block * images + image;
     const Box outputs = outputs_with(sizes, py, px);

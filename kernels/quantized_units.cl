@@ -114,9 +114,13 @@ KERNEL quantized_units_backward_data(INPUT_QUANTIZED(dy), INPUT_QUANTIZED(t), RE
                    exchange);
     int pixel[TALL * 2];
     UNROLL for (int i = 0; i < TALL * 2; i++) {
-      const int row = p.first_row + p.warp_row + i * 8 + LANE / 4, line = row / length;
-      const int y = line * STRIDE_Y + from_y + line / line_count * (in_height - down * STRIDE_Y);
+      const int row = p.first_row + p.warp_row + i * 8 + LANE / 4;
+#if STRIDE_Y * STRIDE_X == 1
+      pixel[i] = row < rows ? row : -1;
+#else
+      const int line = row / length, y = line * STRIDE_Y + from_y + line / line_count * (in_height - down * STRIDE_Y);
       pixel[i] = row < rows ? y * in_width + row % length * STRIDE_X + from_x : -1;
+#endif
     }
     UNROLL for (int j = 0; j < WIDE; j += 2) {
       const int block = (p.first_column + p.warp_column) / BLOCK + j / 2;

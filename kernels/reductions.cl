@@ -117,7 +117,7 @@ KERNEL pass_to_maxima(INPUT(x), INPUT(most), INPUT(share), INPUT_OF(int, table),
   const Band band = band_of(m, count);
   const size_t from_m = (size_t)(m / rows) * from_rows;
   const int filled = channels_of(band.block, channels) - FIRST_CHANNEL;
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     const Place place = place_of((Place){row / rows * from_rows, 0}, axis, axes - 1, row % rows);
     const V top = values_at(most, place, last, from_m, band.block, filled, aligned);

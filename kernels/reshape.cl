@@ -10,7 +10,7 @@ KERNEL reshape(INPUT_VALUES(x), ROWS_ARGUMENTS, const int from_rows, const int f
   const Band band = band_of(m, count);
   const size_t from_m = (size_t)(m / to_rows) * from_rows;
   const int filled = channels_of(band.block, to_channels);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int place = row % to_rows * to_channels + band.block * BLOCK;
     size_t from = (size_t)(row / to_rows) * from_rows + place / from_channels;
     int channel = place % from_channels;

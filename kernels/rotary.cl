@@ -14,7 +14,7 @@ KERNEL rotate_pairs(INPUT(x) INPUT_IF(POSITIONED, positions), ROWS_ARGUMENTS, co
   input x = START(x);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
 #if POSITIONED
     const float position = START(positions)[value_at(row % steps, m / steps, row / steps)] + begin;
 #else

@@ -9,7 +9,7 @@ KERNEL space_to_depth(INPUT(x), ROWS_ARGUMENTS, const int height, const int widt
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
   const int filled = channels_of(band.block, channels);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / (height * width), iy = row / width % height, ix = row % width;
     V v = (V)0;
     for (int i = 0; i < filled; i++) {
@@ -40,7 +40,7 @@ KERNEL squares_of_pixels(INPUT(x), ROWS_ARGUMENTS, const int height, const int w
   input x = START(x);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  SEVERAL for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / (height * width), top = row / width % height * 2, left = row % width * 2;
     V v = (V)0;
     UNROLL for (int i = 0; i < VECTOR_WIDTH; i++) {
@@ -59,7 +59,7 @@ KERNEL move_rows(INPUT(x), INPUT_OF(int, sources), ROWS_ARGUMENTS, const int fro
   __global const int *sources = START(sources);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int from = sources[row];
     write_gradient(dx, row_at(band.block, m, row), from < 0 ? (V)0 : load(x + row_at(band.block, from_m, from)));
   }

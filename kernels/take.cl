@@ -9,7 +9,7 @@ KERNEL take(INPUT(x), INPUT(numbers), ROWS_ARGUMENTS PADDING_ARGUMENTS, const in
   input x = ITEM_START(x), numbers = START(numbers);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / inner / taken, i = row / inner % taken;
     const int place = named_row(numbers[value_at(i, images, image)], size);
     V v = (V)NAN;
@@ -27,7 +27,7 @@ KERNEL give_back(INPUT(numbers), INPUT(dy), ROWS_ARGUMENTS, const int images, co
   input numbers = START(numbers), dy = ITEM_START(dy);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / inner / size, place = row / inner % size;
     V sum = (V)0;
     for (int i = 0; i < taken; i++)

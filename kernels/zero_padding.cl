@@ -7,7 +7,7 @@ KERNEL move_image(INPUT_VALUES(x), ROWS_ARGUMENTS, const int from_height, const 
   input_values x = ITEM_START(x);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  for (int row = band.start; row < band.stop; row += band.step) {
     const int image = row / (height * width), iy = row / width % height + down, ix = row % width + right;
     const size_t plane = ((size_t)band.block * (m / (height * width)) + image) * from_height * from_width;
     V v = (V)0;

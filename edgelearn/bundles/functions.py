@@ -398,7 +398,7 @@ WITHOUT = {
         "convolution_local_forward convolution_local_backward_data convolution_local_backward_weights "
         "convolution_units_forward convolution_units_backward_data convolution_units_backward_weights "
         "quantized_units_forward quantized_units_backward_data quantized_units_backward_weights transpose_rows "
-        "gather_flags pad_integers"
+        "gather_flags pad_integers squares_of_pixels move_rows"
     ),
     "for several cores": (
         "group_statistics finish_statistics finish_forward normalize_forward_result group_gradients finish_gradients "

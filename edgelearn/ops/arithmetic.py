@@ -17,6 +17,7 @@ from .base import Arrays, Gradients, Op, Targets, Weight, is_count, only
 from .constants import OperandKind
 from .emit import Emitter, GradientSum, start_sum
 from .formula import NUMPY, differentiate
+from .quantize import group_size
 from .shapes import emit_zeros
 from .target import Target
 from .tensor import BLOCK, Shape, Tensor, ceil_div
@@ -92,7 +93,7 @@ def emit_combined(
 ) -> None:
     """Emit y = function(a, b). `padded`: the function doesn't keep the zeros of padding channels."""
     _, height, width, _ = a.full
-    groups, count = e.bands(y.rows, y.blocks, 64)
+    groups, count = e.bands(y.rows, y.blocks, 64, several=True)
     channels, macros = _selected(function, (a, b), padded)
     e.launch(
         "arithmetic.cl", "combine", (groups, y.blocks), *a.arguments, *b.arguments, y.write, y.rows, count, *channels,
@@ -149,7 +150,7 @@ class Gradient:
             total, members, _ = self._group(e)
             self._emit_sum(e, target.arguments, target.macros, 1, ceil_div(total, members))
             return
-        groups, count = e.bands(dy.rows, dy.blocks, 64)
+        groups, count = e.bands(dy.rows, dy.blocks, 64, several=True)
         channels, macros = self._macros
         e.launch(
             "arithmetic.cl", "combine_gradient", (groups, dy.blocks), *self._operands, dy.read, dy.rows, count,
@@ -173,19 +174,20 @@ class Gradient:
         own, x = self.own, self.own.tensor
         _, members, group = self._group(e)
         _, chosen = self._macros
-        single, whole_images = own.kind == OperandKind.SINGLE, own.sizes[1:3] == (1, 1)
+        single = own.kind == OperandKind.SINGLE
+        macros = macros | ({"whole_images": True} if e.traits.gpu and own.sizes[1:3] == (1, 1) else {})
         e.launch(
             "arithmetic.cl", "combine_gradient_sum", (x.rows * groups * members, x.blocks), *self._operands,
             self.dy.read, x.rows, self.dy.rows, own.full[3], *own.full[1:3], *own.sizes[1:3], *self._repeats, groups,
-            count, *arguments, group=group, whole=single, one_channel=single, whole_images=whole_images, **chosen,
+            count, *arguments, group=group, whole=single, one_channel=single, **chosen,
             **macros,
         )  # fmt: skip
 
     def _group(self, e: Emitter) -> tuple[int, int, int]:
         """(pixels of a sum, members of a work-group that share it, its work-items)"""
         total, vectors = prod(self._repeats), 1 if self.own.kind == OperandKind.SINGLE else BLOCK // e.traits.vector
-        members = e.traits.group // vectors
-        return (total, members, e.traits.group) if total >= 4 * members else (total, 1, vectors)
+        group = next((size for size in (group_size(e), e.traits.group) if total * vectors >= 2 * size), vectors)
+        return total, group // vectors, group
 
     @property
     def _repeats(self) -> tuple[int, int, int]:

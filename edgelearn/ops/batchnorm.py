@@ -22,7 +22,7 @@ from .tensor import BLOCK, LINEAR, Function, Shape, Tensor, ceil_div
 
 WHOLE_ROWS = 1024  # that a work-group of a GPU goes through three times while three launches begin
 SLICES_GPU = 8  # work-groups that normalize, a compute unit of a GPU
-SLICE_ROWS = 4  # of each of their work-items, where few of them run at once: each adds up the sums of all groups first
+SLICE_ROWS = 8  # of each of their work-items at least: each adds up the sums of all groups first
 CACHED_ROWS = 128  # of a block, which are read again before they leave the first cache
 SMALL_GROUP, LARGE_GROUP = 8, 32  # rows of groups whose sums take much memory below, and little from there on
 FEW_ROWS = 64  # of a group, so that to sum up all groups takes a good part of the time that their rows take
@@ -365,7 +365,7 @@ def _slices(e: Emitter, sets: Sets, target: Target, groups: int) -> int:
     if "sub_bands" in sets.macros:
         return 0
     slices = SLICES_GPU * e.traits.compute_units if e.traits.gpu else _busy(e, sets) * sets.count
-    if e.one_launch:
+    if e.traits.gpu:
         slices = min(slices, ceil_div(sets.rows, SLICE_ROWS * _members(e)) * sets.count)
     if not e.traits.gpu and slices > sets.count and groups * FEW_ROWS > sets.rows:
         return 0

@@ -166,7 +166,7 @@ class BySquares:
     def emit_input(self, e: Emitter, x: Tensor, dtype: str) -> Tensor:
         """The input as squares, of `dtype`."""
         y = e.tensor("squares", (x.images, *self.shape), dtype=dtype)
-        groups, count = e.bands(y.rows, y.blocks, 64)
+        groups, count = e.bands(y.rows, y.blocks, 64, several=True)
         e.launch(
             "space_to_depth.cl", "squares_of_pixels", (groups, y.blocks), x.read, y.rows, count, *self.shape[:2],
             self.height, self.width, y.write, pixel_channels=x.channels, **y.value_macros,

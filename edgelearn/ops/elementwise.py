@@ -77,7 +77,7 @@ class Activation(Op):
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
         (x,) = inputs
-        groups, count = e.bands(x.rows, x.blocks, 64)
+        groups, count = e.bands(x.rows, x.blocks, 64, several=True)
         channels, padded = self._padding(x)
         e.launch(
             self.source, "activation_forward", (groups, x.blocks), x.read, y.write, x.rows, count, *channels,
@@ -86,7 +86,7 @@ class Activation(Op):
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         target = only(targets)
-        groups, count = e.bands(y.rows, y.blocks, 64)
+        groups, count = e.bands(y.rows, y.blocks, 64, several=True)
         channels, padded = self._padding(y)
         e.launch(
             self.source, "activation_backward", (groups, y.blocks), self._derived_from(inputs[0], y, dy), dy.read,

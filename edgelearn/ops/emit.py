@@ -402,9 +402,13 @@ class Emitter:
         assert self.storage, "constants are kept in a storage"
         return self.storage.table(rows)
 
-    def bands(self, rows: int, blocks: int, least: int = 16) -> tuple[int, int]:
-        """(groups, rows a group) for kernels of single rows: one row a work-item on GPUs, else bands of rows."""
-        return (rows, 1) if self.traits.gpu else self.split_rows(rows, blocks, least)
+    def bands(self, rows: int, blocks: int, least: int = 16, several: bool = False) -> tuple[int, int]:
+        """(groups, rows a group) for kernels of single rows: bands of `least` rows or more. On GPUs one row a work-item, or
+        four for kernels that read `several` before they use the first, if that leaves the device busy."""
+        if not self.traits.gpu:
+            return self.split_rows(rows, blocks, least)
+        busy = rows * blocks >= ROWS_AT_ONCE * BUSY_ROWS * self.traits.compute_units
+        return (ceil_div(rows, ROWS_AT_ONCE), ROWS_AT_ONCE) if several and busy else (rows, 1)
 
     def split_rows(self, rows: int, units: int, least: int = 64, items: int = 0) -> tuple[int, int]:
         """(groups, rows a group) so that groups x `units` work-items keep the device busy.
@@ -452,6 +456,8 @@ def layer_code(layer: str) -> int:
     return crc32(layer.encode()) & 0x7FFFFFFF
 
 
+ROWS_AT_ONCE = 4  # of a work-item of a GPU whose kernel reads several before it uses the first
+BUSY_ROWS = 512  # that keep a compute unit of a GPU busy
 LONGEST_SUM = 1 << 15  # terms added one after the other: a float32 sum of a million has an error of 2e-4
 
 

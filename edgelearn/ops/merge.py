@@ -64,7 +64,7 @@ class Add(Op):
 
     def emit_activated(self, e: Emitter, a: Tensor, b: Tensor, y: Tensor, activation: Function = LINEAR) -> None:
         """Emit y = activation(a + b), all of one shape."""
-        groups, count = e.bands(y.rows, y.blocks, 64)
+        groups, count = e.bands(y.rows, y.blocks, 64, several=True)
         e.launch(
             "elementwise.cl", "add", (groups, y.blocks), a.read, b.read, y.write, y.rows, count,
             **activation.macros(), **y.value_macros,

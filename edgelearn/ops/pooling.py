@@ -17,9 +17,10 @@ from .arithmetic import emit_repeated, emit_summed
 from .base import Arrays, Gradients, Op, Targets, only
 from .constants import ReductionKind
 from .emit import Emitter
+from .quantize import group_size
 from .shapes import Axis, emit_gather, positions, strides
 from .target import Target
-from .tensor import Shape, Tensor
+from .tensor import BLOCK, Shape, Tensor
 from .window import Padding, Pair, Window, pair
 
 MOST_TAPS = 127  # whose numbers 8 bits hold
@@ -47,15 +48,17 @@ class GlobalAveragePooling2D(Op):
         return [np.broadcast_to(dy[:, None, None] / (x.shape[1] * x.shape[2]), x.shape).copy()], {}
 
     def emit_forward(self, e: Emitter, inputs: list[Tensor], y: Tensor) -> None:
-        (x,) = inputs
+        (x,), vectors = inputs, BLOCK // e.traits.vector
+        many = x.height * x.width * vectors >= 2 * group_size(e)
+        group = group_size(e) if many else e.traits.group
         e.launch(
-            "pooling.cl", "global_average_forward", (x.images * e.traits.members, x.blocks), x.read, y.write,
-            x.images, x.height * x.width, **y.value_macros,
+            "pooling.cl", "global_average_forward", (x.images * (group // vectors), x.blocks), x.read, y.write,
+            x.images, x.height * x.width, group=group, **y.value_macros,
         )  # fmt: skip
 
     def emit_backward(self, e: Emitter, inputs: list[Tensor], y: Tensor, dy: Tensor, targets: Targets) -> None:
         (x,), target = inputs, only(targets)
-        groups, count = e.bands(x.rows, x.blocks)
+        groups, count = e.bands(x.rows, x.blocks, several=True)
         e.launch(
             "pooling.cl", "global_average_backward", (groups, x.blocks), dy.read, x.rows, count, x.height * x.width,
             *target.arguments, **target.macros,

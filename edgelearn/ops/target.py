@@ -106,7 +106,7 @@ class Target:
 
 def emit_copy(e: Emitter, x: Tensor, target: Target) -> None:
     """Emit target = x, in the target's type, masked or accumulated by the target."""
-    groups, count = e.bands(x.rows, x.blocks, 64)
+    groups, count = e.bands(x.rows, x.blocks, 64, several=True)
     e.launch(
         "elementwise.cl", "copy", (groups, x.blocks), x.read, x.rows, count, *target.arguments,
         **stored_macros(x), **target.macros,
@@ -118,7 +118,7 @@ def emit_padded(e: Emitter, x: Tensor, y: Tensor) -> None:
     if x.block == BLOCK:
         emit_copy(e, x, Target(y))
         return
-    groups, count = e.bands(x.rows, y.blocks, 64)
+    groups, count = e.bands(x.rows, y.blocks, 64, several=True)
     e.launch(
         "elementwise.cl", "pad_channels", (groups, y.blocks), x.read, x.rows, count, x.channels, y.write,
         **y.value_macros,

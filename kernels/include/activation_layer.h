@@ -14,7 +14,7 @@ KERNEL activation_forward(INPUT_VALUES(x), OUTPUT_VALUES(y), ROWS_ARGUMENTS PADD
   input_values x = ITEM_START(x);
   output_values y = ITEM_START(y);
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  SEVERAL for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     const V v = JOIN(OWN, forward)(load(x + at), OWN_A, OWN_B);
     store(y + at, UNPADDED(v, band.block));
@@ -26,7 +26,7 @@ KERNEL activation_backward(INPUT_VALUES(own), INPUT_VALUES(dy), ROWS_ARGUMENTS P
   input_values own = ITEM_START(own), dy = ITEM_START(dy);
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
-  for (int row = band.start; row < band.stop; row++) {
+  SEVERAL for (int row = band.start; row < band.stop; row += band.step) {
     const size_t at = row_at(band.block, m, row);
     const V g = JOIN(OWN, backward)(load(own + at), load(dy + at), OWN_A, OWN_B);
     write_gradient(dx, at, UNPADDED(g, band.block));

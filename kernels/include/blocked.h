@@ -24,6 +24,17 @@
 #define VECTOR_WIDTH 16
 #endif
 #define VECTORS (BLOCK / VECTOR_WIDTH)
+
+// Before a loop over rows: on NVIDIA's GPUs several of them are read before the first is used. Intel's compiler warns of the
+// hint where it can't follow it.
+#if GROUP > VECTORS && defined(__NV_CL_C_VERSION)
+#define SEVERAL __attribute__((opencl_unroll_hint(4)))
+#define MANY __attribute__((opencl_unroll_hint(8)))
+#else
+#define SEVERAL
+#define MANY
+#endif
+
 #define ITEM ((int)get_global_id(0) / VECTORS)
 #ifndef FIRST_CHANNEL
 #define FIRST_CHANNEL ((int)get_global_id(0) % VECTORS * VECTOR_WIDTH)

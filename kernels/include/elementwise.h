@@ -1,15 +1,20 @@
 // Kernels over the m rows of each block, row by row: get_global_id(1) is the block, and a work-item handles `count` of
-// its rows. Most of them write a Gradient (gradient.h).
+// its rows: on CPUs those that follow one another, on GPUs every so many, so that its neighbours read what is next to each.
+// Most of them write a Gradient (gradient.h).
 #include "blocked.h"
 #include "gradient.h"
 
 #define ROWS_ARGUMENTS const int m, const int count
 
-typedef struct { int block, start, stop; } Band;  // rows [start, stop) of a block
+typedef struct { int block, start, stop, step; } Band;  // rows of a block from `start` on, before `stop`
 
 INLINE Band band_of(const int m, const int count) {
+#if VECTORS > 1
+  return (Band){get_global_id(1), ITEM, m, (int)get_global_size(0) / VECTORS};
+#else
   const int start = ITEM * count;
-  return (Band){get_global_id(1), start, start + count < m ? start + count : m};
+  return (Band){get_global_id(1), start, start + count < m ? start + count : m, 1};
+#endif
 }
 
 // Offset of a row of a block that has m rows

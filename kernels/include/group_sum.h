@@ -2,16 +2,6 @@
 #define MEMBERS (GROUP / VECTORS)
 #define IS_FIRST_MEMBER (get_local_id(0) < VECTORS)
 
-// Before a loop of a member over rows: on NVIDIA's GPUs several are read before the first is added. Intel's compiler warns
-// of the hint where it can't follow it.
-#if GROUP > VECTORS && defined(__NV_CL_C_VERSION)
-#define SEVERAL __attribute__((opencl_unroll_hint(4)))
-#define MANY __attribute__((opencl_unroll_hint(8)))
-#else
-#define SEVERAL
-#define MANY
-#endif
-
 // Local memory for group_sum, and for group_sums of `count` at once, declared by the kernel
 #if GROUP > VECTORS
 #define SEVERAL_LOCAL_SHARES(name, count) __local V name[(count) * GROUP]
