@@ -76,7 +76,8 @@ KERNEL depthwise_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int imag
 
 // partials[group]: [c/16][taps][16] = (add ? what was there : 0) + the sum of x * dy over parts of (image, output row)
 // pairs of the group, `rows` a member, each row in `parts`: as a whole, or tile by tile; with SUMS, sums[group]: [c] is
-// that of dy
+// that of dy. ROLLING, parts are numbered from the top of a column of tiles to its end, and each row of x is read once for all
+// rows of taps.
 KERNEL depthwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(partials) OUTPUT_IF(SUMS, sums),
                                   const int images, const int height, const int width, const int out_height,
                                   const int out_width, const int rows, const int blocks, const int add,
@@ -89,6 +90,30 @@ KERNEL depthwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(part
 #if SUMS
   V columns = (V)0;
 #endif
+#if ROLLING
+  V rolling[KERNEL_H][TILE];  // gradients of a row and of those above it, which meet the same row of x
+  for (int part = first; part < last;) {
+    const int strip = part / out_height, top = part % out_height, image = strip / parts, ox = strip % parts * TILE;
+    const int count = last - part < out_height - top ? last - part : out_height - top;
+    input_values plane = ITEM_START(x) + (size_t)(block * images + image) * height * width * BLOCK;
+    input_values d = ITEM_START(dy) + (size_t)(block * images + image) * out_height * out_width * BLOCK;
+    clear(&rolling[0][0], KERNEL_H * TILE);
+    for (int i = 0; i < count + KERNEL_H - 1; i++) {
+      UNROLL for (int ky = KERNEL_H - 1; ky > 0; ky--) UNROLL for (int t = 0; t < TILE; t++)
+        rolling[ky][t] = rolling[ky - 1][t];
+      const int oy = i < count ? top + i : -1;
+      UNROLL for (int t = 0; t < TILE; t++) rolling[0][t] = column_or_zero(d, oy, ox + t, out_height, out_width, 0);
+#if SUMS
+      UNROLL for (int t = 0; t < TILE; t++) columns += rolling[0][t];
+#endif
+      UNROLL for (int q = 0; q < SPAN; q++) {
+        const V column = column_or_zero(plane, top + i - PAD_TOP, INPUT_X(ox, 0) + q, height, width, 0);
+        UNROLL for (int ky = 0; ky < KERNEL_H; ky++) multiply_column(sum, column, rolling[ky], q, ky);
+      }
+    }
+    part += count;
+  }
+#else
   for (int part = first; part < last; part++) {
     const int start = part % parts * TILE, stop = parts > 1 && start + TILE < out_width ? start + TILE : out_width;
     for (int ox = start; ox < stop; ox += TILE) {
@@ -103,6 +128,7 @@ KERNEL depthwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(part
       add_weight_products(sum, plane, g, SIZES, oy, ox, 0);
     }
   }
+#endif
   output dw = ITEM_START(partials) + (size_t)(group * blocks + block) * TAPS * BLOCK;
   UNROLL for (int row = 0; row < TAPS; row += KERNEL_W) {
     group_sums(sum + row, KERNEL_W, shares);

@@ -403,8 +403,8 @@ class Emitter:
         return self.storage.table(rows)
 
     def bands(self, rows: int, blocks: int, least: int = 16, several: bool = False) -> tuple[int, int]:
-        """(groups, rows a group) for kernels of single rows: bands of `least` rows or more. On GPUs one row a work-item, or
-        four for kernels that read `several` before they use the first, if that leaves the device busy."""
+        """(groups, rows a group) for kernels of single rows: bands of `least` rows or more. On GPUs a work-item has one
+        row, or four if its kernel reads `several` before it uses the first and that leaves the device busy."""
         if not self.traits.gpu:
             return self.split_rows(rows, blocks, least)
         busy = rows * blocks >= ROWS_AT_ONCE * BUSY_ROWS * self.traits.compute_units

@@ -262,7 +262,9 @@ class Depthwise(Family):
             self.leave_tail(e, p, grid[0], rows * width, height * width)
             return None
         height, width = p.window.output
-        members, parts = e.traits.members, ceil_div(width, tile) if self._few(e, p) else 1
+        few, window = self._few(e, p), p.window
+        rolling = gpu and not few and window.strides == window.dilation == (1, 1)
+        members, parts = e.traits.members, ceil_div(width, tile) if few or rolling else 1
         row_parts = p.images * height * parts
         rows = e.split_rows(row_parts, blocks, 1 if gpu else 7, items)[1]
         total, rows = _start_rows(e, p, rows, members, parts)
@@ -270,7 +272,7 @@ class Depthwise(Family):
         e.launch(
             "depthwise.cl", "depthwise_backward_weights", (total.groups * members, blocks), *p.reads,
             *(s.access(p.add) for s in (total, dy_sum) if s), *p.sizes, rows, blocks, int(p.add),
-            parts, sums=dy_sum is not None, **more,
+            parts, sums=dy_sum is not None, **({"rolling": True} if rolling else {}), **more,
         )  # fmt: skip
         return total, dy_sum
 

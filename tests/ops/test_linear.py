@@ -14,6 +14,7 @@ from edgelearn.ops import (
     DepthwiseConv1D,
     DepthwiseConv2D,
     Traits,
+    families,
 )
 
 from .harness import GPU, SIZES, in_turn
@@ -84,6 +85,22 @@ AS_GPUS_DO = [  # op, shape, images
 
 @pytest.mark.parametrize(("op", "shape", "n", "way"), in_turn(AS_GPUS_DO), ids=str)
 def test_against_float64_as_gpus_do(bench, rng, op, shape, n, way):
+    bench.traits = GPU
+    check_linear(op, bench, rng, shape, n, way=way)
+
+
+MANY_ROWS = [
+    (DepthwiseConv2D(3, padding="same"), (40, 17, 20), 3),
+    (DepthwiseConv2D((5, 3), padding="same", use_bias=False), (9, 16, 33), 5),
+    (DepthwiseConv2D((2, 4), padding=((0, 3), (5, 0))), (3, 30, 16), 4),
+    (DepthwiseConv2D(3, 2, "same"), (12, 15, 20), 3),
+    (DepthwiseConv2D(3, 1, "same", (2, 1)), (12, 15, 20), 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "shape", "n", "way"), in_turn(MANY_ROWS), ids=str)
+def test_depthwise_layers_that_keep_a_gpu_busy(bench, rng, monkeypatch, op, shape, n, way):
+    monkeypatch.setattr(families, "FEW_ITEMS", 0)
     bench.traits = GPU
     check_linear(op, bench, rng, shape, n, way=way)
 
