@@ -73,13 +73,8 @@ typedef struct { input_values start; int image, down, right, m, kind; } Operand;
 #define OPERAND(x) INPUT_VALUES(x), const int x##_image, const int x##_down, const int x##_right, const int x##_m
 #define OPERAND_OF(x, kind) ((Operand){START(x), x##_image, x##_down, x##_right, x##_m, kind})
 
-typedef struct { int image, y, x; } Pixel;
-INLINE Pixel pixel_of(const int row, const int height, const int width) {
-  return (Pixel){row / (height * width), row / width % height, row % width};
-}
-
 // Its channels of a block, at a row of the result and the pixel there
-INLINE V value_at_pixel(const Operand o, const int block, const int row, const Pixel p) {
+INLINE V value_at_pixel(const Operand o, const int block, const int row, const Position p) {
   if (o.kind == WHOLE) return load(o.start + row_at(block, o.m, row) + FIRST_CHANNEL);
   const int own = p.image * o.image + p.y * o.down + p.x * o.right;
   if (o.kind == SINGLE) return (V)float_of(o.start[(size_t)own * BLOCK]);
@@ -93,7 +88,7 @@ KERNEL combine(OPERAND(a), OPERAND(b), OUTPUT_VALUES(y), ROWS_ARGUMENTS PADDING_
   output_values y = ITEM_START(y);
   const Band band = band_of(m, count);
   SEVERAL for (int row = band.start; row < band.stop; row += band.step) {
-    const Pixel p = pixel_of(row, height, width);
+    const Position p = position_of(row, height, width);
     const V v = JOIN(FUNCTION, forward)(value_at_pixel(a, band.block, row, p), value_at_pixel(b, band.block, row, p));
     store(y + row_at(band.block, m, row), UNPADDED(v, band.block));
   }
@@ -106,7 +101,7 @@ KERNEL choose(OPERAND(c), OPERAND(a), OPERAND(b), OUTPUT_VALUES(y), ROWS_ARGUMEN
   output_values y = ITEM_START(y);
   const Band band = band_of(m, count);
   for (int row = band.start; row < band.stop; row += band.step) {
-    const Pixel p = pixel_of(row, height, width);
+    const Position p = position_of(row, height, width);
     const V v = value_at_pixel(a, band.block, row, p), w = value_at_pixel(b, band.block, row, p);
     const V chosen = value_at_pixel(c, band.block, row, p) != (V)0 ? v : w;
     store(y + row_at(band.block, m, row), UNPADDED(chosen, band.block));
@@ -121,7 +116,7 @@ KERNEL combine_gradient(OPERAND(a), OPERAND(b), INPUT_VALUES(dy), ROWS_ARGUMENTS
   const Gradient dx = GRADIENT;
   const Band band = band_of(m, count);
   SEVERAL for (int row = band.start; row < band.stop; row += band.step) {
-    const Pixel p = pixel_of(row, height, width);
+    const Position p = position_of(row, height, width);
     const V v = value_at_pixel(a, band.block, row, p), w = value_at_pixel(b, band.block, row, p);
     const size_t at = row_at(band.block, m, row);
     const V g = load(dy + at);
@@ -146,7 +141,7 @@ KERNEL combine_gradient_sum(OPERAND(a), OPERAND(b), INPUT_VALUES(dy), const int 
   const int row = get_group_id(0) / groups, group = get_group_id(0) % groups, total = images * down * right;
   const int start = group * MEMBERS * count;
   const int stop = start + MEMBERS * count < total ? start + MEMBERS * count : total;
-  const Pixel own = pixel_of(row, own_height, own_width);
+  const Position own = position_of(row, own_height, own_width);
 #if ONE_CHANNEL
   const int first_block = 0, last_block = (channels - 1) / BLOCK;
 #else
@@ -157,7 +152,7 @@ KERNEL combine_gradient_sum(OPERAND(a), OPERAND(b), INPUT_VALUES(dy), const int 
     const int end = chunk + MEMBERS * CHUNK < stop ? chunk + MEMBERS * CHUNK : stop;
     V part = (V)0;
     SEVERAL for (int k = chunk; k < end; k += MEMBERS) {
-      const Pixel p = {own.image + k / (down * right), own.y + k / right % down, own.x + k % right};
+      const Position p = {own.image + k / (down * right), own.y + k / right % down, own.x + k % right};
 #if WHOLE_IMAGES  // repeated down and right, so that their pixels follow one another
       const int at = own.image * height * width + k;
 #else

@@ -49,7 +49,9 @@ INLINE int end_with(const int reach, const int stride, const int size) {
   return reach / stride < size ? reach / stride + 1 : size;
 }
 
-// The output pixels whose windows hold input pixel (iy, ix)
+// The output pixels whose windows hold input pixel (iy, ix), MOST_ROWS x MOST_COLUMNS at most
+#define MOST_ROWS ((KERNEL_H + STRIDE_Y - 1) / STRIDE_Y)
+#define MOST_COLUMNS ((KERNEL_W + STRIDE_X - 1) / STRIDE_X)
 INLINE Box outputs_with(const Sizes s, const int iy, const int ix) {
   const int reach_y = REACH_Y(iy, 0), reach_x = REACH_X(ix, 0);
   return (Box){first_with(reach_y, KERNEL_H, STRIDE_Y), end_with(reach_y, STRIDE_Y, s.out_height),
@@ -109,9 +111,9 @@ KERNEL max_forward(INPUT_OF(Candidate, x), OUTPUT_OF(Candidate, y), ROWS_ARGUMEN
   const int images = m / (out_height * out_width);
   const Sizes sizes = SIZES;
   for (int row = band.start; row < band.stop; row += band.step) {
-    const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
-    candidates plane = x + row_at(band.block, images, image) * height * width;
-    write_selected(y + row_at(band.block, m, row), maximum(plane, window_of(sizes, oy, ox), width));
+    const Position p = position_of(row, out_height, out_width);
+    candidates plane = x + row_at(band.block, images, p.image) * height * width;
+    write_selected(y + row_at(band.block, m, row), maximum(plane, window_of(sizes, p.y, p.x), width));
   }
 }
 
@@ -122,9 +124,9 @@ KERNEL average_forward(INPUT_VALUES(x), OUTPUT_VALUES(y), ROWS_ARGUMENTS, SIZES_
   const int images = m / (out_height * out_width);
   const Sizes sizes = SIZES;
   for (int row = band.start; row < band.stop; row += band.step) {
-    const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
-    input_values plane = x + row_at(band.block, images, image) * height * width;
-    store(y + row_at(band.block, m, row), average(plane, window_of(sizes, oy, ox), width));
+    const Position p = position_of(row, out_height, out_width);
+    input_values plane = x + row_at(band.block, images, p.image) * height * width;
+    store(y + row_at(band.block, m, row), average(plane, window_of(sizes, p.y, p.x), width));
   }
 }
 
@@ -137,18 +139,18 @@ KERNEL max_backward(INPUT_VALUES(x), INPUT_VALUES(y), INPUT_VALUES(dy), ROWS_ARG
   const int images = m / (height * width);
   const Sizes sizes = SIZES;
   for (int row = band.start; row < band.stop; row += band.step) {
-    const int image = row / (height * width), py = row / width % height, px = row % width;
-    const size_t plane_index = (size_t)band.block * images + image;
+    const Position p = position_of(row, height, width);
+    const size_t plane_index = (size_t)band.block * images + p.image;
     input_values plane = x + plane_index * height * width * BLOCK;
-    const V own = load(plane + (py * width + px) * BLOCK);
-    const Box outputs = outputs_with(sizes, py, px);
+    const V own = load(plane + (p.y * width + p.x) * BLOCK);
+    const Box outputs = outputs_with(sizes, p.y, p.x);
     V sum = (V)0;
     for (int oy = outputs.top; oy < outputs.bottom; oy++) for (int ox = outputs.left; ox < outputs.right; ox++) {
       const Box box = window_of(sizes, oy, ox);
       const size_t at = (plane_index * out_height * out_width + oy * out_width + ox) * BLOCK;
       const V most = load(y + at), gradient = load(dy + at);
       V share = own == most ? gradient : (V)0;
-      for (int iy = box.top; iy <= py; iy++) for (int ix = box.left; ix < (iy < py ? box.right : px); ix++) {
+      for (int iy = box.top; iy <= p.y; iy++) for (int ix = box.left; ix < (iy < p.y ? box.right : p.x); ix++) {
         const V earlier = load(plane + (iy * width + ix) * BLOCK);
         share = earlier == most ? (V)0 : share;
       }
@@ -166,12 +168,12 @@ KERNEL max_taps(INPUT_OF(Candidate, x), INPUT_OF(Candidate, y), OUTPUT_OF(char, 
   const Band band = band_of(m, count);
   const int images = m / (out_height * out_width);
   for (int row = band.start; row < band.stop; row += band.step) {
-    const int image = row / (out_height * out_width), oy = row / out_width % out_height, ox = row % out_width;
-    candidates plane = x + row_at(band.block, images, image) * height * width;
+    const Position p = position_of(row, out_height, out_width);
+    candidates plane = x + row_at(band.block, images, p.image) * height * width;
     const Candidates most = candidates_at(y + row_at(band.block, m, row));
     Numbers first = (Numbers)-1;
     UNROLL for (int tap = TAPS - 1; tap >= 0; tap--) {
-      const int iy = INPUT_Y(oy, tap / KERNEL_W), ix = INPUT_X(ox, tap % KERNEL_W);
+      const int iy = INPUT_Y(p.y, tap / KERNEL_W), ix = INPUT_X(p.x, tap % KERNEL_W);
       if ((uint)iy < (uint)height && (uint)ix < (uint)width)
         first = candidates_at(plane + (iy * width + ix) * BLOCK) == most ? (Numbers)tap : first;
     }
@@ -189,16 +191,28 @@ KERNEL max_backward_taps(INPUT_OF(char, chosen), INPUT_VALUES(dy), ROWS_ARGUMENT
   const int images = m / (height * width);
   const Sizes sizes = SIZES;
   for (int row = band.start; row < band.stop; row += band.step) {
-    const int image = row / (height * width), py = row / width % height, px = row % width;
-    const size_t plane_index = (size_t)band.block * images + image;
-    const Box outputs = outputs_with(sizes, py, px);
+    const Position p = position_of(row, height, width);
+    const size_t plane_index = (size_t)band.block * images + p.image;
+    const Box outputs = outputs_with(sizes, p.y, p.x);
     V sum = (V)0;
+#if VECTORS > 1  // a GPU reads all of them before it looks which there are
+    const size_t start = plane_index * out_height * out_width;
+    UNROLL for (int j = 0; j < MOST_ROWS; j++) UNROLL for (int i = 0; i < MOST_COLUMNS; i++) {
+      const int oy = outputs.top + j, ox = outputs.left + i, inside = oy < outputs.bottom && ox < outputs.right;
+      const size_t at = (start + (inside ? oy * out_width + ox : 0)) * BLOCK;
+      const int tap = inside ? (p.y - INPUT_Y(oy, 0)) * KERNEL_W + p.x - INPUT_X(ox, 0) : -2;
+      const Ints first = VECTOR(convert_int)(*(__global const Chars *)(chosen + at));
+      const V gradient = load(dy + at);
+      sum += first == (Ints)tap ? gradient : (V)0;
+    }
+#else
     for (int oy = outputs.top; oy < outputs.bottom; oy++) for (int ox = outputs.left; ox < outputs.right; ox++) {
       const size_t at = (plane_index * out_height * out_width + oy * out_width + ox) * BLOCK;
-      const int tap = (py - INPUT_Y(oy, 0)) * KERNEL_W + px - INPUT_X(ox, 0);
+      const int tap = (p.y - INPUT_Y(oy, 0)) * KERNEL_W + p.x - INPUT_X(ox, 0);
       const Ints first = VECTOR(convert_int)(*(__global const Chars *)(chosen + at));
       sum += first == (Ints)tap ? load(dy + at) : (V)0;
     }
+#endif
     write_gradient(dx, row_at(band.block, m, row), sum);
   }
 }
@@ -210,9 +224,9 @@ KERNEL average_backward(INPUT_VALUES(dy), ROWS_ARGUMENTS, SIZES_ARGUMENTS, GRADI
   const int images = m / (height * width);
   const Sizes sizes = SIZES;
   for (int row = band.start; row < band.stop; row += band.step) {
-    const int image = row / (height * width), py = row / width % height, px = row % width;
-    const size_t plane_index = (size_t)band.block * images + image;
-    const Box outputs = outputs_with(sizes, py, px);
+    const Position p = position_of(row, height, width);
+    const size_t plane_index = (size_t)band.block * images + p.image;
+    const Box outputs = outputs_with(sizes, p.y, p.x);
     V sum = (V)0;
     for (int oy = outputs.top; oy < outputs.bottom; oy++) for (int ox = outputs.left; ox < outputs.right; ox++) {
       const Box box = window_of(sizes, oy, ox);

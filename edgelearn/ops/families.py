@@ -125,6 +125,7 @@ def _start_rows(e: Emitter, p: Product, rows: int, members: int = 1, parts: int 
 CACHED_BYTES = 512 << 10  # of activations, a chunk of rows that the tiles read repeatedly
 FEW_ITEMS = 4096  # a quarter of what keeps a GPU busy
 FEW_TILE = 4  # inputs: short programs, few of them, since fetching one takes a GPU longer than small layers do
+ROLLING_VECTORS = 40  # of 4 channels that a work-item of a GPU has registers for, beside what it reads
 FEW_ROWS = 4  # up to here the gradient of the input is summed within vectors, without a transposed kernel
 
 
@@ -263,7 +264,8 @@ class Depthwise(Family):
             return None
         height, width = p.window.output
         few, window = self._few(e, p), p.window
-        rolling = gpu and not few and window.strides == window.dilation == (1, 1)
+        rolls = window.strides == window.dilation == (1, 1) and window.kernel[0] * tile + window.taps <= ROLLING_VECTORS
+        rolling = gpu and not few and rolls
         members, parts = e.traits.members, ceil_div(width, tile) if few or rolling else 1
         row_parts = p.images * height * parts
         rows = e.split_rows(row_parts, blocks, 1 if gpu else 7, items)[1]

@@ -20,6 +20,14 @@ INLINE Band band_of(const int m, const int count) {
 // Offset of a row of a block that has m rows
 INLINE size_t row_at(const int block, const int m, const int row) { return ((size_t)block * m + row) * BLOCK; }
 
+typedef struct { int image, y, x; } Position;
+
+// Where row `row` of images of height x width lies, by two divisions, which take GPUs long
+INLINE Position position_of(const int row, const int height, const int width) {
+  const int line = row / width, image = line / height;
+  return (Position){image, line - image * height, row - line * width};
+}
+
 // Channels of a block, of `channels` in all
 INLINE int channels_of(const int block, const int channels) {
   return channels - block * BLOCK < BLOCK ? channels - block * BLOCK : BLOCK;

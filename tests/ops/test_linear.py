@@ -93,6 +93,7 @@ MANY_ROWS = [
     (DepthwiseConv2D(3, padding="same"), (40, 17, 20), 3),
     (DepthwiseConv2D((5, 3), padding="same", use_bias=False), (9, 16, 33), 5),
     (DepthwiseConv2D((2, 4), padding=((0, 3), (5, 0))), (3, 30, 16), 4),
+    (DepthwiseConv2D(5, padding="same"), (9, 16, 20), 2),
     (DepthwiseConv2D(3, 2, "same"), (12, 15, 20), 3),
     (DepthwiseConv2D(3, 1, "same", (2, 1)), (12, 15, 20), 3),
 ]  # fmt: skip
