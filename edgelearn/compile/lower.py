@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from math import inf
+from math import inf, prod
 
 import numpy as np
 
@@ -60,6 +60,7 @@ from .representation import Emit, Representation
 from .request import Request
 from .storage import ParameterGroup, Storage, lifetimes, place
 
+SQUARES_FROM = 1 << 16  # pixels of the output of a convolution over squares of pixels
 HEADS = ("Softmax", "LogSoftmax", "Sigmoid")  # at an output; a loss computes it itself, more exactly
 LIKE = {"Softmax": ("Softmax", "LogSoftmax")}  # heads that a loss which names the first computes: names of ops
 
@@ -221,13 +222,15 @@ class Lowering:
         return found
 
     def _by_squares(self) -> dict[str, BySquares]:
-        """Convolutions that matrix units compute over squares of the network's input, by stage: its only readers."""
+        """Convolutions that matrix units compute over squares of the network's input, by stage: its only readers. Few
+        pixels take less time than what moves the kernel and its gradient."""
         found = {}
         for stage in self.stages:
             name, owner = stage.inputs[0], stage.nodes[0].owner
             alone = name in self.inputs and len(self.network.consumers(name)) == 1 and name not in self.plain
             own = owner not in self._shared and not (self.rounds or self.request.input_gradients)
-            if self.request.compute.uses_units and alone and own and self.inputs[name].block < BLOCK:
+            units = self.request.compute.uses_units and alone and self.inputs[name].block < BLOCK
+            if units and own and self.n * prod(stage.nodes[0].shape[:-1]) >= SQUARES_FROM:
                 found[stage.name] = BySquares.of(stage.nodes[0].op, self.network.shape_of(name))
         return {name: squares for name, squares in found.items() if squares}
 
@@ -258,8 +261,9 @@ class Lowering:
             return None
         alone = len(self.network.consumers(source)) == 1 and below.mask == LINEAR
         inner = self.plain.isdisjoint({source, node.name}) and source not in self.views
-        alike = alone and inner and isinstance(x, Tensor) and x.block == BLOCK and x.channels == node.shape[-1]
-        return replace(x, shape=self.shape(node)) if alike else None
+        if not (alone and inner and isinstance(x, Tensor) and x.block == BLOCK and x.channels == node.shape[-1]):
+            return None
+        return replace(x, shape=self.shape(node))
 
     def _control(self, output: str) -> Control:
         """The numbers of an output that has a loss, with targets for this size of micro-batch."""

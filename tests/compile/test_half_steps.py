@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgelearn.compile import Precision, Request, make_plan
+from edgelearn.compile import Precision, Request, lower, make_plan
 from edgelearn.compile.plan import Kind, stored
 from edgelearn.compile.precision import KINDS
 from edgelearn.errors import PlanError
@@ -185,7 +185,8 @@ def test_depth_rows(start, batchnorm):
 @pytest.mark.parametrize("frozen", (False, True))
 @pytest.mark.parametrize("batchnorm", ("moving", "batch"))
 @pytest.mark.parametrize("kind", ("tf32", "bf16"))
-def test_a_first_layer_over_squares(start, kind, batchnorm, frozen):
+def test_a_first_layer_over_squares(start, monkeypatch, kind, batchnorm, frozen):
+    monkeypatch.setattr(lower, "SQUARES_FROM", 1)
     network = Network("squares", (9, 8, 3))
     unit(network, "stem", Conv2D(20, 5, 2, "same"))
     unit(network, "b", Conv2D(20, 1, use_bias=False))

@@ -15,7 +15,7 @@ from .reference import Arrays, predict, train_step
 RATE, STEP, EXAMPLES, CLASSES = 0.1, 3, 3, 5
 
 
-def unit(net: Network, name: str, op, *inputs: str, relu: ReLU | None = ReLU()) -> str:  # noqa: B008
+def unit(net: Network, name: str, op, *inputs: str, relu: ops.Activation | None = ReLU()) -> str:  # noqa: B008
     net.add(name, op, *inputs)
     last = net.add(f"{name}_bn", BatchNormalization())
     return net.add(f"{name}_relu", relu) if relu else last
