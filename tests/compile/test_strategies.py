@@ -99,6 +99,14 @@ def test_compressed_steps(start, kernels, name, batchnorm, policy):
     assert part < (0.6 if policy is halves else 0.45) * whole
 
 
+def test_both_sides_of_a_batchnorm_have_ranges_of_their_own(start):
+    request = Request(NETWORKS["residual"](), EXAMPLES, EXAMPLES, SGD(0.1), "batch", seed=7)
+    both = replace(request, activation_memory=dict.fromkeys(("a1", "a1_bn", "a1_relu"), Compress(Format(8))))
+    (_, expected), (_, gradients) = (first_step(start, r) for r in (request, both))
+    found, whole = (np.concatenate([g[name].ravel() for name in expected]) for g in (gradients, expected))
+    assert 0 < np.linalg.norm(found - whole) < 0.1 * np.linalg.norm(whole)
+
+
 @pytest.mark.parametrize("activation_memory", (MASKS, compressed(added(), UNBIASED), halves(added())))
 def test_as_on_a_gpu(start, activation_memory):
     """The same as on this device, to rounding."""
