@@ -76,8 +76,8 @@ KERNEL depthwise_backward_data(INPUT_VALUES(dy), INPUT_VALUES(w), const int imag
 
 // partials[group]: [c/16][taps][16] = (add ? what was there : 0) + the sum of x * dy over parts of (image, output row)
 // pairs of the group, `rows` a member, each row in `parts`: as a whole, or tile by tile; with SUMS, sums[group]: [c] is
-// that of dy. ROLLING, parts are numbered from the top of a column of tiles to its end, and each row of x is read once for all
-// rows of taps.
+// that of dy. With ROLLING, parts are numbered from the top of a column of tiles to its end, and each row of x is read once for
+// all rows of taps.
 KERNEL depthwise_backward_weights(INPUT_VALUES(x), INPUT_VALUES(dy), OUTPUT(partials) OUTPUT_IF(SUMS, sums),
                                   const int images, const int height, const int width, const int out_height,
                                   const int out_width, const int rows, const int blocks, const int add,

@@ -144,8 +144,8 @@ class Lowering:
         # Else sums are rounded, too.
         sums = self.micro.fuses("sums") and not self.rounds
         epilogues = self.micro.fuses("epilogues")
-        gated = self._takes_gate if epilogues and not (self.rounds or traits.bare) else None
-        fused = fuse(self.network, sums=sums, epilogues=epilogues, gated=gated)
+        joins = self._joins if epilogues and not (self.rounds or traits.bare) else None
+        fused = fuse(self.network, sums=sums, epilogues=epilogues, joins=joins)
         parts = (tuple(node for node in stage.nodes if node.name not in heads) for stage in fused)
         self.stages = [Stage(part) for part in parts if part]
         self.trained = trained_stages(self.network, self.stages, request.input_gradients)
@@ -345,11 +345,14 @@ class Lowering:
         """True if the stage's BatchNorm uses batch statistics."""
         return stage.norm is not None and self._uses_batch(stage.norm)
 
-    def _takes_gate(self, node: Node) -> bool:
-        """True for a BatchNorm whose kernels can apply a gate: those of stored statistics are part of the layer
-        before."""
-        open_ = node.name not in self.plain
-        return open_ and isinstance(node.op, BatchNormalization) and self._uses_batch(node)
+    def _joins(self, before: Node, node: Node) -> bool:
+        """True if the kernels of layer `before` can apply the activation `node` in this program: a gate if they use
+        batch statistics, since stored ones are applied by the layer before; others where channels fill whole blocks."""
+        if before.name in self.plain:
+            return False
+        if node.op.gate != LINEAR:
+            return isinstance(before.op, BatchNormalization) and self._uses_batch(before)
+        return node.op.filled != LINEAR and before.op.has_epilogue and before.shape[-1] % BLOCK == 0
 
     def _uses_batch(self, node: Node) -> bool:
         """True if a BatchNorm uses batch statistics. As in Keras, a frozen one uses the stored ones."""

@@ -359,7 +359,8 @@ class Stage:
     def mask(self) -> Function:
         """The fused activation if whoever writes the output's gradient multiplies it by the derivative, which follows
         from the output; else LINEAR."""
-        return self.output.op.epilogue if len(self.nodes) > 1 else LINEAR
+        op = self.output.op
+        return (op.epilogue if op.epilogue != LINEAR else op.filled) if len(self.nodes) > 1 else LINEAR
 
     @property
     def gate(self) -> Function:
@@ -369,7 +370,7 @@ class Stage:
 
 
 def fuse(
-    network: Network, sums: bool = False, epilogues: bool = True, gated: Callable[[Node], bool] | None = None
+    network: Network, sums: bool = False, epilogues: bool = True, joins: Callable[[Node, Node], bool] | None = None
 ) -> list[Stage]:
     """Divide the network into stages, in order. A layer joins the one before it if its op `fuses_after` that one, which
     has no other reader and is no output.
@@ -377,7 +378,7 @@ def fuse(
     Arguments:
     - `sums`: an activation joins a sum of two tensors, too (default False).
     - `epilogues`: layers join other layers (default True).
-    - `gated`: says of a BatchNorm if a gate joins it, too (default: none does).
+    - `joins`: says of a layer and one after it if they are joined, too (default: none are).
     """
     stages: list[Stage] = []
     fused: set[str] = set()
@@ -389,8 +390,8 @@ def fuse(
         while len(readers := network.consumers(nodes[-1].name)) == 1 and nodes[-1].name not in outputs:
             op = readers[0].op
             after_sum = sums and op.epilogue != LINEAR and _adds_two(network, nodes[-1])
-            after_norm = gated is not None and op.gate != LINEAR and gated(nodes[-1])
-            if not (after_sum or after_norm) and not (epilogues and op.fuses_after(nodes[-1].op)):
+            joined = joins is not None and joins(nodes[-1], readers[0])
+            if not (after_sum or joined) and not (epilogues and op.fuses_after(nodes[-1].op)):
                 break
             nodes += readers
         fused |= {node.name for node in nodes}

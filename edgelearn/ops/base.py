@@ -247,6 +247,12 @@ class Op:
         return LINEAR
 
     @property
+    def filled(self) -> Function:
+        """The function if an epilogue can apply this op where channels fill whole blocks, though it doesn't keep the
+        zeros of padding; else LINEAR."""
+        return LINEAR
+
+    @property
     def gate(self) -> Function:
         """The function if the kernels before can apply this op, and those of their gradients its derivative; else
         LINEAR."""

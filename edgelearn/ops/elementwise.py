@@ -32,6 +32,7 @@ class Activation(Op):
     source: ClassVar[str] = "activation.cl"
     kernel: ClassVar[str]  # the name of two functions in `source`, whose parameters are the op's fields
     needs_input: ClassVar[bool] = False  # the derivative doesn't follow from the output
+    fills: ClassVar[bool] = False  # its derivative follows from the output, and other kernels know it (activation.h)
     keeps_zero: ClassVar[bool] = True  # 0 becomes 0, with a finite derivative, so that padding needs no care
 
     def formula(self, xp: Any, x: Any) -> Any:
@@ -55,6 +56,10 @@ class Activation(Op):
     def epilogue(self) -> Function:
         fuses = self.keeps_zero and not self.needs_input and self.source == Activation.source
         return self.function if fuses else LINEAR
+
+    @property
+    def filled(self) -> Function:
+        return self.function if self.fills else LINEAR
 
     @property
     def gate(self) -> Function:
@@ -259,6 +264,7 @@ class Sigmoid(Activation):
     """1 / (1 + exp(-x))."""
 
     kernel = "sigmoid"
+    fills = True
     keeps_zero = False
 
     def formula(self, xp: Any, x: Any) -> Any:
@@ -278,6 +284,7 @@ class HardSigmoid(Activation):
     beta: float = 0.5
 
     kernel = "hard_sigmoid"
+    fills = True
     keeps_zero = False
 
     def formula(self, xp: Any, x: Any) -> Any:

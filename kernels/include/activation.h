@@ -2,10 +2,11 @@
 //   NAME_forward(v, a, b)        the value
 //   NAME_backward(z, g, a, b)    g times the derivative, taken from the output z
 // ACTIVATION is the function that a kernel applies as it writes, or by whose derivative it multiplies a gradient. Those
-// here keep 0, so that the padding of channels stays zero; functions.h has others.
+// here keep 0, so that the padding of channels stays zero, but for the last two, which are applied where there is no padding;
+// functions.h has others.
 //
 // Compared this way round, a NaN is passed on and noticed; (v > 0 ? v : 0) would turn it into 0.
-#include "exponential.h"
+#include "sigmoid.h"
 
 #ifndef ACTIVATION
 #define ACTIVATION linear_
@@ -67,6 +68,15 @@ INLINE V softsign_forward(const V v, const float a, const float b) { return v / 
 INLINE V softsign_backward(const V z, const V g, const float a, const float b) {
   const V left = (V)1 - (z < (V)0 ? -z : z);
   return g * left * left;
+}
+
+INLINE V sigmoid_forward(const V v, const float a, const float b) { return sigmoid(v); }
+INLINE V sigmoid_backward(const V z, const V g, const float a, const float b) { return g * (z * ((V)1 - z)); }
+
+// a v + b, from 0 to 1
+INLINE V hard_sigmoid_forward(const V v, const float a, const float b) { return clip_forward(v * a + b, 0, 1); }
+INLINE V hard_sigmoid_backward(const V z, const V g, const float a, const float b) {
+  return clip_backward(z, g * a, 0, 1);
 }
 
 // Macros, since functions.h, whose functions ACTIVATION may name as well, comes after this file.

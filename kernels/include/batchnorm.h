@@ -43,8 +43,8 @@ typedef struct { input gamma, beta; output scale, shift, mean, inverse, moving_m
 
 typedef struct { V scale, shift; } Affine;
 
-// GATED: the activation's derivative follows from its input, y * scale + shift, which is nowhere stored. So kernels of
-// the backward pass apply it themselves, as GATE: their dz is the gradient of the activation's output.
+// GATED: the activation's derivative follows from its input, y * scale + shift, which isn't stored. So kernels of the
+// backward pass multiply by it themselves, as that of GATE: their dz is the gradient of the activation's output.
 #if GATED
 #include "functions.h"
 #define GATE_ARGUMENTS INPUT(gate_scale), INPUT(gate_shift),
@@ -192,8 +192,8 @@ INLINE Sets sets_of_group(const int sets) {
 }
 
 // Where a kernel that goes through whole sets writes: floats or halves as gradient.h says (DIRECT), or to a result that may
-// be quantized, which has no sub-bands. A member of a work-group takes AT_ONCE rows at a time, which share random numbers, or
-// of which on GPUs all are on their way before the first is computed: row I from FIRST on is ROW.
+// be quantized, which has no sub-bands. A member of a work-group takes AT_ONCE rows at a time, number i from `first` on being
+// ROW: rows that share random numbers, or on GPUs rows that are all read before the first is computed.
 #ifndef DIRECT
 #define DIRECT 0
 #endif

@@ -1,5 +1,5 @@
 // Kernels over the m rows of each block, row by row: get_global_id(1) is the block, and a work-item handles `count` of
-// its rows: on CPUs those that follow one another, on GPUs every so many, so that its neighbours read what is next to each.
+// its rows: on CPUs consecutive ones, on GPUs rows that lie apart, so that neighbouring work-items read neighbouring rows.
 // Most of them write a Gradient (gradient.h).
 #include "blocked.h"
 #include "gradient.h"

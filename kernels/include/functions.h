@@ -2,16 +2,6 @@
 // as in activation.h. Kernels that apply them include this file before epilogue.h.
 #include "blocked.h"
 #include "activation.h"
-#include "sigmoid.h"
-
-INLINE V sigmoid_forward(const V v, const float a, const float b) { return sigmoid(v); }
-INLINE V sigmoid_backward(const V z, const V g, const float a, const float b) { return g * (z * ((V)1 - z)); }
-
-// a v + b, from 0 to 1
-INLINE V hard_sigmoid_forward(const V v, const float a, const float b) { return clip_forward(v * a + b, 0, 1); }
-INLINE V hard_sigmoid_backward(const V z, const V g, const float a, const float b) {
-  return clip_backward(z, g * a, 0, 1);
-}
 
 INLINE V softplus_forward(const V v, const float a, const float b) {
   return (v < (V)0 ? (V)0 : v) + logarithm_of_one_plus(exponential(v < (V)0 ? v : -v));
